@@ -1,0 +1,91 @@
+"""Class labels: whole numbers or names, and their agreed order.
+
+Inside fedgram a label is its index in the agreed tuple of classes. Outside it is what the user wrote.
+
+>>> classes = as_classes(["cat", "dog"])
+>>> to_indices(["dog", "cat", "dog"], classes)
+array([1, 0, 1])
+>>> as_classes(3)
+(0, 1, 2)
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fedgram.errors import InvalidData
+
+Label: TypeAlias = int | str
+Classes: TypeAlias = tuple[Label, ...]
+
+
+def as_classes(classes: int | Iterable[Label]) -> Classes:
+    """Return the classes as a tuple: 0 … c - 1 for a number, the labels themselves otherwise."""
+    if isinstance(classes, int | np.integer):
+        names: Classes = tuple(range(int(classes)))
+    else:
+        names = tuple(name if isinstance(name, str) else int(name) for name in classes)
+        if len(set(names)) != len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise InvalidData(f"class {twice!r} is listed twice: give each class once")
+        if len({type(name) for name in names}) > 1:
+            raise InvalidData(f"classes {names[:5]} mix numbers and names: give all of one kind")
+    if len(names) < 2:
+        raise InvalidData(f"{len(names)} classes given: a classifier needs at least two")
+    return names
+
+
+def as_labels(y: Any) -> npt.NDArray[Any]:
+    """Return labels as a 1-D array of int64 or of names; refuse anything else.
+
+    >>> as_labels([0.5, 1.0])
+    Traceback (most recent call last):
+    fedgram.errors.InvalidData: labels must be whole numbers or names, got float64: convert them first
+    """
+    labels = np.asarray(y)
+    if labels.ndim != 1:
+        raise InvalidData(f"labels must be one per sample, shape (n,); got shape {labels.shape}")
+    if labels.dtype.kind in "iub" or labels.size == 0:
+        return labels.astype(np.int64) if labels.dtype.kind != "U" else labels
+    if labels.dtype.kind == "U":
+        return labels
+    if labels.dtype.kind == "O" and all(isinstance(label, str) for label in labels):
+        return labels.astype(np.str_)
+    raise InvalidData(f"labels must be whole numbers or names, got {labels.dtype}: convert them first")
+
+
+def distinct(y: npt.NDArray[Any]) -> list[Label]:
+    """Return the labels that occur in `y`, sorted."""
+    return [str(label) if y.dtype.kind == "U" else int(label) for label in np.unique(y)]
+
+
+def to_indices(y: Any, classes: Classes) -> npt.NDArray[np.int64]:
+    """Return each label's index in `classes`.
+
+    Whole numbers given where the classes are names are taken as indices already.
+    """
+    labels = as_labels(y)
+    if labels.size == 0:
+        return np.zeros(0, dtype=np.int64)
+    if labels.dtype.kind == "U" or not _are_indices(classes):
+        index = {label: i for i, label in enumerate(classes)}
+        values, inverse = np.unique(labels, return_inverse=True)
+        for value in values:
+            if value.item() not in index:
+                raise _unknown(value.item(), classes)
+        return np.array([index[value.item()] for value in values], dtype=np.int64)[inverse]
+    low, high = int(labels.min()), int(labels.max())
+    if low < 0 or high >= len(classes):
+        raise _unknown(low if low < 0 else high, classes)
+    return labels.astype(np.int64, copy=False)
+
+
+def _are_indices(classes: Sequence[Label]) -> bool:
+    return isinstance(classes[0], str) or tuple(classes) == tuple(range(len(classes)))
+
+
+def _unknown(label: Label, classes: Classes) -> InvalidData:
+    known = f"{classes[0]!r} … {classes[-1]!r}" if len(classes) > 6 else ", ".join(map(repr, classes))
+    return InvalidData(f"label {label!r} is not one of the {len(classes)} classes ({known})")
