@@ -33,7 +33,7 @@ def as_classes(classes: int | Iterable[Label]) -> Classes:
         if len({type(name) for name in names}) > 1:
             raise InvalidData(f"classes {names[:5]} mix numbers and names: give all of one kind")
     if len(names) < 2:
-        raise InvalidData(f"{len(names)} classes given: a classifier needs at least two")
+        raise InvalidData(f"a classifier needs at least two classes, got {len(names)}: {list(names)}")
     return names
 
 

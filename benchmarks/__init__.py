@@ -1,0 +1,1 @@
+"""Speed and size, as ratios measured side by side in one run. `make bench` runs them all."""

@@ -1,0 +1,58 @@
+"""Measuring and printing."""
+
+import gc
+import time
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+
+def cpu_seconds(*jobs: Callable[[], Any], repeats: int = 5) -> list[float]:
+    """Return each job's least CPU time; the jobs take turns, so that a disturbance hits all alike."""
+    best = [float("inf")] * len(jobs)
+    for _ in range(repeats):
+        for i, job in enumerate(jobs):
+            gc.collect()
+            started = time.process_time()
+            job()
+            best[i] = min(best[i], time.process_time() - started)
+    return best
+
+
+def peak_bytes(job: Callable[[], Any]) -> int:
+    """Return the most memory that Python and numpy held during the job, beyond what was held before."""
+    gc.collect()
+    tracemalloc.start()
+    job()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return peak
+
+
+class Results:
+    """A table of figures, each with the bound it should keep."""
+
+    def __init__(self, title: str) -> None:
+        self._table = Table("what", "figure", "bound", "", title=title, title_justify="left")
+
+    def at_most(self, what: str, figure: float, bound: float) -> None:
+        """Add a figure that should not exceed the bound."""
+        self._add(what, figure, f"≤ {bound:g}", figure <= bound)
+
+    def at_least(self, what: str, figure: float, bound: float) -> None:
+        """Add a figure that should reach the bound."""
+        self._add(what, figure, f"≥ {bound:g}", figure >= bound)
+
+    def note(self, what: str, figure: str) -> None:
+        """Add a figure without a bound."""
+        self._table.add_row(what, figure, "", "")
+
+    def _add(self, what: str, figure: float, bound: str, kept: bool) -> None:
+        self._table.add_row(what, f"{figure:.3g}", bound, "[green]kept[/]" if kept else "[red]broken[/]")
+
+    def show(self) -> None:
+        """Print the table."""
+        Console(width=110).print(self._table)

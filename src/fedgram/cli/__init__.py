@@ -1,0 +1,50 @@
+"""The command line. Bad input is one clear line and exit code 2; Ctrl-C is exit code 130."""
+
+import sys
+import warnings
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from fedgram import __version__
+from fedgram.cli.methods import methods
+from fedgram.cli.run import run
+from fedgram.errors import FedgramError
+
+app = typer.Typer(
+    name="fedgram",
+    help="Federated learning in one message: exact global and personal models from sums of moments.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+app.command()(run)
+app.command()(methods)
+
+
+@app.callback(invoke_without_command=True)
+def version(show: bool = typer.Option(False, "--version", help="Print the version and exit.")) -> None:
+    """Federated learning in one message: exact global and personal models from sums of moments."""
+    if show:
+        typer.echo(f"fedgram {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line."""
+    errors = Console(stderr=True, soft_wrap=True, highlight=False)
+
+    def show_warning(message: Warning | str, *_: object, **__: object) -> None:
+        errors.print(f"[yellow]warning:[/] {escape(str(message))}")
+
+    warnings.showwarning = show_warning  # type: ignore[assignment]
+    try:
+        app()
+    except FedgramError as error:
+        errors.print(f"[red]error:[/] {escape(str(error))}")
+        sys.exit(2)
+    except KeyboardInterrupt:
+        errors.print("[yellow]interrupted[/]")
+        sys.exit(130)

@@ -1,0 +1,42 @@
+"""`fedgram methods`: what there is."""
+
+from dataclasses import fields
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from fedgram.methods import registry
+from fedgram.methods.parameters import describe, parameter_types
+
+
+def methods(
+    name: Annotated[str | None, typer.Argument(help="A method, to see its hyper-parameters.")] = None,
+) -> None:
+    """List the methods, or one method's hyper-parameters.
+
+    Examples:
+      fedgram methods
+
+      fedgram methods afl
+
+    """
+    console = Console()
+    if name is None:
+        table = Table("method", "models", "what it is", box=None, pad_edge=False)
+        for known, cls in registry.items():
+            table.add_row(known, "personal" if cls.personal else "global", _first_line(cls))
+        console.print(table)
+        return
+    cls = registry[name]
+    console.print(_first_line(cls))
+    table = Table("parameter", "default", "kind", box=None, pad_edge=False)
+    kinds = parameter_types(cls)
+    for field in fields(cls):
+        table.add_row(field.name, str(field.default), describe(kinds[field.name]))
+    console.print(table)
+
+
+def _first_line(cls: type) -> str:
+    return (cls.__doc__ or "").strip().splitlines()[0]

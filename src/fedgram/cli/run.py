@@ -1,0 +1,164 @@
+"""`fedgram run`: one method on one data set, spread one way."""
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from fedgram.cli.progress import progress_bar
+from fedgram.data import Dataset, load_dataset
+from fedgram.data.client import Client, make_clients
+from fedgram.data.spread import spread, usual_partition
+from fedgram.engines import InProcess
+from fedgram.errors import InvalidParameter, UnknownName
+from fedgram.evaluation import Evaluation, count_correct
+from fedgram.methods import registry
+from fedgram.methods.fit import Fit
+from fedgram.methods.parameters import read_settings
+
+ENGINES = ("inprocess",)
+
+
+class Test(StrEnum):
+    """Where the test samples come from."""
+
+    local = "local"
+    standard = "standard"
+
+
+def run(
+    method: Annotated[str, typer.Option(help="Which method; see [b]fedgram methods[/].")] = "afl",
+    data: Annotated[str, typer.Option(help="Data set: digits, or synthetic[:alpha,beta].")] = "digits",
+    clients: Annotated[int, typer.Option(help="Number of clients.")] = 20,
+    partition: Annotated[
+        str | None,
+        typer.Option(
+            help="How the data is spread: dirichlet:ALPHA, shards:PER_CLIENT, pathological:CLASSES, iid, by_group. "
+            "Default: the data set's own groups, or else dirichlet:0.1."
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Everything random follows from it.")] = 0,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A hyper-parameter of the method; repeatable."),
+    ] = None,
+    test: Annotated[
+        Test, typer.Option(help="local: split inside each client; standard: the data set's own.")
+    ] = Test.local,
+    test_fraction: Annotated[float, typer.Option(help="Share of each client's samples held back (local).")] = 0.2,
+    require: Annotated[str, typer.Option(help="Clients that must take part: all, a number, or a fraction.")] = "all",
+    engine: Annotated[str, typer.Option(help="What carries the messages: inprocess.")] = "inprocess",
+    workers: Annotated[int, typer.Option(help="Threads of the in-process engine; the result is the same.")] = 1,
+    save: Annotated[Path | None, typer.Option(help="Write the fit to this file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of a table.")] = False,
+) -> None:
+    """Run one method on one data set.
+
+    Examples:
+      fedgram run --method afl --data digits --clients 20 --partition dirichlet:0.1
+
+      fedgram run --data digits --clients 100 --partition shards:2 --set gamma=10 --set ri=false --json
+
+      fedgram run --data synthetic:0.5,0.5 --clients 30 --save fit.safetensors
+
+    """
+    if engine not in ENGINES:
+        raise UnknownName("engine", engine, ENGINES)
+    if clients < 1:
+        raise InvalidParameter(f"clients must be at least 1, got {clients}")
+    chosen = registry[method]
+    configured = chosen(**read_settings(chosen, _settings(set_ or [])))
+    dataset = load_dataset(data, clients=clients, seed=seed)
+    partition = partition or usual_partition(dataset)
+    parts = spread(dataset, partition, clients=clients, seed=seed)
+    if test is Test.standard and dataset.x_test is None:
+        raise InvalidParameter(f"data set {dataset.name!r} has no test set of its own: use --test local")
+    fraction = test_fraction if test is Test.local else 0.0
+    parties = make_clients(dataset, parts, test_fraction=fraction, seed=seed)
+    with progress_bar() as progress:
+        fit = configured.fit(
+            parties,
+            classes=dataset.classes,
+            seed=seed,
+            engine=InProcess(workers=workers),
+            require=_require(require),
+            progress=progress,
+        )
+    evaluation = fit.evaluation if test is Test.local else _standard(fit, dataset)
+    if save is not None:
+        fit.save(save)
+    if as_json:
+        typer.echo(json.dumps(_record(fit, evaluation, data, parties, partition), allow_nan=False))
+    else:
+        _show(fit, evaluation, dataset, parties)
+
+
+def _settings(texts: list[str]) -> dict[str, str]:
+    for text in texts:
+        if "=" not in text:
+            raise InvalidParameter(f"--set takes NAME=VALUE, got {text!r}")
+    return dict(text.split("=", 1) for text in texts)
+
+
+def _require(text: str) -> Any:
+    try:
+        return text if text == "all" else int(text) if text.isdecimal() else float(text)
+    except ValueError:
+        raise InvalidParameter(f"--require takes all, a number or a fraction, got {text!r}") from None
+
+
+def _standard(fit: Fit, data: Dataset) -> Evaluation:
+    """Score the global model on the data set's own test set, as AFL does."""
+    assert data.y_test is not None
+    return Evaluation({"test set": count_correct(fit.model, data.x_test, data.y_test)}, {"test set": len(data.y_test)})
+
+
+def _record(
+    fit: Fit, evaluation: Evaluation | None, data: str, clients: list[Client], partition: str
+) -> dict[str, Any]:
+    accuracy = evaluation.summary() if evaluation and any(evaluation.tested.values()) else None
+    return {
+        "method": fit.method,
+        "settings": dict(fit.settings),
+        "data": data,
+        "partition": partition,
+        "clients": len(clients),
+        "seed": fit.seed,
+        "accuracy": accuracy,
+        "untested": evaluation.untested if evaluation else len(clients),
+        "contributors": len(fit.contributors),
+        "absent": dict(fit.absent),
+        "traffic": {"up": fit.traffic.up, "down": fit.traffic.down},
+        "seconds": round(fit.seconds, 4),
+    }
+
+
+def _show(fit: Fit, evaluation: Evaluation | None, data: Dataset, clients: list[Client]) -> None:
+    table = Table(title=f"{fit.method} on {data.name}", title_justify="left", box=None, pad_edge=False)
+    table.show_header = False
+    taken_part = f"{len(fit.contributors)} of {len(clients)} contributed"
+    table.add_row("clients", taken_part + _why_not(fit))
+    samples = sum(len(client.x) for client in clients)
+    table.add_row("samples", f"{samples:,} for training in {len(data.classes)} classes")
+    if evaluation is None or not any(evaluation.tested.values()):
+        table.add_row("accuracy", "no test samples")
+    else:
+        for name, value in evaluation.summary().items():
+            table.add_row(f"accuracy, {name.replace('_', ' ')}", f"[b]{value:.2%}[/]")
+        if evaluation.untested:
+            table.add_row("", f"{evaluation.untested} clients without test samples are left out of the mean")
+    per_client = max(len(fit.traffic.by_client), 1)
+    for direction, total in (("up", fit.traffic.up), ("down", fit.traffic.down)):
+        table.add_row(f"traffic {direction}", f"{total:,} bytes, {total // per_client:,} a client")
+    table.add_row("time", f"{fit.seconds:.2f} s")
+    Console().print(table)
+
+
+def _why_not(fit: Fit) -> str:
+    reasons = [f"{name}: {reason}" for name, reason in fit.absent.items()]
+    shown = "; ".join(reasons[:3]) + ("; …" if len(reasons) > 3 else "")
+    return f" ({shown})" if reasons else ""

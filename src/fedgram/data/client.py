@@ -1,0 +1,86 @@
+"""A client: one party with its own samples."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedgram.data.dataset import Dataset
+from fedgram.errors import InvalidData, InvalidParameter
+from fedgram.labels import as_labels
+from fedgram.randomness import generator
+
+
+@dataclass(frozen=True, eq=False)
+class Client:
+    """One party's samples, under a name that is unique among the parties.
+
+    `x` is (n, d) features or images, `y` (n,) whole numbers or names; `x_test`, `y_test` are held back for evaluation.
+    `features` is the fingerprint of the backbone that made x, "" for features as they came.
+
+    >>> Client("ward-3", np.zeros((5, 2)), ["ill", "well", "well", "ill", "well"])
+    Client('ward-3': 5 samples of shape (2,), 0 for testing)
+    """
+
+    name: str
+    x: Any
+    y: Any
+    x_test: Any = None
+    y_test: Any = None
+    features: str = ""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise InvalidData(f"a client's name must be a non-empty string, got {self.name!r}")
+        if (self.x_test is None) != (self.y_test is None):
+            raise InvalidData(f"client {self.name!r}: give both x_test and y_test, or neither")
+        self._adopt("x", "y")
+        if self.x_test is not None:
+            self._adopt("x_test", "y_test")
+            if len(self.x_test) and len(self.x) and self.x_test.shape[1:] != self.x.shape[1:]:
+                raise InvalidData(
+                    f"client {self.name!r}: x has samples of shape {self.x.shape[1:]}, x_test {self.x_test.shape[1:]}"
+                )
+
+    def _adopt(self, samples: str, labels: str) -> None:
+        try:
+            x, y = np.asarray(getattr(self, samples)), as_labels(getattr(self, labels))
+        except InvalidData as error:
+            raise InvalidData(f"client {self.name!r}: {labels}: {error}") from error
+        if x.ndim < 2 and x.size:
+            raise InvalidData(f"client {self.name!r}: {samples} must have shape (n, d) or be images, got {x.shape}")
+        if len(x) != len(y):
+            raise InvalidData(f"client {self.name!r}: {len(x)} samples in {samples} but {len(y)} labels in {labels}")
+        object.__setattr__(self, samples, x)
+        object.__setattr__(self, labels, y)
+
+    def __repr__(self) -> str:
+        tested = 0 if self.x_test is None else len(self.x_test)
+        return f"Client({self.name!r}: {len(self.x)} samples of shape {self.x.shape[1:]}, {tested} for testing)"
+
+
+def make_clients(
+    data: Dataset,
+    parts: Sequence[Any],
+    *,
+    test_fraction: float = 0.2,
+    seed: int = 0,
+    features: str = "",
+) -> list[Client]:
+    """Return one client per index array in `parts`, with a random split into training and test samples inside each.
+
+    FedHiP and APFL hold back one sample in five (8:2). A client always keeps at least one sample to train on.
+    """
+    if not 0 <= test_fraction < 1:
+        raise InvalidParameter(f"test_fraction must be at least 0 and less than 1, got {test_fraction}")
+    digits = len(str(max(len(parts) - 1, 0)))
+    clients = []
+    for k, part in enumerate(parts):
+        name = f"client-{k:0{digits}d}"
+        shuffled = generator(seed, "split", name).permutation(part)
+        held_back = min(round(len(part) * test_fraction), max(len(part) - 1, 0))
+        # Sorted indices read a memory-mapped array from front to back.
+        test, train = np.sort(shuffled[:held_back]), np.sort(shuffled[held_back:])
+        clients.append(Client(name, data.x[train], data.y[train], data.x[test], data.y[test], features))
+    return clients

@@ -1,0 +1,138 @@
+"""Ways to spread samples over clients. Each returns a list of index arrays that cover every sample once.
+
+>>> labels = np.arange(1000) % 10
+>>> parts = dirichlet(labels, clients=20, alpha=0.1, seed=0)
+>>> len(parts), sum(map(len, parts))
+(20, 1000)
+"""
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fedgram.errors import InvalidData, InvalidParameter
+from fedgram.randomness import generator
+
+Parts: TypeAlias = list[npt.NDArray[np.int64]]
+
+
+def dirichlet(labels: npt.ArrayLike, *, clients: int, alpha: float, seed: int = 0, min_size: int = 0) -> Parts:
+    """Spread each class over the clients in proportions drawn from Dirichlet(alpha): the smaller, the more skewed.
+
+    This is the partition of all five papers. With `min_size`, clients that drew fewer samples get some of the largest
+    clients' at random (the common alternative, drawing again until all are large enough, may never end).
+    """
+    y = _labels(labels)
+    _check_clients(clients)
+    if not (np.isfinite(alpha) and alpha > 0):
+        raise InvalidParameter(f"alpha must be a number > 0, got {alpha}")
+    if not 0 <= min_size * clients <= len(y):
+        raise InvalidParameter(f"min_size {min_size} for {clients} clients needs 0 to {len(y)} samples in all")
+    rng = generator(seed, "dirichlet")
+    owner = np.empty(len(y), dtype=np.int64)
+    for label in np.unique(y):
+        members = rng.permutation(np.flatnonzero(y == label))
+        bounds = np.cumsum(_dirichlet_weights(rng, alpha, clients))
+        owner[members] = np.searchsorted(bounds, (np.arange(len(members)) + 0.5) / len(members))
+    _fill_up(owner, clients, min_size, rng)
+    return _by_owner(owner, clients)
+
+
+def shards(labels: npt.ArrayLike, *, clients: int, shards_per_client: int, seed: int = 0) -> Parts:
+    """Sort by label, cut into equal shards, deal each client the same number of them at random."""
+    y = _labels(labels)
+    _check_clients(clients)
+    count = clients * shards_per_client
+    if shards_per_client < 1 or count > len(y):
+        raise InvalidParameter(
+            f"{clients} clients with {shards_per_client} shards each need {count} shards, between {clients} and the "
+            f"{len(y)} samples there are: use fewer clients or shards"
+        )
+    rng = generator(seed, "shards")
+    shuffled = rng.permutation(len(y))
+    pieces = np.array_split(shuffled[np.argsort(y[shuffled], kind="stable")], count)
+    owner = np.empty(len(y), dtype=np.int64)
+    for position, piece in enumerate(rng.permutation(count)):
+        owner[pieces[piece]] = position // shards_per_client
+    return _by_owner(owner, clients)
+
+
+def pathological(labels: npt.ArrayLike, *, clients: int, classes_per_client: int, seed: int = 0) -> Parts:
+    """Give each client samples of only so many classes; each class is shared evenly by its holders."""
+    y = _labels(labels)
+    _check_clients(clients)
+    present = np.unique(y)
+    if not 1 <= classes_per_client <= len(present):
+        raise InvalidParameter(f"classes_per_client must be 1 to {len(present)}, got {classes_per_client}")
+    if clients * classes_per_client < len(present):
+        raise InvalidParameter(
+            f"{clients} clients with {classes_per_client} classes each cannot hold all {len(present)} classes: "
+            "use more clients or more classes per client"
+        )
+    rng = generator(seed, "pathological")
+    holders: list[list[int]] = [[] for _ in present]
+    for client in range(clients):
+        # The classes with fewest holders first, ties at random: every class is held, and evenly.
+        order = np.lexsort(np.array([rng.random(len(present)), [len(held) for held in holders]]))
+        for index in order[:classes_per_client]:
+            holders[index].append(client)
+    owner = np.empty(len(y), dtype=np.int64)
+    for label, held_by in zip(present, holders, strict=True):
+        members = rng.permutation(np.flatnonzero(y == label))
+        owner[members] = np.asarray(held_by)[np.arange(len(members)) * len(held_by) // len(members)]
+    return _by_owner(owner, clients)
+
+
+def iid(n: int, *, clients: int, seed: int = 0) -> Parts:
+    """Deal n samples out at random, equally many to each client."""
+    _check_clients(clients)
+    if n < 1:
+        raise InvalidData(f"there must be samples to spread, got n = {n}")
+    return [np.sort(part) for part in np.array_split(generator(seed, "iid").permutation(n), clients)]
+
+
+def by_group(groups: npt.ArrayLike) -> Parts:
+    """Give each client the samples of one group, clients in the sorted order of the groups' names."""
+    names = np.asarray(groups)
+    if names.ndim != 1 or not len(names):
+        raise InvalidData(f"groups must name the owner of each sample, shape (n,); got shape {names.shape}")
+    values, owner = np.unique(names, return_inverse=True)
+    return _by_owner(owner, len(values))
+
+
+def _dirichlet_weights(rng: np.random.Generator, alpha: float, size: int) -> npt.NDArray[np.float64]:
+    # In logarithms, because for small alpha every gamma variate underflows: Γ(α) has the law of Γ(α + 1) · U^(1/α).
+    logs = np.log(rng.gamma(alpha + 1, size=size)) + np.log1p(-rng.random(size)) / alpha
+    weights = np.exp(logs - logs.max())
+    return np.asarray(weights / weights.sum())
+
+
+def _fill_up(owner: npt.NDArray[np.int64], clients: int, min_size: int, rng: np.random.Generator) -> None:
+    sizes = np.bincount(owner, minlength=clients)
+    for client in np.flatnonzero(sizes < min_size):
+        while sizes[client] < min_size:
+            largest = int(sizes.argmax())
+            wanted = min(min_size - sizes[client], max((sizes[largest] - min_size) // 2, 1))
+            moved = rng.choice(np.flatnonzero(owner == largest), size=wanted, replace=False)
+            owner[moved] = client
+            sizes[largest] -= wanted
+            sizes[client] += wanted
+
+
+def _by_owner(owner: npt.NDArray[np.int64], clients: int) -> Parts:
+    order = np.argsort(owner, kind="stable")
+    ends = np.cumsum(np.bincount(owner, minlength=clients))
+    return [np.asarray(part, dtype=np.int64) for part in np.split(order, ends[:-1])]
+
+
+def _labels(labels: npt.ArrayLike) -> npt.NDArray[Any]:
+    y = np.asarray(labels)
+    if y.ndim != 1 or not len(y):
+        raise InvalidData(f"labels must be one per sample, shape (n,) with n ≥ 1; got shape {y.shape}")
+    return y
+
+
+def _check_clients(clients: int) -> None:
+    if clients < 1:
+        raise InvalidParameter(f"clients must be at least 1, got {clients}")

@@ -1,0 +1,54 @@
+"""Partitions by name, as the command line and experiment files give them: `dirichlet:0.1`, `shards:2`, `iid`, …"""
+
+from fedgram.data import partition
+from fedgram.data.dataset import Dataset
+from fedgram.data.partition import Parts
+from fedgram.errors import InvalidParameter, UnknownName
+
+_ARGUMENTS = {
+    "dirichlet": "a concentration, as in dirichlet:0.1",
+    "shards": "a number of shards per client, as in shards:2",
+    "pathological": "a number of classes per client, as in pathological:2",
+    "iid": "",
+    "by_group": "",
+}
+
+
+def usual_partition(data: Dataset) -> str:
+    """Return the data set's own groups as a partition, or else dirichlet:0.1."""
+    return "dirichlet:0.1" if data.groups is None else "by_group"
+
+
+def spread(data: Dataset, how: str, *, clients: int, seed: int = 0) -> Parts:
+    """Return the indices of each client's samples.
+
+    >>> from fedgram.data import digits
+    >>> [len(part) for part in spread(digits(), "iid", clients=3)]
+    [599, 599, 599]
+    """
+    kind, _, text = how.partition(":")
+    if kind not in _ARGUMENTS:
+        raise UnknownName("partition", kind, _ARGUMENTS)
+    argument = _number(kind, text)
+    match kind:
+        case "dirichlet":
+            return partition.dirichlet(data.y, clients=clients, alpha=argument, seed=seed)
+        case "shards":
+            return partition.shards(data.y, clients=clients, shards_per_client=int(argument), seed=seed)
+        case "pathological":
+            return partition.pathological(data.y, clients=clients, classes_per_client=int(argument), seed=seed)
+        case "iid":
+            return partition.iid(len(data), clients=clients, seed=seed)
+    if data.groups is None:
+        raise InvalidParameter(f"data set {data.name!r} has no groups: use another partition")
+    return partition.by_group(data.groups)
+
+
+def _number(kind: str, text: str) -> float:
+    wanted = _ARGUMENTS[kind]
+    if not wanted and not text:
+        return 0.0
+    try:
+        return float(text) if kind == "dirichlet" else float(int(text if wanted else "none wanted"))
+    except ValueError:
+        raise InvalidParameter(f"partition {kind!r} takes {wanted or 'no argument'}, got {text!r}") from None

@@ -1,0 +1,116 @@
+"""The default engine: all clients in this process. Everything still goes through `wire`."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, TypeAlias
+
+from fedgram import wire
+from fedgram.data.client import Client
+from fedgram.engines import session
+from fedgram.errors import ClientFailed, InvalidData, InvalidParameter
+from fedgram.labels import Label
+from fedgram.methods.base import Method, Require
+from fedgram.methods.clients import Progress
+from fedgram.methods.clientside import ClientSide, explain, perform
+from fedgram.methods.fit import Fit
+
+Answer: TypeAlias = tuple[str, bytes | Exception]
+
+
+@dataclass(frozen=True)
+class InProcess:
+    """Run a method with all clients in this process.
+
+    `workers` threads perform steps at once; replies are taken in the order of the clients, so the result is
+    bit-identical for any number of them. A batched step gets at most `batch` clients at a time.
+    """
+
+    workers: int = 1
+    batch: int = 64
+
+    def __post_init__(self) -> None:
+        if self.workers < 1 or self.batch < 1:
+            raise InvalidParameter(f"workers and batch must be at least 1, got {self.workers} and {self.batch}")
+
+    def run(
+        self,
+        method: Method,
+        clients: Sequence[Client],
+        *,
+        classes: int | Iterable[Label] | None = None,
+        seed: int = 0,
+        require: Require = "all",
+        progress: Progress | None = None,
+    ) -> Fit:
+        """Run the method from hello to evaluation; the fit also holds the clients' personal models."""
+        with ThreadPoolExecutor(self.workers) as pool:
+            room = Room(method, clients, pool if self.workers > 1 else None, self)
+            fit = session.run(method, room, classes=classes, seed=seed, require=require, progress=progress)
+        return replace(fit, personal=room.personal_models())
+
+
+class Room:
+    """The transport of this engine: the clients' sides, and the way to them."""
+
+    trusted = True
+
+    def __init__(
+        self, method: Method, clients: Sequence[Client], pool: ThreadPoolExecutor | None, engine: InProcess
+    ) -> None:
+        self.names: Sequence[str] = [client.name for client in clients]
+        for name in self.names:
+            if self.names.count(name) > 1:
+                raise InvalidData(f"two clients are named {name!r}: names must be unique")
+        self.sides = {client.name: ClientSide(client) for client in clients}
+        self._method, self._pool, self._engine = method, pool, engine
+
+    def personal_models(self) -> dict[str, Any]:
+        """Return the personal models that clients keep."""
+        return {name: side.model for name, side in self.sides.items() if side.personal}
+
+    def exchange(self, step: str, requests: Iterable[tuple[str, bytes]]) -> Iterator[Answer]:
+        """Perform a step at each client and yield the replies in order, with bounded work under way."""
+        size = self._engine.batch if self._method.steps().get(step) else 1
+        groups = _groups(_opened(requests), size)
+        if self._pool is None:
+            for group in groups:
+                yield from self._answer(group)
+            return
+        under_way: deque[Future[list[Answer]]] = deque()
+        try:
+            for group in groups:
+                under_way.append(self._pool.submit(self._answer, group))
+                if len(under_way) >= 2 * self._engine.workers:
+                    yield from under_way.popleft().result()
+            while under_way:
+                yield from under_way.popleft().result()
+        finally:
+            for future in under_way:
+                future.cancel()
+
+    def _answer(self, group: list[tuple[str, dict[str, Any]]]) -> list[Answer]:
+        names, requests = [name for name, _ in group], [request for _, request in group]
+        try:
+            replies = perform(self._method, [self.sides[name] for name in names], requests)
+            return [(name, wire.encode(reply)) for name, reply in zip(names, replies, strict=True)]
+        except Exception as error:
+            failure = ClientFailed(explain(error))
+            failure.__cause__ = error
+            return [(name, failure) for name in names]
+
+
+def _opened(requests: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Decode requests; what is sent to all is decoded once, since payloads cannot be changed."""
+    last, opened = None, {}
+    for name, request in requests:
+        if request is not last:
+            last, opened = request, wire.decode(request)
+        yield name, opened
+
+
+def _groups(items: Iterator[Any], size: int) -> Iterator[list[Any]]:
+    while group := list(islice(items, size)):
+        yield group

@@ -1,0 +1,6 @@
+"""Methods: one file each, reading like its paper's algorithm. `base` says what a method is."""
+
+from fedgram.methods.afl import AFL
+from fedgram.methods.registry import register, registry
+
+__all__ = ["AFL", "register", "registry"]

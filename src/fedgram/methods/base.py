@@ -1,0 +1,153 @@
+"""What a method is: hyper-parameters, a server's side, and client steps."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias, TypeVar, overload
+
+from fedgram.data.client import Client
+from fedgram.errors import InvalidParameter, UnknownName
+from fedgram.evaluation import count_correct
+from fedgram.labels import Label, distinct
+from fedgram.methods import parameters
+from fedgram.methods.clients import Clients, Progress
+from fedgram.methods.clientside import ClientSide
+from fedgram.methods.fit import Fit
+from fedgram.models import Model
+
+Require: TypeAlias = Literal["all"] | int | float
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@overload
+def step(function: F) -> F: ...
+@overload
+def step(*, batched: bool = ...) -> Callable[[F], F]: ...
+def step(function: F | None = None, *, batched: bool = False) -> F | Callable[[F], F]:
+    """Mark a method's function as a step that the server may ask clients to perform.
+
+    A step takes the client and at most one payload, and returns a payload. With `batched` it takes lists of clients and
+    payloads and returns a list of replies: the engine may hand it many clients at once, or one.
+    """
+
+    def mark(function: F) -> F:
+        function.fedgram_step = "batched" if batched else "single"  # type: ignore[attr-defined]
+        return function
+
+    return mark if function is None else mark(function)
+
+
+class Engine(Protocol):
+    """Something that carries a method's messages between server and clients."""
+
+    def run(
+        self,
+        method: "Method",
+        clients: Sequence[Client],
+        *,
+        classes: int | Iterable[Label] | None,
+        seed: int,
+        require: Require,
+        progress: Progress | None,
+    ) -> Fit:
+        """Run the method from hello to evaluation."""
+        ...
+
+
+# Engines enter themselves here, so that methods need not know them.
+engines: dict[str, Callable[[], Engine]] = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """Base of all methods: a frozen dataclass whose fields are the hyper-parameters.
+
+    A method implements `serve`, the server's side, and marks the client's side with `@step`. It knows no engine: all it
+    sees of the clients is the `Clients` it is given, and what crosses is a message that has been through `wire`.
+    """
+
+    name: ClassVar[str] = ""
+    # Whether clients end with models of their own; if not, they are sent the global one.
+    personal: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        """Name the method after its class, in lower case, unless it names itself."""
+        cls.name = cls.__dict__.get("name") or cls.__name__.lower()
+
+    def __new__(cls, *_: Any, **settings: Any) -> Self:
+        """Refuse an unknown hyper-parameter, naming the nearest one."""
+        for setting in settings:
+            parameters.check_name(cls, setting)
+        return super().__new__(cls)
+
+    def __post_init__(self) -> None:
+        """Check the hyper-parameters' kinds; a method that bounds them does so after calling this."""
+        parameters.check_values(self)
+
+    def serve(self, clients: Clients) -> Model:
+        """Return the global model; ask clients for steps on the way."""
+        raise TypeError(f"{type(self).__name__} must define serve(self, clients)")
+
+    def fit(
+        self,
+        clients: Iterable[Client],
+        *,
+        classes: int | Iterable[Label] | None = None,
+        seed: int = 0,
+        engine: str | Engine = "inprocess",
+        require: Require = "all",
+        progress: Progress | None = None,
+    ) -> Fit:
+        """Run the method over clients and return what came of it.
+
+        `classes` is a number, or the names in order; None takes the labels that occur. `require` says how many
+        clients must take part: "all", a number, or a fraction; the result lists who did. `engine` is a name or an
+        engine object.
+        `progress(step, done, total)` is called as replies arrive.
+        """
+        if isinstance(engine, str):
+            if engine not in engines:
+                raise UnknownName("engine", engine, engines)
+            engine = engines[engine]()
+        return engine.run(self, list(clients), classes=classes, seed=seed, require=require, progress=progress)
+
+    def settings(self) -> dict[str, Any]:
+        """Return the hyper-parameters by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @classmethod
+    def steps(cls) -> dict[str, bool]:
+        """Return the steps that may be asked for, and whether each takes a batch of clients."""
+        return _steps(cls)  # type: ignore[arg-type]
+
+    @step
+    def hello(self, client: ClientSide) -> dict[str, Any]:
+        """Tell what kind of data the client has, before anything is computed."""
+        data = client.data
+        tested = 0 if data.x_test is None else len(data.x_test)
+        return {
+            "n": len(data.x),
+            "shape": list(data.x.shape[1:]),
+            "features": data.features,
+            "labels": sorted({*distinct(data.y), *distinct(data.y_test)}) if tested else distinct(data.y),
+            "tested": tested,
+        }
+
+    @step
+    def receive(self, client: ClientSide, model: Model) -> None:
+        """Take the global model as the client's own, where the method has not given it a personal one."""
+        client.model = model
+
+    @step
+    def evaluate(self, client: ClientSide, model: Model | None = None) -> int:
+        """Return how many of its own test samples the client's model (or the one given) gets right."""
+        judged = model or client.model
+        if judged is None:
+            raise InvalidParameter(f"client {client.name!r} has no model to evaluate")
+        return count_correct(judged, client.data.x_test, client.y_test)
+
+
+@cache
+def _steps(cls: type[Method]) -> dict[str, bool]:
+    marks = {name: getattr(getattr(cls, name), "fedgram_step", None) for name in dir(cls)}
+    return {name: mark == "batched" for name, mark in marks.items() if mark}

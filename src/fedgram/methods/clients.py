@@ -1,0 +1,253 @@
+"""The server's side of a run: asking clients for steps, and adding up what they reply."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from itertools import chain
+from math import ceil
+from operator import add
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast
+
+import numpy as np
+
+from fedgram import wire
+from fedgram.errors import ClientFailed, FedgramError, InvalidParameter, MissingClients
+from fedgram.evaluation import Evaluation
+from fedgram.labels import Classes
+from fedgram.methods.fit import Traffic
+from fedgram.models import Model
+from fedgram.moments import Moments
+from fedgram.randomness import generator
+from fedgram.wire import Payload
+
+if TYPE_CHECKING:
+    from fedgram.methods.base import Method
+
+NO_SAMPLES = "no samples"
+Progress: TypeAlias = Callable[[str, int, int], None]
+Step: TypeAlias = Callable[..., Any]
+T = TypeVar("T")
+
+
+class Reply(NamedTuple):
+    """A client's reply to a step."""
+
+    client: str
+    value: Payload
+
+
+class Transport(Protocol):
+    """What an engine supplies: a way to bytes' other end.
+
+    `exchange` yields each client's reply, or the error it met. An engine on one machine yields in the order of the
+    requests, so that sums are bit-identical; others may yield as replies arrive. Replies from where `trusted` is
+    False get every check.
+    """
+
+    names: Sequence[str]
+    trusted: bool
+
+    def exchange(self, step: str, requests: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, bytes | Exception]]:
+        """Deliver requests, yield replies."""
+        ...
+
+
+class Clients:
+    """The clients as a method's `serve` sees them."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        method: "Method",
+        seed: int = 0,
+        require: str | float = "all",
+        progress: Progress | None = None,
+    ) -> None:
+        self.round = 0
+        self.traffic = Traffic()
+        self.rounds: list[Evaluation] = []
+        self.absent: dict[str, str] = {}
+        self.classes: Classes | None = None
+        self.samples: dict[str, int] = {}
+        self.tested: dict[str, int] = {}
+        self._heard: set[str] = set()
+        self._transport, self._method, self._seed = transport, method, seed
+        self._progress = progress
+        self._require = require
+        self._needed = _needed(require, len(transport.names))
+
+    @property
+    def names(self) -> list[str]:
+        """Clients that can be asked: they have samples and have not failed."""
+        return [name for name in self._transport.names if name not in self.absent]
+
+    @property
+    def present(self) -> list[str]:
+        """Clients that have not failed, those without samples included."""
+        return [name for name in self._transport.names if self.absent.get(name, NO_SAMPLES) == NO_SAMPLES]
+
+    @property
+    def contributors(self) -> list[str]:
+        """Clients whose replies have entered the result, in the engine's order."""
+        return [name for name in self._transport.names if name in self._heard]
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """The server's random numbers of this round."""
+        return generator(self._seed, self._method.name, "server", self.round)
+
+    def call(
+        self,
+        step: Step,
+        payload: Payload = None,
+        *,
+        to: Iterable[str] | None = None,
+        per_client: Mapping[str, Payload] | None = None,
+    ) -> Iterator[Reply]:
+        """Ask clients for a step and yield their replies, as a stream.
+
+        All get `payload`, or each its own from `per_client`. `to` names who is asked (default: everyone who can be). A
+        client that fails is never passed over in silence: when all have been heard, the run ends with an error
+        that names those who failed, unless `require` lets it go on without them.
+        """
+        for reply in self.ask(step, payload, to=to, per_client=per_client):
+            self._heard.add(reply.client)
+            yield reply
+
+    def each(self, step: Step, payload: Payload = None, **options: Any) -> None:
+        """Ask clients for a step whose replies do not matter."""
+        for _ in self.ask(step, payload, **options):
+            pass
+
+    def sum(self, step: Callable[..., T], payload: Payload = None, **options: Any) -> T:
+        """Return the sum of the replies."""
+        values = (reply.value for reply in self.call(step, payload, **options))
+        first = next(values, None)
+        total = Moments.sum(chain((first,), values)) if isinstance(first, Moments) else reduce(add, values, first)
+        return cast("T", total)
+
+    def mean(self, step: Step, payload: Payload = None, *, weighted: bool = True, **options: Any) -> Any:
+        """Return the mean of the replies (arrays, or lists or dicts of them), weighted by numbers of samples."""
+        total, weights = None, 0.0
+        for client, value in self.call(step, payload, **options):
+            weight = float(self.samples[client]) if weighted else 1.0
+            scaled = _combine(lambda leaf, weight=weight: leaf * weight, value)
+            total = scaled if total is None else _combine(add, total, scaled)
+            weights += weight
+        return _combine(lambda leaf: leaf / weights, total)
+
+    def sample(self, share: float) -> list[str]:
+        """Return a random share of the clients (at least one), in order; the same for any engine."""
+        if not 0 < share <= 1:
+            raise InvalidParameter(f"the share of clients must be more than 0 and at most 1, got {share}")
+        names = self.names
+        rng = generator(self._seed, self._method.name, "sample", self.round)
+        chosen = rng.choice(len(names), size=max(1, round(share * len(names))), replace=False)
+        return [names[i] for i in sorted(chosen)]
+
+    def rounds_of(self, count: int) -> Iterator[int]:
+        """Yield the round numbers 0 … count - 1, keeping `round` in step."""
+        for self.round in range(count):
+            yield self.round
+
+    def report(self, round: int, model: Model | None = None) -> None:
+        """Record how good the model is after a round (None: each client's own)."""
+        self.round = round
+        evaluation = self.evaluate(model)
+        if evaluation is not None:
+            self.rounds.append(evaluation)
+
+    def evaluate(self, model: Model | None = None) -> Evaluation | None:
+        """Let clients score the model (None: each its own) on their own test samples; only counts come back."""
+        able = [name for name in self.present if self.tested[name]]
+        if not able:
+            return None
+        replies = self.ask(self._method.evaluate, model, to=able, counted=False)
+        correct = {reply.client: int(reply.value) for reply in replies}
+        return Evaluation(correct, {name: self.tested[name] for name in self.present})
+
+    def lose(self, failures: Mapping[str, FedgramError], *, during: str) -> None:
+        """Go on without some clients, or end the run if too few are left."""
+        self.absent.update({name: f"{during}: {error}" for name, error in failures.items()})
+        left = len(self.present)
+        if left >= self._needed:
+            return
+        what = "; ".join(f"client {name!r}: {error}" for name, error in failures.items())
+        cause = next(iter(failures.values()))
+        if self._require == "all":
+            raise ClientFailed(f"{during}: {what}") from cause
+        raise MissingClients(f"{during}: {left} clients left, {self._needed} required; {what}") from cause
+
+    def ask(
+        self,
+        step: Step,
+        payload: Payload = None,
+        *,
+        to: Iterable[str] | None = None,
+        per_client: Mapping[str, Payload] | None = None,
+        counted: bool = True,
+    ) -> Iterator[Reply]:
+        """Do what `call` does, for messages that are no contribution to the result."""
+        name = step.__name__
+        asked = list(per_client or (self.names if to is None else to))
+        failures: dict[str, FedgramError] = {}
+        requests = self._requests(name, asked, payload, per_client, counted=counted)
+        for done, (client, answer) in enumerate(self._transport.exchange(name, requests), start=1):
+            if self._progress is not None:
+                self._progress(name, done, len(asked))
+            try:
+                if isinstance(answer, Exception):
+                    raise answer
+                if counted:
+                    self.traffic.count(client, up=len(answer))
+                value = wire.decode(answer, sender=None if self._transport.trusted else client)
+            except FedgramError as error:
+                failures[client] = error
+                continue
+            yield Reply(client, value)
+        if failures:
+            self.lose(failures, during=f"step {name!r}")
+
+    def _requests(
+        self,
+        step: str,
+        names: list[str],
+        payload: Payload,
+        per_client: Mapping[str, Payload] | None,
+        *,
+        counted: bool,
+    ) -> Iterator[tuple[str, bytes]]:
+        envelope = {"step": step, "round": self.round, "seed": self._seed, "classes": _short(self.classes)}
+        shared = None if per_client else wire.encode(envelope | {"payload": payload})
+        for name in names:
+            request = shared or wire.encode(envelope | {"payload": (per_client or {})[name]})
+            if counted:
+                self.traffic.count(name, down=len(request))
+            yield name, request
+
+
+def _needed(require: str | float, clients: int) -> int:
+    if require == "all":
+        return clients
+    if isinstance(require, int) and not isinstance(require, bool) and 1 <= require <= clients:
+        return require
+    if isinstance(require, float) and 0 < require <= 1:
+        return ceil(require * clients)
+    raise InvalidParameter(
+        f"require must be 'all', a number of clients from 1 to {clients}, or a fraction such as 0.8, got {require!r}"
+    )
+
+
+def _short(classes: Classes | None) -> Payload:
+    """Return the classes as they are sent: 0 … c - 1 as the number c."""
+    return len(classes) if classes is not None and classes == tuple(range(len(classes))) else classes
+
+
+def _combine(operation: Callable[..., Any], *trees: Any) -> Any:
+    """Apply an operation to the leaves of equally shaped lists and dicts."""
+    first = trees[0]
+    if isinstance(first, dict):
+        return {key: _combine(operation, *(tree[key] for tree in trees)) for key in first}
+    if isinstance(first, list):
+        return [_combine(operation, *leaves) for leaves in zip(*trees, strict=True)]
+    return operation(*trees)

@@ -1,0 +1,94 @@
+"""The client's side of a run: what a step sees, and how a request is carried out."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedgram.data.client import Client
+from fedgram.errors import FedgramError, InvalidParameter, UnknownName
+from fedgram.labels import Classes, as_classes, to_indices
+from fedgram.models import Model
+from fedgram.moments import Moments
+from fedgram.randomness import generator
+from fedgram.wire import Payload
+
+if TYPE_CHECKING:
+    from fedgram.methods.base import Method
+
+
+class ClientSide:
+    """What a step sees of its client: x, y, classes, rng, round and a state that lasts for the run.
+
+    `y` holds indices into the agreed `classes`. `rng` is derived from (seed, method, step, round, client name), so that
+    results depend neither on the engine nor on who comes first. `state` may hold payloads only: on other engines it
+    travels.
+    """
+
+    def __init__(self, data: Client) -> None:
+        self.data = data
+        self.name = data.name
+        self.x = data.x
+        self.classes: Classes = ()
+        self.round = 0
+        self.state: dict[str, Payload] = {}
+        self.model: Model | None = None
+        self.personal = False
+        self._purpose: tuple[int, str, str] = (0, "", "")
+
+    def enter(self, method: str, request: dict[str, Any]) -> None:
+        """Get ready for one step: the agreed classes, the round, fresh random numbers."""
+        if request["classes"] is not None and not self.classes:
+            self.classes = as_classes(request["classes"])
+        self.round = request["round"]
+        self._purpose = (request["seed"], method, request["step"])
+        self.__dict__.pop("rng", None)
+
+    @cached_property
+    def rng(self) -> np.random.Generator:
+        """Random numbers of this step."""
+        seed, method, step = self._purpose
+        return generator(seed, method, step, self.round, self.name)
+
+    @cached_property
+    def y(self) -> npt.NDArray[np.int64]:
+        """Labels as indices into `classes`."""
+        return to_indices(self.data.y, self.classes)
+
+    @cached_property
+    def y_test(self) -> npt.NDArray[np.int64]:
+        """Test labels as indices into `classes`; for evaluation only."""
+        return to_indices(self.data.y_test, self.classes)
+
+    def moments(self, *, bias: bool = False) -> Moments:
+        """Return the moments of the client's training samples."""
+        return Moments.of(self.x, self.y, classes=self.classes, bias=bias, features=self.data.features)
+
+    def keep(self, model: Model) -> None:
+        """Keep a personal model; it never leaves the client."""
+        if not isinstance(model, Model):
+            raise InvalidParameter(f"only models can be kept, got a {type(model).__name__}")
+        self.model, self.personal = model, True
+
+
+def perform(method: "Method", sides: Sequence[ClientSide], requests: Sequence[dict[str, Any]]) -> list[Payload]:
+    """Carry out the same step at some clients, each with its own request, and return their replies."""
+    steps, name = method.steps(), requests[0]["step"]
+    if name not in steps:
+        raise UnknownName(f"step of {type(method).__name__}", name, steps)
+    for side, request in zip(sides, requests, strict=True):
+        side.enter(method.name, request)
+    function, payloads = getattr(method, name), [request["payload"] for request in requests]
+    if steps[name]:
+        return list(function(sides) if payloads[0] is None else function(sides, payloads))
+    return [
+        function(side) if payload is None else function(side, payload)
+        for side, payload in zip(sides, payloads, strict=True)
+    ]
+
+
+def explain(error: Exception) -> str:
+    """Return what to tell the server of an error: ours are clear already, others need their type."""
+    return str(error) if isinstance(error, FedgramError) else f"{type(error).__name__}: {error}"

@@ -1,0 +1,119 @@
+"""What comes of a run: the model, the personal ones, who took part, and what it cost."""
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from fedgram import wire
+from fedgram.errors import InvalidData, Mismatch
+from fedgram.evaluation import Evaluation
+from fedgram.models import Model
+
+
+@dataclass
+class Traffic:
+    """Bytes that really crossed between server and clients; evaluation is not counted."""
+
+    by_client: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def count(self, client: str, *, up: int = 0, down: int = 0) -> None:
+        """Add to a client's account."""
+        account = self.by_client.setdefault(client, {"up": 0, "down": 0})
+        account["up"] += up
+        account["down"] += down
+
+    @property
+    def up(self) -> int:
+        """Bytes from all clients to the server."""
+        return sum(account["up"] for account in self.by_client.values())
+
+    @property
+    def down(self) -> int:
+        """Bytes from the server to all clients."""
+        return sum(account["down"] for account in self.by_client.values())
+
+
+@wire.register_message
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """The result of `Method.fit`.
+
+    `contributors` are the clients whose data entered the model; `absent` says of every other one why not.
+    `personal` holds the clients' own models where the engine can see them (in one process). `evaluation` is None
+    if no client has test samples; `rounds` has one evaluation per round that an iterative method reported.
+    """
+
+    model: Model
+    method: str
+    settings: Mapping[str, Any]
+    seed: int
+    contributors: tuple[str, ...]
+    absent: Mapping[str, str] = field(default_factory=dict)
+    personal: Mapping[str, Model] = field(default_factory=dict)
+    traffic: Traffic = field(default_factory=Traffic)
+    evaluation: Evaluation | None = None
+    rounds: Sequence[Evaluation] = ()
+    seconds: float = 0.0
+
+    wire_name: ClassVar[str] = "fit"
+    wire_version: ClassVar[int] = 1
+    wire_fields: ClassVar[Mapping[str, wire.Field]] = {}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fit to one file, whole or not at all."""
+        target = Path(path)
+        try:
+            with tempfile.NamedTemporaryFile(dir=target.parent, prefix=target.name, delete=False) as stream:
+                temporary = Path(stream.name)
+                try:
+                    stream.write(wire.encode(self))
+                    stream.close()
+                    temporary.replace(target)
+                finally:
+                    temporary.unlink(missing_ok=True)
+        except OSError as error:
+            raise InvalidData(f"cannot write {target}: {error.strerror or error}") from error
+
+    def to_fields(self) -> dict[str, Any]:
+        """Take the fit apart for the wire."""
+        return {
+            **{name: getattr(self, name) for name in _PLAIN},
+            "traffic": self.traffic.by_client,
+            "evaluation": _counts(self.evaluation),
+            "rounds": [_counts(evaluation) for evaluation in self.rounds],
+        }
+
+    @classmethod
+    def from_fields(cls, fields: dict[str, Any]) -> Self:
+        """Put a fit together from the wire."""
+        return cls(
+            **{name: fields[name] for name in _PLAIN} | {"contributors": tuple(fields["contributors"])},
+            traffic=Traffic(fields["traffic"]),
+            evaluation=fields["evaluation"] and Evaluation(**fields["evaluation"]),
+            rounds=[Evaluation(**counts) for counts in fields["rounds"]],
+        )
+
+    def check(self) -> None:
+        """Accept: the models in it have been checked one by one."""
+
+
+_PLAIN = ("model", "method", "settings", "seed", "contributors", "absent", "personal", "seconds")
+
+
+def _counts(evaluation: Evaluation | None) -> dict[str, Any] | None:
+    return None if evaluation is None else {"correct": evaluation.correct, "tested": evaluation.tested}
+
+
+def load(path: str | os.PathLike[str]) -> Fit:
+    """Return the fit that `Fit.save` wrote, checked like anything that another party sends."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise InvalidData(f"cannot read {os.fspath(path)}: {error.strerror}") from error
+    fit = wire.decode(data, sender=os.fspath(path))
+    if not isinstance(fit, Fit):
+        raise Mismatch(f"{os.fspath(path)} holds a {type(fit).__name__}, not a fit")
+    return fit

@@ -1,0 +1,56 @@
+"""Methods by name: ours, and anyone's."""
+
+from collections.abc import Iterator, Mapping
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, TypeVar
+
+from fedgram.errors import UnknownName
+
+if TYPE_CHECKING:
+    from fedgram.methods.base import Method
+
+GROUP = "fedgram.methods"
+M = TypeVar("M", bound="type[Method]")
+
+
+class Registry(Mapping[str, "type[Method]"]):
+    """Name → method class. Methods of other distributions (entry-point group `fedgram.methods`) load on first look."""
+
+    def __init__(self) -> None:
+        self._methods: dict[str, type[Method]] = {}
+        self._looked_outside = False
+
+    def register(self, cls: M) -> M:
+        """Register a method under its name (a class decorator)."""
+        name = cls.name
+        known = self._methods.get(name)
+        if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise ValueError(f"method name {name!r} is taken by {known.__module__}.{known.__qualname__}")
+        self._methods[name] = cls
+        return cls
+
+    def _all(self) -> "dict[str, type[Method]]":
+        if not self._looked_outside:
+            self._looked_outside = True
+            for entry in entry_points(group=GROUP):
+                self.register(entry.load())
+        return self._methods
+
+    def __getitem__(self, name: str) -> "type[Method]":
+        try:
+            return self._all()[name.lower()]
+        except KeyError:
+            raise UnknownName("method", name, self._methods) from None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._all()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._all()))
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+
+registry = Registry()
+register = registry.register

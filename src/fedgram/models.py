@@ -1,0 +1,97 @@
+"""Models: what a method gives back, and what predicts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from fedgram.errors import InvalidData, Mismatch
+from fedgram.labels import Classes, as_classes
+from fedgram.solve import Array
+from fedgram.wire import Field, register_message
+
+ROWS_AT_ONCE = 4096
+
+
+@runtime_checkable
+class Model(Protocol):
+    """Anything that scores samples for the agreed classes. To cross the wire it is also a registered message."""
+
+    @property
+    def classes(self) -> Classes:
+        """The classes, in the order of the scores' columns."""
+        ...
+
+    def scores(self, x: Any) -> Array:
+        """Return one score per sample and class, (n, c): the highest wins."""
+        ...
+
+    def predict(self, x: Any) -> npt.NDArray[Any]:
+        """Return the label of each sample, (n,)."""
+        ...
+
+
+@register_message
+@dataclass(frozen=True, eq=False)
+class LinearModel:
+    """Scores x @ weights + intercept.
+
+    `weights` is (d, c) float64, `intercept` (c,) or None. `features` is the fingerprint of the features that the
+    model was made from; scoring others would be a mistake that nothing else could notice.
+
+    >>> model = LinearModel(np.eye(2), ("cat", "dog"))
+    >>> model.predict([[0.1, 0.9], [0.7, 0.2]])
+    array(['dog', 'cat'], dtype='<U3')
+    """
+
+    weights: Array
+    classes: Classes
+    intercept: Array | None = None
+    features: str = ""
+
+    wire_name: ClassVar[str] = "linear-model"
+    wire_version: ClassVar[int] = 1
+    wire_fields: ClassVar[Mapping[str, Field]] = {
+        "weights": Field("float64", ("d", "c")),
+        "intercept": Field("float64", ("c",), optional=True),
+    }
+
+    def scores(self, x: Any) -> Array:
+        """Return the scores (n, c) of x (n, d), float32 or float64, by blocks of rows."""
+        samples = np.asarray(x)
+        if samples.ndim != 2 or samples.shape[1] != len(self.weights):
+            raise InvalidData(f"this model scores samples of shape (n, {len(self.weights)}), got {samples.shape}")
+        out = np.empty((len(samples), len(self.classes)))
+        for start in range(0, len(samples), ROWS_AT_ONCE):
+            block = samples[start : start + ROWS_AT_ONCE].astype(np.float64, copy=False)
+            np.matmul(block, self.weights, out=out[start : start + len(block)])
+        if self.intercept is not None:
+            out += self.intercept
+        return out
+
+    def predict(self, x: Any) -> npt.NDArray[Any]:
+        """Return the labels (n,) of x (n, d)."""
+        best: npt.NDArray[np.intp] = self.scores(x).argmax(axis=1)
+        return np.asarray(self.classes)[best]
+
+    def to_fields(self) -> dict[str, Any]:
+        """Take the model apart for the wire."""
+        return {
+            "weights": self.weights,
+            "classes": self.classes,
+            "intercept": self.intercept,
+            "features": self.features,
+        }
+
+    @classmethod
+    def from_fields(cls, fields: dict[str, Any]) -> Self:
+        """Put a model together from the wire."""
+        model = cls(**fields | {"classes": as_classes(fields["classes"])})
+        if len(model.classes) != model.weights.shape[1]:
+            raise Mismatch(f"{model.weights.shape[1]} columns of weights for {len(model.classes)} classes")
+        return model
+
+    def check(self) -> None:
+        """Accept: finite values are all that a linear model needs."""

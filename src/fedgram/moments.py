@@ -1,0 +1,304 @@
+"""Moments of a data set: XᵀX, XᵀY, n and the class counts, with what they are moments *of*.
+
+Moments of disjoint data sets add; that one fact is the whole of analytic federated learning. Taking a data set's
+moments away again is exact unlearning.
+
+>>> rng = np.random.default_rng(0)
+>>> x, y = rng.normal(size=(50, 3)), rng.integers(0, 2, size=50)
+>>> whole = Moments.of(x, y, classes=2)
+>>> parts = Moments.of(x[:20], y[:20], classes=2) + Moments.of(x[20:], y[20:], classes=2)
+>>> bool(np.allclose(whole.gram, parts.gram)), parts.n
+(True, 50)
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from fedgram import solve, wire
+from fedgram.accumulate import Accumulator, as_block, as_features, class_sums, not_finite
+from fedgram.errors import InvalidData, Mismatch, NotMoments
+from fedgram.labels import Classes, Label, as_classes, to_indices
+from fedgram.models import LinearModel
+from fedgram.solve import Array
+
+Counts = npt.NDArray[np.int64]
+TINY = float(np.finfo(np.float64).tiny)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What moments are of: only moments of one kind may be added.
+
+    `features` is a fingerprint of how the features were made (backbone and options). With `bias` they have a column of
+    ones at the end, and the dimension counts it.
+    """
+
+    classes: Classes
+    dimension: int
+    features: str = ""
+    bias: bool = False
+
+    def check_same(self, other: "Kind") -> None:
+        """Refuse another kind, naming both sides."""
+        for field in fields(self):
+            mine, theirs = getattr(self, field.name), getattr(other, field.name)
+            if mine != theirs:
+                raise Mismatch(f"moments of different {field.name} cannot be combined: {mine!r} and {theirs!r}")
+
+
+@wire.register_message
+class Moments:
+    """Immutable moments of (n, d) features and their labels.
+
+    Kept packed (see `solve`). A data set of n < d/4 samples is kept and sent as its triangular factor R instead:
+    the same information in fewer numbers.
+    """
+
+    wire_name: ClassVar[str] = "moments"
+    wire_version: ClassVar[int] = 1
+    wire_fields: ClassVar[Mapping[str, wire.Field]] = {
+        "gram": wire.Field("float64", ("p",), optional=True),
+        "factor": wire.Field("float64", ("q",), optional=True),
+        "sums": wire.Field("float64", ("present", "d")),
+        "counts": wire.Field("int64", ("c",)),
+    }
+
+    def __init__(
+        self, kind: Kind, *, sums: Array, counts: Counts, packed: Array | None = None, factor: Array | None = None
+    ) -> None:
+        """Hold arrays already computed; `Moments.of` computes them.
+
+        `sums` is (c, d), each class's sum of features; `packed` or `factor` is given, as `solve` makes them.
+        """
+        self.kind = kind
+        self.counts = counts
+        self.n = int(counts.sum())
+        self._sums, self._packed, self._factor = sums, packed, factor
+        for array in (packed, factor, sums, counts):
+            if array is not None:
+                array.flags.writeable = False
+
+    @classmethod
+    def of(
+        cls,
+        x: npt.ArrayLike,
+        y: npt.ArrayLike,
+        *,
+        classes: int | Iterable[Label],
+        bias: bool = False,
+        features: str = "",
+    ) -> Self:
+        """Return the moments of features x (n, d), float32 or float64, and labels y (n,).
+
+        Works by blocks of rows and accumulates in float64; there is never a float64 copy of everything.
+        """
+        rows, names = as_features(x), as_classes(classes)
+        labels = to_indices(y, names)
+        if len(rows) != len(labels):
+            raise InvalidData(f"{len(rows)} samples but {len(labels)} labels")
+        kind = Kind(names, rows.shape[1] + bias, features, bias)
+        counts = np.bincount(labels, minlength=len(names)).astype(np.int64)
+        if len(rows) < kind.dimension / 4:
+            block = as_block(rows, bias=bias)
+            factor = solve.triangular_factor(block)
+            moments = cls(kind, sums=class_sums(block, labels, len(names)), counts=counts, factor=factor)
+            evidence = factor
+        else:
+            total = Accumulator(kind.dimension, len(names))
+            total.add_samples(rows, labels, bias=bias)
+            moments = cls(kind, sums=total.sums, counts=counts, packed=total.packed)
+            evidence = moments._diagonal()
+        # A NaN or infinity anywhere in a column shows in its sum of squares, and in the factor.
+        if not np.isfinite(evidence).all():
+            raise not_finite(rows)
+        return moments
+
+    @property
+    def classes(self) -> Classes:
+        """The classes, in the order of the counts."""
+        return self.kind.classes
+
+    @property
+    def d(self) -> int:
+        """Number of features, the bias column included."""
+        return self.kind.dimension
+
+    @cached_property
+    def gram(self) -> Array:
+        """XᵀX, (d, d)."""
+        full = solve.unpack(self.packed, self.d)
+        full.flags.writeable = False
+        return full
+
+    @property
+    def cross(self) -> Array:
+        """XᵀY for one-hot Y, (d, c): column j is the sum of class j's features."""
+        return self._sums.T
+
+    @cached_property
+    def packed(self) -> Array:
+        """XᵀX as `solve` packs it."""
+        if self._packed is not None:
+            return self._packed
+        packed = np.zeros(solve.packed_size(self.d))
+        solve.add_gram(packed, self._factor_rows())
+        packed.flags.writeable = False
+        return packed
+
+    def _factor_rows(self) -> Array:
+        assert self._factor is not None
+        return solve.unpack_factor(self._factor, self.n, self.d)
+
+    def _diagonal(self) -> Array:
+        return self.packed[solve.packed_diagonal(self.d)]
+
+    def solve(self, ridge: float = 0.0) -> Array:
+        """Return the least-squares weights (d, c) with a ridge ≥ 0: (XᵀX + ridge I)⁻¹ XᵀY.
+
+        With ridge 0 and features that do not span their space: the minimum-norm solution, and a warning with the rank.
+        """
+        return solve.factor(self.packed, self.d, ridge=ridge, n=self.n).solve(self.cross)
+
+    def model(self, ridge: float = 0.0) -> LinearModel:
+        """Return the least-squares classifier; the bias column becomes its intercept."""
+        weights, intercept = self.solve(ridge), None
+        if self.kind.bias:
+            weights, intercept = weights[:-1], weights[-1]
+        return LinearModel(weights, self.classes, intercept, self.kind.features)
+
+    def __add__(self, other: Self) -> Self:
+        """Return the moments of both data sets together."""
+        return type(self).sum((self, other)) if isinstance(other, Moments) else NotImplemented
+
+    @classmethod
+    def sum(cls, parts: Iterable[Self]) -> Self:
+        """Return the moments of all the data sets together, in O(d²) memory for any number of them."""
+        first, total, counts = None, Accumulator(0, 0), np.zeros(0, dtype=np.int64)
+        for part in parts:
+            if first is None:
+                first, counts = part, np.zeros_like(part.counts)
+                total = Accumulator(part.d, len(part.classes))
+            first.kind.check_same(part.kind)
+            counts += part.counts
+            present = part.counts > 0
+            total.sums[present] += part._sums[present]
+            if part._factor is None:
+                total.packed += part.packed
+            else:
+                total.add_factor(part._factor_rows())
+        if first is None:
+            raise InvalidData("a sum of no moments has no shape: give at least one")
+        total.flush()
+        return cls(first.kind, sums=total.sums, counts=counts, packed=total.packed)
+
+    def __sub__(self, other: Self) -> Self:
+        """Return the moments without those of `other`, a data set that was added before (exact unlearning)."""
+        if not isinstance(other, Moments):
+            return NotImplemented
+        self.kind.check_same(other.kind)
+        counts = self.counts - other.counts
+        if (counts < 0).any():
+            label = self.classes[int(np.argmax(counts < 0))]
+            raise NotMoments(f"cannot subtract: it has more samples of class {label!r} than there are")
+        sums = self._sums - other._sums
+        # What rounding left of a class that is gone altogether would be a class without samples, yet with a sum.
+        sums[counts == 0] = 0.0
+        packed = self.packed - other.packed if counts.any() else np.zeros_like(self.packed)
+        rest = type(self)(self.kind, sums=sums, counts=counts, packed=packed)
+        rest.check(rounding_of=self)
+        return rest
+
+    def check(self, rounding_of: Self | None = None) -> None:
+        """Refuse arrays that no data set could have as its moments.
+
+        The whole matrix [X Y]ᵀ[X Y] must be positive semidefinite. Since YᵀY is the diagonal of class counts, that
+        is the scatter within classes, XᵀX - Σ_c s_c s_cᵀ / n_c, being so. Rounding is that of `rounding_of`: what
+        was subtracted from.
+        """
+        whole = rounding_of or self
+        absent = self.counts <= 0
+        if (self.counts < 0).any():
+            raise NotMoments(f"field 'counts' has a negative count: {self.counts.min()}")
+        if self._sums[absent].any():
+            label = self.classes[int(np.argmax(self._sums.any(axis=1) & absent))]
+            raise NotMoments(f"field 'sums' is not zero for class {label!r}, which has no samples")
+        slack = 8 * solve.rounding_level(self.d, whole.n) * max(float(whole._diagonal().sum()), TINY)
+        ones = self._diagonal()[-1]
+        if self.kind.bias and abs(ones - self.n) > slack:
+            raise NotMoments(f"field 'gram' counts {ones} samples, field 'counts' {self.n}")
+        between = np.zeros_like(self.packed)
+        solve.add_gram(between, self._sums[~absent] / np.sqrt(self.counts[~absent])[:, None])
+        if not solve.is_positive_semidefinite(self.packed - between, self.d, slack):
+            raise NotMoments(
+                f"field 'gram' with field 'sums' is not positive semidefinite: no {self.n} samples have these moments"
+            )
+
+    def to_fields(self) -> dict[str, Any]:
+        """Take the moments apart for the wire; sums of classes without samples are zero and stay at home."""
+        return {
+            "gram": self._packed,
+            "factor": self._factor,
+            "sums": self._sums[self.counts > 0],
+            "counts": self.counts,
+            "n": self.n,
+            "classes": self.classes,
+            "features": self.kind.features,
+            "bias": self.kind.bias,
+        }
+
+    @classmethod
+    def from_fields(cls, fields: dict[str, Any]) -> Self:
+        """Put moments together from the wire."""
+        counts, present, classes = fields["counts"], fields["sums"], as_classes(fields["classes"])
+        packed, factor = fields["gram"], fields["factor"]
+        d, n = present.shape[1], int(counts.sum())
+        if len(counts) != len(classes):
+            raise NotMoments(f"field 'counts' has {len(counts)} entries for {len(classes)} classes")
+        if fields["n"] != n:
+            raise NotMoments(f"field 'n' is {fields['n']} but the class counts add up to {n}")
+        if len(present) != np.count_nonzero(counts):
+            raise NotMoments(f"field 'sums' has {len(present)} rows for {np.count_nonzero(counts)} classes present")
+        if (packed is None) == (factor is None) or (factor is not None and not 0 <= n <= d):
+            raise NotMoments(f"either field 'gram' or, for n ≤ d, field 'factor' must be there (n = {n}, d = {d})")
+        name, array, size = (
+            ("gram", packed, solve.packed_size(d)) if factor is None else ("factor", factor, solve.factor_size(n, d))
+        )
+        if len(array) != size:
+            raise NotMoments(f"field {name!r} has {len(array)} numbers; {n} samples in {d} dimensions need {size}")
+        sums = np.zeros((len(counts), d))
+        sums[counts != 0] = present
+        kind = Kind(classes, d, str(fields["features"]), bool(fields["bias"]))
+        return cls(kind, sums=sums, counts=counts, packed=packed, factor=factor)
+
+    def to_bytes(self) -> bytes:
+        """Return the moments as bytes, fit to be a file that one party sends another."""
+        return wire.encode(self)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, *, sender: str = "bytes") -> Self:
+        """Return the moments in `data`, with every check that another party's message gets."""
+        payload = wire.decode(data, sender=sender)
+        if not isinstance(payload, cls):
+            raise Mismatch(f"message from {sender!r} holds a {type(payload).__name__}, not moments")
+        return payload
+
+    def __eq__(self, other: object) -> bool:
+        """Say whether both hold the same numbers of the same kind of data."""
+        if not isinstance(other, Moments):
+            return NotImplemented
+        return (
+            self.kind == other.kind
+            and np.array_equal(self.counts, other.counts)
+            and np.array_equal(self._sums, other._sums)
+            and np.array_equal(self.packed, other.packed)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Moments(n={self.n}, d={self.d}, classes={len(self.classes)}, features={self.kind.features!r})"
