@@ -10,6 +10,7 @@ array([1, 0, 1])
 """
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,15 +24,26 @@ Classes: TypeAlias = tuple[Label, ...]
 
 def as_classes(classes: int | Iterable[Label]) -> Classes:
     """Return the classes as a tuple: 0 … c - 1 for a number, the labels themselves otherwise."""
-    if isinstance(classes, int | np.integer):
-        names: Classes = tuple(range(int(classes)))
-    else:
-        names = tuple(name if isinstance(name, str) else int(name) for name in classes)
-        if len(set(names)) != len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise InvalidData(f"class {twice!r} is listed twice: give each class once")
-        if len({type(name) for name in names}) > 1:
-            raise InvalidData(f"classes {names[:5]} mix numbers and names: give all of one kind")
+    return _checked(tuple(range(classes) if isinstance(classes, int | np.integer) else classes))
+
+
+def shorten(classes: Classes) -> int | Classes:
+    """Return the classes as they are sent: 0 … c - 1 as the number c. `as_classes` undoes it.
+
+    >>> shorten((0, 1, 2)), shorten(("cat", "dog"))
+    (3, ('cat', 'dog'))
+    """
+    return len(classes) if classes == as_classes(len(classes)) else classes
+
+
+@lru_cache(maxsize=16)  # every message names the classes, and it is always the same ones
+def _checked(classes: tuple[Any, ...]) -> Classes:
+    names: Classes = tuple(name if isinstance(name, str) else int(name) for name in classes)
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InvalidData(f"class {twice!r} is listed twice: give each class once")
+    if len({type(name) for name in names}) > 1:
+        raise InvalidData(f"classes {names[:5]} mix numbers and names: give all of one kind")
     if len(names) < 2:
         raise InvalidData(f"a classifier needs at least two classes, got {len(names)}: {list(names)}")
     return names
@@ -58,7 +70,8 @@ def as_labels(y: Any) -> npt.NDArray[Any]:
 
 def distinct(y: npt.NDArray[Any]) -> list[Label]:
     """Return the labels that occur in `y`, sorted."""
-    return [str(label) if y.dtype.kind == "U" else int(label) for label in np.unique(y)]
+    labels: list[Label] = np.unique(y).tolist()
+    return labels
 
 
 def to_indices(y: Any, classes: Classes) -> npt.NDArray[np.int64]:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgram.errors import InvalidData, Mismatch
-from fedgram.labels import Classes, as_classes
+from fedgram.labels import Classes, as_classes, shorten
 from fedgram.solve import Array
 from fedgram.wire import Field, register_message
 
@@ -80,7 +80,7 @@ class LinearModel:
         """Take the model apart for the wire."""
         return {
             "weights": self.weights,
-            "classes": self.classes,
+            "classes": shorten(self.classes),
             "intercept": self.intercept,
             "features": self.features,
         }

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from fedgram import solve, wire
 from fedgram.accumulate import Accumulator, as_block, as_features, class_sums, not_finite
 from fedgram.errors import InvalidData, Mismatch, NotMoments
-from fedgram.labels import Classes, Label, as_classes, to_indices
+from fedgram.labels import Classes, Label, as_classes, shorten, to_indices
 from fedgram.models import LinearModel
 from fedgram.solve import Array
 
@@ -73,7 +73,8 @@ class Moments:
     ) -> None:
         """Hold arrays already computed; `Moments.of` computes them.
 
-        `sums` is (c, d), each class's sum of features; `packed` or `factor` is given, as `solve` makes them.
+        `sums` has a row for each class that has samples, its sum of features; `packed` or `factor` is given, as `solve`
+        makes them.
         """
         self.kind = kind
         self.counts = counts
@@ -102,19 +103,21 @@ class Moments:
         if len(rows) != len(labels):
             raise InvalidData(f"{len(rows)} samples but {len(labels)} labels")
         kind = Kind(names, rows.shape[1] + bias, features, bias)
-        counts = np.bincount(labels, minlength=len(names)).astype(np.int64)
+        counts = np.bincount(labels, minlength=len(names))
+        present = np.flatnonzero(counts)
+        ranks = np.searchsorted(present, labels)
         if len(rows) < kind.dimension / 4:
             block = as_block(rows, bias=bias)
             factor = solve.triangular_factor(block)
-            moments = cls(kind, sums=class_sums(block, labels, len(names)), counts=counts, factor=factor)
-            evidence = factor
+            moments = cls(kind, sums=class_sums(block, ranks, len(present)), counts=counts, factor=factor)
+            evidence = factor.sum()
         else:
-            total = Accumulator(kind.dimension, len(names))
-            total.add_samples(rows, labels, bias=bias)
+            total = Accumulator(kind.dimension, len(present))
+            total.add_samples(rows, ranks, bias=bias)
             moments = cls(kind, sums=total.sums, counts=counts, packed=total.packed)
-            evidence = moments._diagonal()
+            evidence = moments._diagonal().sum()
         # A NaN or infinity anywhere in a column shows in its sum of squares, and in the factor.
-        if not np.isfinite(evidence).all():
+        if not np.isfinite(evidence):
             raise not_finite(rows)
         return moments
 
@@ -135,24 +138,26 @@ class Moments:
         full.flags.writeable = False
         return full
 
-    @property
+    @cached_property
     def cross(self) -> Array:
         """XᵀY for one-hot Y, (d, c): column j is the sum of class j's features."""
-        return self._sums.T
+        sums = np.zeros((len(self.classes), self.d))
+        sums[self.counts > 0] = self._sums
+        sums.flags.writeable = False
+        return sums.T
 
     @cached_property
     def packed(self) -> Array:
         """XᵀX as `solve` packs it."""
         if self._packed is not None:
             return self._packed
+        assert self._factor is not None
+        rows = np.empty((self.n, self.d))
+        solve.unpack_factor(self._factor, rows)
         packed = np.zeros(solve.packed_size(self.d))
-        solve.add_gram(packed, self._factor_rows())
+        solve.add_gram(packed, rows)
         packed.flags.writeable = False
         return packed
-
-    def _factor_rows(self) -> Array:
-        assert self._factor is not None
-        return solve.unpack_factor(self._factor, self.n, self.d)
 
     def _diagonal(self) -> Array:
         return self.packed[solve.packed_diagonal(self.d)]
@@ -185,16 +190,15 @@ class Moments:
                 total = Accumulator(part.d, len(part.classes))
             first.kind.check_same(part.kind)
             counts += part.counts
-            present = part.counts > 0
-            total.sums[present] += part._sums[present]
+            total.sums[part.counts > 0] += part._sums
             if part._factor is None:
                 total.packed += part.packed
             else:
-                total.add_factor(part._factor_rows())
+                total.add_factor(part._factor, part.n)
         if first is None:
             raise InvalidData("a sum of no moments has no shape: give at least one")
         total.flush()
-        return cls(first.kind, sums=total.sums, counts=counts, packed=total.packed)
+        return cls(first.kind, sums=total.sums[counts > 0], counts=counts, packed=total.packed)
 
     def __sub__(self, other: Self) -> Self:
         """Return the moments without those of `other`, a data set that was added before (exact unlearning)."""
@@ -205,9 +209,7 @@ class Moments:
         if (counts < 0).any():
             label = self.classes[int(np.argmax(counts < 0))]
             raise NotMoments(f"cannot subtract: it has more samples of class {label!r} than there are")
-        sums = self._sums - other._sums
-        # What rounding left of a class that is gone altogether would be a class without samples, yet with a sum.
-        sums[counts == 0] = 0.0
+        sums = (self.cross - other.cross).T[counts > 0]
         packed = self.packed - other.packed if counts.any() else np.zeros_like(self.packed)
         rest = type(self)(self.kind, sums=sums, counts=counts, packed=packed)
         rest.check(rounding_of=self)
@@ -221,32 +223,28 @@ class Moments:
         was subtracted from.
         """
         whole = rounding_of or self
-        absent = self.counts <= 0
         if (self.counts < 0).any():
             raise NotMoments(f"field 'counts' has a negative count: {self.counts.min()}")
-        if self._sums[absent].any():
-            label = self.classes[int(np.argmax(self._sums.any(axis=1) & absent))]
-            raise NotMoments(f"field 'sums' is not zero for class {label!r}, which has no samples")
         slack = 8 * solve.rounding_level(self.d, whole.n) * max(float(whole._diagonal().sum()), TINY)
         ones = self._diagonal()[-1]
         if self.kind.bias and abs(ones - self.n) > slack:
             raise NotMoments(f"field 'gram' counts {ones} samples, field 'counts' {self.n}")
         between = np.zeros_like(self.packed)
-        solve.add_gram(between, self._sums[~absent] / np.sqrt(self.counts[~absent])[:, None])
+        solve.add_gram(between, self._sums / np.sqrt(self.counts[self.counts > 0])[:, None])
         if not solve.is_positive_semidefinite(self.packed - between, self.d, slack):
             raise NotMoments(
                 f"field 'gram' with field 'sums' is not positive semidefinite: no {self.n} samples have these moments"
             )
 
     def to_fields(self) -> dict[str, Any]:
-        """Take the moments apart for the wire; sums of classes without samples are zero and stay at home."""
+        """Take the moments apart for the wire."""
         return {
             "gram": self._packed,
             "factor": self._factor,
-            "sums": self._sums[self.counts > 0],
+            "sums": self._sums,
             "counts": self.counts,
             "n": self.n,
-            "classes": self.classes,
+            "classes": shorten(self.classes),
             "features": self.kind.features,
             "bias": self.kind.bias,
         }
@@ -254,15 +252,15 @@ class Moments:
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> Self:
         """Put moments together from the wire."""
-        counts, present, classes = fields["counts"], fields["sums"], as_classes(fields["classes"])
+        counts, sums, classes = fields["counts"], fields["sums"], as_classes(fields["classes"])
         packed, factor = fields["gram"], fields["factor"]
-        d, n = present.shape[1], int(counts.sum())
+        d, n = sums.shape[1], int(counts.sum())
         if len(counts) != len(classes):
             raise NotMoments(f"field 'counts' has {len(counts)} entries for {len(classes)} classes")
         if fields["n"] != n:
             raise NotMoments(f"field 'n' is {fields['n']} but the class counts add up to {n}")
-        if len(present) != np.count_nonzero(counts):
-            raise NotMoments(f"field 'sums' has {len(present)} rows for {np.count_nonzero(counts)} classes present")
+        if len(sums) != np.count_nonzero(counts):
+            raise NotMoments(f"field 'sums' has {len(sums)} rows for {np.count_nonzero(counts)} classes with samples")
         if (packed is None) == (factor is None) or (factor is not None and not 0 <= n <= d):
             raise NotMoments(f"either field 'gram' or, for n ≤ d, field 'factor' must be there (n = {n}, d = {d})")
         name, array, size = (
@@ -270,8 +268,6 @@ class Moments:
         )
         if len(array) != size:
             raise NotMoments(f"field {name!r} has {len(array)} numbers; {n} samples in {d} dimensions need {size}")
-        sums = np.zeros((len(counts), d))
-        sums[counts != 0] = present
         kind = Kind(classes, d, str(fields["features"]), bool(fields["bias"]))
         return cls(kind, sums=sums, counts=counts, packed=packed, factor=factor)
 

@@ -64,40 +64,45 @@ def packed_diagonal(d: int) -> npt.NDArray[np.intp]:
     return position[np.argsort(marked[position])]
 
 
-def add_gram(packed: Array, rows: Array) -> None:
-    """Add rowsᵀ rows to `packed` in place; `rows` is (m, d) in C order.
+def add_gram(packed: Array, rows: Array, *, onto: float = 1.0) -> None:
+    """Set `packed` to onto · packed + rowsᵀ rows; `rows` is (m, d) in C order.
 
     Half the operations of a matrix product, and no copy: a C-ordered (m, d) is a Fortran-ordered (d, m).
     """
     m, d = rows.shape
     if m:
-        lapack.dsfrk(d, m, 1.0, rows.T, 1.0, packed, trans="N", uplo="L", overwrite_c=1)
+        lapack.dsfrk(d, m, 1.0, rows.T, onto, packed, trans="N", uplo="L", overwrite_c=1)
 
 
 def triangular_factor(rows: Array) -> Array:
-    """Return the upper trapezoidal R (m, d) with RᵀR = rowsᵀ rows, for m ≤ d, as packed rows.
+    """Return R, upper trapezoidal with RᵀR = rowsᵀ rows for rows (m, d), m ≤ d, as one vector.
 
-    R says exactly what the Gram matrix says and nothing of the rows' order, in fewer numbers. The reflections are
-    found on the leading m × m block and applied as one product, three times faster than LAPACK's own for small m.
+    R says exactly what the Gram matrix says and nothing of the rows' order, in fewer numbers: first the triangle of
+    its leading m columns, then the rest row by row. The reflections are found on the leading columns and applied to the
+    rest as one product, which is three times faster than LAPACK's own way for small m.
     """
-    m, _ = rows.shape
+    m, d = rows.shape
+    values = np.empty(factor_size(m, d))
     if m == 0:
-        return np.zeros(0)
+        return values
     reflections, tau, _, _ = lapack.dgeqrf(rows[:, :m], lwork=32 * m)
-    r = np.empty_like(rows)
-    r[:, :m] = np.triu(reflections)
-    q, _, _ = lapack.dorgqr(reflections, tau, lwork=32 * m)
-    np.matmul(q.T, rows[:, m:], out=r[:, m:])
     # A triangular factor is unique once its diagonal is positive: the message is a function of the Gram matrix.
-    r *= np.where(np.diagonal(r) < 0, -1.0, 1.0)[:, None]
-    return r[_trapezoid(*r.shape)]
+    signs = np.where(np.diagonal(reflections) < 0, -1.0, 1.0)
+    triangle, rest = _factor_views(values, m, d)
+    triangle[:] = (reflections * signs[:, None])[_upper(m)]
+    q, _, _ = lapack.dorgqr(reflections, tau, lwork=32 * m, overwrite_a=1)
+    q *= signs
+    np.matmul(q.T, rows[:, m:], out=rest)
+    return values
 
 
-def unpack_factor(values: Array, m: int, d: int) -> Array:
-    """Return R (m, d) from the packed rows of `triangular_factor`."""
-    r = np.zeros((m, d))
-    r[_trapezoid(m, d)] = values
-    return r
+def unpack_factor(values: Array, out: Array) -> None:
+    """Write R (m, d) into `out` from the vector of `triangular_factor`."""
+    m, d = out.shape
+    triangle, rest = _factor_views(values, m, d)
+    out[:, :m] = 0.0
+    out[:, :m][_upper(m)] = triangle
+    out[:, m:] = rest
 
 
 def factor_size(m: int, d: int) -> int:
@@ -105,9 +110,14 @@ def factor_size(m: int, d: int) -> int:
     return m * d - m * (m - 1) // 2
 
 
+def _factor_views(values: Array, m: int, d: int) -> tuple[Array, Array]:
+    corner = packed_size(m)
+    return values[:corner], values[corner:].reshape(m, d - m)
+
+
 @lru_cache(maxsize=32)
-def _trapezoid(m: int, d: int) -> npt.NDArray[np.bool_]:
-    return np.triu(np.ones((m, d), dtype=bool))
+def _upper(m: int) -> npt.NDArray[np.bool_]:
+    return np.triu(np.ones((m, m), dtype=bool))
 
 
 def rounding_level(d: int, n: int) -> float:

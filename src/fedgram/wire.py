@@ -1,5 +1,8 @@
 """Payloads ↔ bytes: safetensors for the arrays, JSON in its header for the rest, never pickle.
 
+The safetensors format is written and read here rather than by its library, which copies every array twice on the
+way out and once on the way in, and does not give back the header; tests check that each side reads the other's files.
+
 A payload is None, a bool, number, string or array, a list or dict of payloads, or a registered message type. Array
 fields of a registered type declare dtype and shape; schema version, dtype and shape are checked on every decoding.
 What another party sent (`decode(..., sender="hospital-3")`) is also checked for finite values, and by the type's
@@ -14,13 +17,11 @@ array([[1., 0.],
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
+from math import isfinite, prod
 from typing import Any, ClassVar, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import safetensors
-from safetensors.numpy import save
 
 from fedgram.errors import FedgramError, RefusedMessage
 
@@ -29,20 +30,24 @@ Payload: TypeAlias = Any
 AnyArray: TypeAlias = npt.NDArray[Any]
 
 _DTYPES = {
-    "F64": "float64",
-    "F32": "float32",
-    "F16": "float16",
-    "I64": "int64",
-    "I32": "int32",
-    "I16": "int16",
-    "I8": "int8",
-    "U64": "uint64",
-    "U32": "uint32",
-    "U16": "uint16",
-    "U8": "uint8",
-    "BOOL": "bool",
+    code: np.dtype(name)
+    for code, name in {
+        "F64": "<f8",
+        "F32": "<f4",
+        "F16": "<f2",
+        "I64": "<i8",
+        "I32": "<i4",
+        "I16": "<i2",
+        "I8": "i1",
+        "U64": "<u8",
+        "U32": "<u4",
+        "U16": "<u2",
+        "U8": "u1",
+        "BOOL": "bool",
+    }.items()
 }
-_SENDABLE = frozenset(_DTYPES.values())
+_CODES = {dtype: code for code, dtype in _DTYPES.items()}
+_PLAIN = frozenset((str, int, bool, type(None)))
 
 
 @dataclass(frozen=True)
@@ -93,7 +98,16 @@ def encode(payload: Payload) -> bytes:
     """Return the payload as bytes."""
     arrays: dict[str, AnyArray] = {}
     tree = _to_tree(payload, "", arrays)
-    return save(arrays, {"fedgram": json.dumps({"schema": SCHEMA, "payload": tree}, separators=(",", ":"))})
+    entries: dict[str, Any] = {"__metadata__": {"fedgram": _json({"schema": SCHEMA, "payload": tree})}}
+    end = 0
+    for name, array in arrays.items():
+        begin, end = end, end + array.nbytes
+        entries[name] = {"dtype": _CODES[array.dtype], "shape": array.shape, "data_offsets": (begin, end)}
+    header = _json(entries).encode()
+    header += b" " * (-len(header) % 8)  # safetensors aligns the arrays
+    return b"".join(
+        (len(header).to_bytes(8, "little"), header, *(array.data for array in arrays.values() if array.size))
+    )
 
 
 def decode(data: bytes, *, sender: str | None = None) -> Payload:
@@ -109,45 +123,48 @@ def decode(data: bytes, *, sender: str | None = None) -> Payload:
 
 
 def _open(data: bytes) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+    """Return the fedgram header and the arrays, which are views of `data`: a message of gigabytes is not copied."""
+    start = 8 + int.from_bytes(data[:8], "little")
     try:
-        tensors = safetensors.deserialize(bytes(data))  # type: ignore[no-untyped-call]
-    except safetensors.SafetensorError as error:
-        raise RefusedMessage(f"{len(data)} bytes that are not a fedgram message ({error})") from error
-    size = int.from_bytes(data[:8], "little")
-    try:
-        header = json.loads(json.loads(bytes(data[8 : 8 + size]))["__metadata__"]["fedgram"])
-        schema = header["schema"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise RefusedMessage("a safetensors file, but not a fedgram message (no fedgram header)") from error
+        entries = json.loads(data[8:start])
+        header = json.loads(entries.pop("__metadata__")["fedgram"])
+        schema, _ = header["schema"], header["payload"]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise RefusedMessage(f"{len(data)} bytes that are not a fedgram message") from error
     if schema != SCHEMA:
         raise RefusedMessage(f"schema {schema!r}, this version reads schema {SCHEMA}: update the older side")
-    arrays = {}
-    for name, tensor in tensors:
-        if tensor["dtype"] not in _DTYPES:
-            raise RefusedMessage(f"field {name!r} has dtype {tensor['dtype']}, which is never sent")
-        array = np.frombuffer(tensor["data"], dtype=_DTYPES[tensor["dtype"]]).reshape(tensor["shape"])
-        array.flags.writeable = False
-        arrays[name] = array
-    return header, arrays
+    return header, {name: _view(data, start, name, entry) for name, entry in entries.items()}
+
+
+def _view(data: bytes, start: int, name: str, entry: Any) -> AnyArray:
+    try:
+        dtype, (begin, end) = _DTYPES[entry["dtype"]], entry["data_offsets"]
+        if begin < 0 or end - begin != prod(entry["shape"]) * dtype.itemsize:
+            raise ValueError(f"{end - begin} bytes for shape {entry['shape']} of {dtype}")
+        return np.frombuffer(data, dtype, prod(entry["shape"]), start + begin).reshape(entry["shape"])
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
+        raise RefusedMessage(f"field {name!r} is damaged or of a kind never sent: {error}") from error
 
 
 def _to_tree(value: Payload, path: str, arrays: dict[str, AnyArray]) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.ndarray):
-        if value.dtype.name not in _SENDABLE:
+        dtype = value.dtype.newbyteorder("<")
+        if dtype not in _CODES:
             raise TypeError(f"field {path or 'payload'!r}: arrays of {value.dtype} cannot be sent")
         name = path or "payload"
         while name in arrays:  # {"a/b": …} and {"a": {"b": …}} have the same path
             name += "'"
-        # safetensors writes an array's memory as it lies, so it must lie in C order.
-        arrays[name] = np.ascontiguousarray(value)
+        arrays[name] = np.asarray(value, dtype, order="C")
         return {"array": name}
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, Mapping):
         return {"dict": {str(key): _to_tree(item, _join(path, key), arrays) for key, item in value.items()}}
     if isinstance(value, list | tuple):
+        if all(type(item) in _PLAIN for item in value):
+            return {"plain": value}
         return {"list": [_to_tree(item, _join(path, i), arrays) for i, item in enumerate(value)]}
     if type(value) in _registered.values():
         cls, fields = type(value), value.to_fields()
@@ -175,6 +192,8 @@ def _from_tree(tree: Any, arrays: dict[str, AnyArray], path: str, *, suspicious:
         if suspicious:
             _check_finite(array, where)
         return array
+    if "plain" in tree:
+        return _expect(tree["plain"], list, where)
     if "list" in tree:
         return [
             _from_tree(item, arrays, _join(path, i), suspicious=suspicious)
@@ -236,7 +255,10 @@ def _check_arrays(cls: type[Message], fields: dict[str, Payload]) -> None:
 
 def _check_finite(array: AnyArray, where: str) -> None:
     # One pass without a temporary: a sum is finite unless an element is not (or the sum overflows).
-    if array.dtype.kind == "f" and not np.isfinite(array.sum(dtype=np.float64)):
+    if array.dtype.kind == "f":
+        with np.errstate(over="ignore", invalid="ignore"):
+            if np.isfinite(array.sum(dtype=np.float64)):
+                return
         bad = np.argwhere(~np.isfinite(array))
         if len(bad):
             at = tuple(int(i) for i in bad[0])
@@ -247,6 +269,10 @@ def _expect(value: Any, kind: type[T], where: str) -> T:
     if not isinstance(value, kind):
         raise RefusedMessage(f"field {where!r} is malformed")
     return value
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
 
 
 def _join(path: str, key: str | int) -> str:

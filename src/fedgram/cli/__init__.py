@@ -39,7 +39,7 @@ def main() -> None:
     def show_warning(message: Warning | str, *_: object, **__: object) -> None:
         errors.print(f"[yellow]warning:[/] {escape(str(message))}")
 
-    warnings.showwarning = show_warning  # type: ignore[assignment]
+    warnings.showwarning = show_warning
     try:
         app()
     except FedgramError as error:

@@ -1,10 +1,11 @@
 """The default engine: all clients in this process. Everything still goes through `wire`."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
+from time import process_time, thread_time
 from typing import Any, TypeAlias
 
 from fedgram import wire
@@ -61,10 +62,13 @@ class Room:
         self, method: Method, clients: Sequence[Client], pool: ThreadPoolExecutor | None, engine: InProcess
     ) -> None:
         self.names: Sequence[str] = [client.name for client in clients]
-        for name in self.names:
-            if self.names.count(name) > 1:
-                raise InvalidData(f"two clients are named {name!r}: names must be unique")
+        name, count = Counter(self.names).most_common(1)[0] if clients else ("", 0)
+        if count > 1:
+            raise InvalidData(f"{count} clients are named {name!r}: names must be unique")
         self.sides = {client.name: ClientSide(client) for client in clients}
+        self.client_seconds = 0.0
+        # With one worker, BLAS' own threads count; with several, only each worker's own time can be told apart.
+        self._clock = process_time if pool is None else thread_time
         self._method, self._pool, self._engine = method, pool, engine
 
     def personal_models(self) -> dict[str, Any]:
@@ -92,6 +96,7 @@ class Room:
                 future.cancel()
 
     def _answer(self, group: list[tuple[str, dict[str, Any]]]) -> list[Answer]:
+        started = self._clock()
         names, requests = [name for name, _ in group], [request for _, request in group]
         try:
             replies = perform(self._method, [self.sides[name] for name in names], requests)
@@ -100,6 +105,8 @@ class Room:
             failure = ClientFailed(explain(error))
             failure.__cause__ = error
             return [(name, failure) for name in names]
+        finally:
+            self.client_seconds += self._clock() - started
 
 
 def _opened(requests: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 from fedgram.errors import FedgramError, InvalidData, Mismatch
@@ -22,15 +22,18 @@ def run(
     progress: Progress | None,
 ) -> Fit:
     """Run a method and return its fit (without personal models, which stay with the clients)."""
-    started = perf_counter()
+    started, cpu_started = perf_counter(), process_time()
     if not transport.names:
         raise InvalidData("no clients: give at least one")
     clients = Clients(transport, method=method, seed=seed, require=require, progress=progress)
     agree(clients, method, None if classes is None else as_classes(classes))
     model = method.serve(clients)
-    # Whoever has no personal model gets the global one; everybody can predict afterwards.
-    without = [name for name in clients.present if not method.personal or name in clients.absent]
-    clients.each(method.receive, model, to=without)
+    if model is not None:
+        # Whoever has no personal model gets the global one; everybody can predict afterwards.
+        without = [name for name in clients.present if not method.personal or name in clients.absent]
+        clients.each(method.receive, model, to=without)
+    seconds, cpu_seconds = perf_counter() - started, process_time() - cpu_started
+    client_seconds = transport.client_seconds
     return Fit(
         model=model,
         method=method.name,
@@ -41,7 +44,8 @@ def run(
         traffic=clients.traffic,
         evaluation=clients.evaluate(),
         rounds=clients.rounds,
-        seconds=perf_counter() - started,
+        seconds=seconds,
+        cpu_seconds={"clients": client_seconds, "server": max(0.0, cpu_seconds - client_seconds)},
     )
 
 

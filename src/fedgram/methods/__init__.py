@@ -1,6 +1,7 @@
 """Methods: one file each, reading like its paper's algorithm. `base` says what a method is."""
 
 from fedgram.methods.afl import AFL
+from fedgram.methods.local import Local
 from fedgram.methods.registry import register, registry
 
-__all__ = ["AFL", "register", "registry"]
+__all__ = ["AFL", "Local", "register", "registry"]

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias, TypeVar, overload
 
 from fedgram.data.client import Client
-from fedgram.errors import InvalidParameter, UnknownName
+from fedgram.errors import UnknownName
 from fedgram.evaluation import count_correct
 from fedgram.labels import Label, distinct
 from fedgram.methods import parameters
@@ -84,8 +84,8 @@ class Method:
         """Check the hyper-parameters' kinds; a method that bounds them does so after calling this."""
         parameters.check_values(self)
 
-    def serve(self, clients: Clients) -> Model:
-        """Return the global model; ask clients for steps on the way."""
+    def serve(self, clients: Clients) -> Model | None:
+        """Return the global model (None if there is none); ask clients for steps on the way."""
         raise TypeError(f"{type(self).__name__} must define serve(self, clients)")
 
     def fit(
@@ -139,12 +139,10 @@ class Method:
         client.model = model
 
     @step
-    def evaluate(self, client: ClientSide, model: Model | None = None) -> int:
+    def evaluate(self, client: ClientSide, model: Model | None = None) -> int | None:
         """Return how many of its own test samples the client's model (or the one given) gets right."""
         judged = model or client.model
-        if judged is None:
-            raise InvalidParameter(f"client {client.name!r} has no model to evaluate")
-        return count_correct(judged, client.data.x_test, client.y_test)
+        return None if judged is None else count_correct(judged, client.data.x_test, client.y_test)
 
 
 @cache

@@ -12,7 +12,7 @@ import numpy as np
 from fedgram import wire
 from fedgram.errors import ClientFailed, FedgramError, InvalidParameter, MissingClients
 from fedgram.evaluation import Evaluation
-from fedgram.labels import Classes
+from fedgram.labels import Classes, shorten
 from fedgram.methods.fit import Traffic
 from fedgram.models import Model
 from fedgram.moments import Moments
@@ -45,6 +45,7 @@ class Transport(Protocol):
 
     names: Sequence[str]
     trusted: bool
+    client_seconds: float  # CPU time that clients have spent on steps
 
     def exchange(self, step: str, requests: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, bytes | Exception]]:
         """Deliver requests, yield replies."""
@@ -163,8 +164,8 @@ class Clients:
         if not able:
             return None
         replies = self.ask(self._method.evaluate, model, to=able, counted=False)
-        correct = {reply.client: int(reply.value) for reply in replies}
-        return Evaluation(correct, {name: self.tested[name] for name in self.present})
+        correct = {reply.client: reply.value for reply in replies if reply.value is not None}
+        return Evaluation(correct, {name: self.tested[name] if name in correct else 0 for name in self.present})
 
     def lose(self, failures: Mapping[str, FedgramError], *, during: str) -> None:
         """Go on without some clients, or end the run if too few are left."""
@@ -217,7 +218,12 @@ class Clients:
         *,
         counted: bool,
     ) -> Iterator[tuple[str, bytes]]:
-        envelope = {"step": step, "round": self.round, "seed": self._seed, "classes": _short(self.classes)}
+        envelope = {
+            "step": step,
+            "round": self.round,
+            "seed": self._seed,
+            "classes": self.classes and shorten(self.classes),
+        }
         shared = None if per_client else wire.encode(envelope | {"payload": payload})
         for name in names:
             request = shared or wire.encode(envelope | {"payload": (per_client or {})[name]})
@@ -236,11 +242,6 @@ def _needed(require: str | float, clients: int) -> int:
     raise InvalidParameter(
         f"require must be 'all', a number of clients from 1 to {clients}, or a fraction such as 0.8, got {require!r}"
     )
-
-
-def _short(classes: Classes | None) -> Payload:
-    """Return the classes as they are sent: 0 … c - 1 as the number c."""
-    return len(classes) if classes is not None and classes == tuple(range(len(classes))) else classes
 
 
 def _combine(operation: Callable[..., Any], *trees: Any) -> Any:

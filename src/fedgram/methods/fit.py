@@ -41,12 +41,13 @@ class Traffic:
 class Fit:
     """The result of `Method.fit`.
 
-    `contributors` are the clients whose data entered the model; `absent` says of every other one why not.
+    `model` is the global model, None where a method has only personal ones. `contributors` are the clients whose
+    data entered the model; `absent` says of every other one why not.
     `personal` holds the clients' own models where the engine can see them (in one process). `evaluation` is None
     if no client has test samples; `rounds` has one evaluation per round that an iterative method reported.
     """
 
-    model: Model
+    model: Any
     method: str
     settings: Mapping[str, Any]
     seed: int
@@ -57,6 +58,7 @@ class Fit:
     evaluation: Evaluation | None = None
     rounds: Sequence[Evaluation] = ()
     seconds: float = 0.0
+    cpu_seconds: Mapping[str, float] = field(default_factory=dict)
 
     wire_name: ClassVar[str] = "fit"
     wire_version: ClassVar[int] = 1
@@ -100,7 +102,7 @@ class Fit:
         """Accept: the models in it have been checked one by one."""
 
 
-_PLAIN = ("model", "method", "settings", "seed", "contributors", "absent", "personal", "seconds")
+_PLAIN = ("model", "method", "settings", "seed", "contributors", "absent", "personal", "seconds", "cpu_seconds")
 
 
 def _counts(evaluation: Evaluation | None) -> dict[str, Any] | None:

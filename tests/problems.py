@@ -1,0 +1,31 @@
+"""Problems for property tests: features of known conditioning, spread in any way."""
+
+import numpy as np
+from hypothesis import strategies as st
+
+import fedgram as fg
+
+
+def features(rng, n, d, *, condition=10.0, rank=None):
+    """Return (n, d) features of the given rank whose non-zero singular values span `condition`."""
+    rank = min(n, d) if rank is None else min(rank, n, d)
+    u, _ = np.linalg.qr(rng.standard_normal((n, rank)))
+    v, _ = np.linalg.qr(rng.standard_normal((d, rank)))
+    return u * np.geomspace(1.0, 1.0 / condition, rank) * np.sqrt(n) @ v.T
+
+
+def spread_any_way(rng, n, clients):
+    """Return index arrays of a random partition: any sizes, empty clients included."""
+    owner = rng.integers(0, clients, n) if rng.random() < 0.7 else np.sort(rng.integers(0, clients, n))
+    return [np.flatnonzero(owner == k) for k in range(clients)]
+
+
+def as_clients(x, y, parts):
+    return [fg.Client(f"client-{k}", x[part], y[part]) for k, part in enumerate(parts)]
+
+
+def relative_error(got, want):
+    return np.abs(got - want).max() / max(np.abs(want).max(), np.finfo(float).tiny)
+
+
+seeds = st.integers(0, 2**32 - 1)

@@ -1,0 +1,236 @@
+"""Moments add, subtract, travel, and refuse what they are not."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fedgram as fg
+from fedgram import wire
+from fedgram.errors import InvalidData, Mismatch, NotMoments, RefusedMessage
+from fedgram.moments import Kind, Moments
+from problems import features, relative_error, seeds, spread_any_way
+
+
+def random_moments(rng, n=30, d=6, classes=3, **options):
+    return Moments.of(rng.normal(size=(n, d)), rng.integers(0, classes, n), classes=classes, **options)
+
+
+@settings(deadline=None, max_examples=80)
+@given(seeds, st.integers(0, 60), st.integers(1, 40), st.booleans(), st.sampled_from(["float64", "float32", "int32"]))
+def test_are_the_moments(seed, n, d, bias, dtype):
+    rng = np.random.default_rng(seed)
+    x, y = (4 * rng.normal(size=(n, d))).astype(dtype), rng.integers(0, 4, n)
+    moments = Moments.of(x, y, classes=5, bias=bias)
+    X = np.c_[x, np.ones(n)] if bias else x.astype(float)
+    np.testing.assert_allclose(moments.gram, X.T @ X, rtol=1e-12, atol=1e-12 * max(1, n))
+    np.testing.assert_allclose(moments.cross, X.T @ np.eye(5)[y], rtol=1e-12, atol=1e-12 * max(1, n))
+    assert moments.n == n
+    assert moments.counts.tolist() == np.bincount(y, minlength=5).tolist()
+
+
+def test_blocks_of_rows_give_the_same_as_one_product():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(5000, 7)).astype(np.float32), rng.integers(0, 3, 5000)
+    moments = Moments.of(x, y, classes=3)
+    X = x.astype(float)
+    assert relative_error(moments.gram, X.T @ X) < 1e-12
+
+
+def test_memory_order_does_not_matter():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(50, 7)), rng.integers(0, 3, 50)
+    assert Moments.of(np.asfortranarray(x), y, classes=3) == Moments.of(x, y, classes=3)
+    assert Moments.of(x[::2], y[::2], classes=3) == Moments.of(x[::2].copy(), y[::2], classes=3)
+
+
+@settings(deadline=None, max_examples=60)
+@given(seeds, st.integers(1, 30), st.integers(1, 12))
+def test_sum_then_unlearn_gives_back_the_rest(seed, d, clients):
+    rng = np.random.default_rng(seed)
+    n = 80
+    x, y = features(rng, n, d), rng.integers(0, 3, n)
+    parts = [Moments.of(x[part], y[part], classes=3) for part in spread_any_way(rng, n, clients)]
+    total = Moments.sum(parts)
+    leaver = parts[int(rng.integers(clients))]
+    rest = total - leaver
+    want = Moments.sum([part for part in parts if part is not leaver] or [leaver - leaver])
+    scale = np.abs(total.gram).max()
+    np.testing.assert_allclose(rest.gram, want.gram, atol=1e-13 * scale * n)
+    np.testing.assert_allclose(rest.cross, want.cross, atol=1e-13 * scale * n)
+    assert rest.counts.tolist() == want.counts.tolist()
+
+
+@settings(deadline=None, max_examples=60)
+@given(seeds, st.integers(0, 50), st.integers(1, 30), st.booleans())
+def test_bytes_round_trip(seed, n, d, bias):
+    moments = random_moments(np.random.default_rng(seed), n, d, bias=bias, features="lite0:96")
+    assert Moments.from_bytes(moments.to_bytes(), sender="a") == moments
+
+
+@settings(deadline=None, max_examples=30)
+@given(seeds)
+def test_addition_commutes_with_serialisation(seed):
+    rng = np.random.default_rng(seed)
+    a, b = (random_moments(rng, int(rng.integers(0, 40)), 20) for _ in range(2))
+    travelled = Moments.from_bytes(a.to_bytes()) + Moments.from_bytes(b.to_bytes())
+    assert travelled == a + b
+
+
+def test_packed_and_factor_sizes():
+    rng = np.random.default_rng(0)
+    d, header = 400, 1500
+    full = len(random_moments(rng, 500, d, 2).to_bytes())
+    small = len(random_moments(rng, 20, d, 2).to_bytes())
+    assert full <= 8 * (d * (d + 1) // 2 + 2 * d) + header
+    assert small <= 8 * (20 * d - 190 + 2 * d) + header
+
+
+def test_a_small_clients_factor_says_no_more_than_its_gram_matrix():
+    """The order and sign of samples do not show: the factor is a function of XᵀX."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(5, 40))
+    a = Moments.of(x, [0, 0, 0, 1, 1], classes=2)._factor
+    b = Moments.of(x[[2, 0, 1, 4, 3]], [0, 0, 0, 1, 1], classes=2)._factor
+    np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
+
+
+def test_are_immutable():
+    moments = random_moments(np.random.default_rng(0))
+    for array in (moments.gram, moments.cross, moments.counts, moments.packed):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
+
+
+def test_solve_and_bias():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(50, 4)) + 3, rng.integers(0, 3, 50)
+    moments = Moments.of(x, y, classes=("a", "b", "c"), bias=True)
+    X, Y = np.c_[x, np.ones(50)], np.eye(3)[y]
+    np.testing.assert_allclose(moments.solve(), np.linalg.pinv(X) @ Y, atol=1e-10)
+    np.testing.assert_allclose(moments.solve(2.0), np.linalg.solve(X.T @ X + 2 * np.eye(5), X.T @ Y), atol=1e-12)
+    model = moments.model(2.0)
+    np.testing.assert_allclose(model.scores(x), X @ moments.solve(2.0), atol=1e-12)
+    assert set(model.predict(x)) <= {"a", "b", "c"}
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({"classes": ("a", "b")}, r"classes.*\(0, 1\) and \('a', 'b'\)"),
+        ({"features": "lite0:96"}, "features.*'' and 'lite0:96'"),
+        ({"bias": True}, "dimension|bias"),
+        ({"d": 7}, "dimension.*6 and 7"),
+    ],
+)
+def test_other_kinds_are_refused_naming_both_sides(other, words):
+    rng = np.random.default_rng(0)
+    mine = random_moments(rng, classes=2)
+    d = other.pop("d", 6)
+    x, y = rng.normal(size=(5, d)), [0, 1, 0, 1, 1]
+    theirs = Moments.of(x, y, **({"classes": 2} | other))
+    with pytest.raises(Mismatch, match=words):
+        mine + theirs
+    with pytest.raises(Mismatch, match=words):
+        mine - theirs
+
+
+def test_class_folders_are_never_added_by_position():
+    x = np.eye(4)
+    cats = Moments.of(x, ["cat", "dog", "cat", "dog"], classes=["cat", "dog"])
+    foxes = Moments.of(x, ["dog", "fox", "dog", "fox"], classes=["dog", "fox"])
+    with pytest.raises(Mismatch, match="cat.*fox"):
+        cats + foxes
+
+
+def test_subtracting_what_was_not_added_is_refused():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 5)), np.arange(60) % 2
+    total = Moments.of(x, y, classes=2)
+    stranger = Moments.of(5 * rng.normal(size=(10, 5)), np.arange(10) % 2, classes=2)
+    with pytest.raises(NotMoments, match="positive semidefinite"):
+        total - stranger
+    with pytest.raises(NotMoments, match="more samples of class 1"):
+        Moments.of(x, np.zeros(60, int), classes=2) - total
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "words"),
+    [
+        (np.ones((3, 2)), [0, 1], "3 samples but 2 labels"),
+        (np.ones(3), [0, 1, 1], r"shape \(n, d\)"),
+        (np.ones((2, 2)), [0, 2], "label 2 is not one of the 2 classes"),
+        (np.ones((2, 2)), [-1, 0], "label -1"),
+        (np.ones((2, 2)), [0.0, 1.0], "whole numbers or names"),
+        (np.array([[1, 2], [3, np.nan]]), [0, 1], "nan in row 1, column 1"),
+        (np.array([[1, np.inf], [3, 1]]), [0, 1], "inf in row 0, column 1"),
+        (np.full((2, 2), 1e200), [0, 1], "overflow"),
+        (np.array([["a", "b"]]), [0], "must be numbers"),
+    ],
+)
+def test_bad_data_is_refused(x, y, words):
+    with pytest.raises(InvalidData, match=words):
+        Moments.of(x, y, classes=2)
+
+
+@pytest.mark.parametrize("column", [0, 39])
+def test_nan_is_found_in_a_small_clients_factor_too(column):
+    x = np.ones((3, 40))
+    x[2, column] = np.nan
+    with pytest.raises(InvalidData, match=f"nan in row 2, column {column}"):
+        Moments.of(x, [0, 1, 1], classes=2)
+
+
+def test_one_class_is_refused():
+    with pytest.raises(InvalidData, match="at least two classes, got 1"):
+        Moments.of(np.ones((2, 2)), [0, 0], classes=1)
+
+
+def tampered(moments, **changes):
+    """Return the bytes of moments with some fields replaced, as a cheating or broken party would send them."""
+    fields = moments.to_fields() | changes
+    forged = Moments.__new__(Moments)
+    forged.to_fields = lambda: fields
+    return wire.encode(forged)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"gram": np.full(21, np.nan)}, "'gram' is nan at"),
+        ({"gram": -np.ones(21)}, "positive semidefinite"),
+        ({"gram": np.zeros(21)}, "positive semidefinite"),
+        ({"gram": np.ones(20)}, "'gram' has 20 numbers"),
+        ({"gram": np.ones(21, np.float32)}, "'gram' must be float64"),
+        ({"gram": np.ones((21, 1))}, "'gram' must have shape"),
+        ({"gram": None}, "either field 'gram' or"),
+        ({"sums": np.full((3, 6), 1e3)}, "positive semidefinite"),
+        ({"sums": np.full((3, 6), np.inf)}, "'sums' is inf"),
+        ({"sums": np.zeros((2, 6))}, "'sums' has 2 rows for 3 classes"),
+        ({"counts": np.array([10, 10, 10, 0])}, "4 entries for 3 classes"),
+        ({"counts": np.array([10, 10, 11])}, "'n' is 30 but the class counts add up to 31"),
+        ({"counts": np.array([-10, 20, 20])}, "negative count: -10"),
+        ({"n": 31}, "'n' is 31"),
+        ({"classes": ["a", "a", "b"]}, "'a' is listed twice"),
+    ],
+)
+def test_what_another_party_sends_is_checked(changes, words):
+    rng = np.random.default_rng(0)
+    moments = Moments.of(rng.normal(size=(30, 6)), np.arange(30) % 3, classes=3)
+    with pytest.raises(RefusedMessage, match=f"(?s)'hospital-3'.*{words}"):
+        Moments.from_bytes(tampered(moments, **changes), sender="hospital-3")
+
+
+def test_other_messages_are_not_moments():
+    with pytest.raises(Mismatch, match="'a' holds a LinearModel"):
+        Moments.from_bytes(wire.encode(random_moments(np.random.default_rng(0)).model()), sender="a")
+
+
+def test_sum_of_nothing_is_refused():
+    with pytest.raises(InvalidData, match="at least one"):
+        Moments.sum([])
+
+
+def test_kind_is_a_value():
+    assert Kind((0, 1), 3) == Kind((0, 1), 3)
+    assert fg.Moments.of(np.ones((2, 3)), [0, 1], classes=2).kind == Kind((0, 1), 3)
