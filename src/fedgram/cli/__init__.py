@@ -8,7 +8,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from fedgram import __version__
+from fedgram.cli.compare import compare
 from fedgram.cli.methods import methods
+from fedgram.cli.report import report
 from fedgram.cli.run import run
 from fedgram.errors import FedgramError
 
@@ -22,6 +24,8 @@ app = typer.Typer(
 )
 app.command()(run)
 app.command()(methods)
+app.command()(compare)
+app.command()(report)
 
 
 @app.callback(invoke_without_command=True)

@@ -26,10 +26,7 @@ def spread(data: Dataset, how: str, *, clients: int, seed: int = 0) -> Parts:
     >>> [len(part) for part in spread(digits(), "iid", clients=3)]
     [599, 599, 599]
     """
-    kind, _, text = how.partition(":")
-    if kind not in _ARGUMENTS:
-        raise UnknownName("partition", kind, _ARGUMENTS)
-    argument = _number(kind, text)
+    kind, argument = read_partition(how)
     match kind:
         case "dirichlet":
             return partition.dirichlet(data.y, clients=clients, alpha=argument, seed=seed)
@@ -42,6 +39,18 @@ def spread(data: Dataset, how: str, *, clients: int, seed: int = 0) -> Parts:
     if data.groups is None:
         raise InvalidParameter(f"data set {data.name!r} has no groups: use another partition")
     return partition.by_group(data.groups)
+
+
+def read_partition(how: str) -> tuple[str, float]:
+    """Return the kind and the argument of a partition, without data to spread.
+
+    >>> read_partition("dirichlet:0.1")
+    ('dirichlet', 0.1)
+    """
+    kind, _, text = how.partition(":")
+    if kind not in _ARGUMENTS:
+        raise UnknownName("partition", kind, _ARGUMENTS)
+    return kind, _number(kind, text)
 
 
 def _number(kind: str, text: str) -> float:

@@ -1,0 +1,124 @@
+"""`fedgram compare`: many methods in many settings, from a file or from options."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from fedgram.cli.report import show_tables
+from fedgram.cli.watching import watching
+from fedgram.errors import InvalidParameter
+from fedgram.experiments import Experiment, Run, execute, finished, read_file, runs_of
+from fedgram.experiments.journal import heal
+from fedgram.experiments.page import write_page
+from fedgram.experiments.results import load_results
+from fedgram.experiments.variants import from_options, show
+
+RESULTS, PAGE = "results.jsonl", "report.html"
+
+
+def compare(
+    file: Annotated[Path | None, typer.Argument(help="An experiment as TOML; options below take precedence.")] = None,
+    data: Annotated[str | None, typer.Option(help="Data set, as for [b]fedgram run[/].")] = None,
+    backbone: Annotated[str | None, typer.Option(help="Frozen backbone that makes the features.")] = None,
+    clients: Annotated[str | None, typer.Option(help="Numbers of clients, with commas.")] = None,
+    partition: Annotated[str | None, typer.Option(help="Partitions, with commas: dirichlet:0.1,iid.")] = None,
+    methods: Annotated[str | None, typer.Option(help="Methods, with commas: afl,local.")] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="METHOD.NAME=VALUE", help="A hyper-parameter, or several values with commas."),
+    ] = None,
+    seeds: Annotated[str | None, typer.Option(help="Seeds, with commas.")] = None,
+    test: Annotated[str | None, typer.Option(help="local or standard, as for [b]fedgram run[/].")] = None,
+    test_fraction: Annotated[float | None, typer.Option(help="Share of each client's samples held back.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the results and the page.")] = None,
+    workers: Annotated[int, typer.Option(help="Threads of the in-process engine; the result is the same.")] = 1,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the runs and stop.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with what is there; repeat nothing.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Throw away the results that are there.")] = False,
+) -> None:
+    """Compare methods, and end with a table and a page.
+
+    Results go to results.jsonl as each run ends, so an interrupted comparison goes on with --resume.
+
+    Examples:
+      fedgram compare examples/digits.toml
+
+      fedgram compare --data digits --clients 10,50 --partition dirichlet:0.1,iid --methods afl,local --seeds 0,1,2
+
+      fedgram compare --data digits --methods afl --set afl.ri=false --set afl.gamma=0.1,1,10 --dry-run
+
+    """
+    if set_ and methods is None:
+        raise InvalidParameter("--set needs --methods; in a file, write the hyper-parameter beside the method's name")
+    options: dict[str, Any] = {
+        "data": data,
+        "backbone": backbone,
+        "clients": _numbers("clients", clients),
+        "partitions": partition and _pieces(partition),
+        "methods": methods and from_options(_pieces(methods), set_ or []),
+        "seeds": _numbers("seeds", seeds),
+        "test": test,
+        "test_fraction": test_fraction,
+    }
+    given = {key: value for key, value in options.items() if value is not None}
+    experiment = Experiment.of((read_file(file) if file else {}) | given)
+    runs = list(runs_of(experiment))
+    if dry_run:
+        _show_runs(runs)
+        return
+    folder = out or Path("results") / (file.stem if file else "compare")
+    _run(experiment, runs, folder, resume=resume, overwrite=overwrite, workers=workers)
+
+
+def _run(experiment: Experiment, runs: list[Run], folder: Path, *, resume: bool, overwrite: bool, workers: int) -> None:
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    path = folder / RESULTS
+    done = None
+    if path.exists() and path.stat().st_size and not overwrite:
+        if not resume:
+            raise InvalidParameter(f"{path} has results already: go on with --resume, or throw them away by --overwrite")
+        if healed := heal(path):
+            console.print(f"[yellow]warning:[/] {escape(healed)}")
+        done, damaged = finished(path)
+        for damage in damaged:
+            console.print(f"[yellow]warning:[/] {escape(str(damage))}; its run is repeated")
+    try:
+        with watching(runs, done.keys if done else frozenset(), console) as watcher:
+            outcome = execute(runs, path, done=done, watcher=watcher, workers=workers)
+    except KeyboardInterrupt:
+        console.print(f"[yellow]interrupted:[/] what is finished is kept in {escape(str(path))}; go on with --resume")
+        raise typer.Exit(130) from None
+    for message, count in outcome.warnings.items():
+        console.print(f"[yellow]warning:[/] {escape(message)} ({count} run{'s' * (count != 1)})")
+    results = load_results([path])
+    page = write_page(results, folder / PAGE, title=experiment.title)
+    show_tables(results, "client_mean")
+    console.print(f"\nresults  {escape(str(path))}\npage     {escape(str(page))}")
+    if outcome.failed:
+        for what, error in outcome.failed.items():
+            console.print(f"[red]failed:[/] {escape(what)}: {escape(error)}")
+        console.print(f"{len(outcome.failed)} of {outcome.done} runs failed; --resume tries them again")
+        raise typer.Exit(1)
+
+
+def _pieces(text: str) -> list[str]:
+    return [piece.strip() for piece in text.split(",") if piece.strip()]
+
+
+def _numbers(name: str, text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    try:
+        return [int(piece) for piece in _pieces(text)]
+    except ValueError:
+        raise InvalidParameter(f"--{name} takes whole numbers with commas, got {text!r}") from None
+
+
+def _show_runs(runs: list[Run]) -> None:
+    for run in runs:
+        settings = ", ".join(f"{name}={show(value)}" for name, value in run.settings.items())
+        typer.echo(f"{run.key}  {run.setting.describe()}  {run.label}: {settings}")
+    typer.echo(f"{len(runs)} runs, {sum(run.method is None for run in runs)} of them the centralised reference")

@@ -1,0 +1,111 @@
+"""`fedgram report`: tables, plots and a page from results. Nothing is computed again."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from fedgram.errors import InvalidParameter, MissingExtra
+from fedgram.experiments import formats
+from fedgram.experiments.page import render_page, write_page
+from fedgram.experiments.plots import write_plots
+from fedgram.experiments.results import Results, load_results
+from fedgram.experiments.tables import Table, accuracy_table, cost_table
+
+
+class Metric(StrEnum):
+    """Which accuracy."""
+
+    client_mean = "client_mean"
+    pooled = "pooled"
+    worst_decile = "worst_decile"
+
+
+class Format(StrEnum):
+    """How a table is written."""
+
+    terminal = "terminal"
+    markdown = "markdown"
+    csv = "csv"
+    latex = "latex"
+    html = "html"
+
+
+def report(
+    results: Annotated[list[Path], typer.Argument(help="One or more results.jsonl.")],
+    metric: Annotated[Metric, typer.Option(help="Which accuracy the tables show.")] = Metric.client_mean,
+    format_: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.terminal,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the page, the tables in all formats and the plots to this folder.")
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
+) -> None:
+    """Make tables, plots and a page from results; nothing is computed again.
+
+    Examples:
+      fedgram report results/digits/results.jsonl
+
+      fedgram report results/digits/results.jsonl --metric worst_decile --format latex > table.tex
+
+      fedgram report results/*/results.jsonl --out report
+
+    """
+    errors = Console(stderr=True, highlight=False, soft_wrap=True)
+    found = load_results(results)
+    for damage in found.damaged:
+        errors.print(f"[yellow]warning:[/] {escape(str(damage))}; left out")
+    name = title or results[0].resolve().parent.name
+    if out is not None:
+        _write_all(found, metric, out, name, errors)
+        return
+    match format_:
+        case Format.terminal:
+            show_tables(found, metric)
+        case Format.html:
+            typer.echo(render_page(found, title=name, metric=metric))
+        case _:
+            typer.echo(_text(found, metric, format_), nl=False)
+
+
+def show_tables(results: Results, metric: str) -> None:
+    """Print the accuracies and the costs; a table that is too wide comes in parts."""
+    console = Console(highlight=False)
+    for table in (accuracy_table(results, metric), cost_table(results)):
+        if not table.rows:
+            continue
+        whole = formats.terminal(table)
+        fits = not console.is_terminal or console.measure(whole).minimum <= console.width
+        for part in [whole] if fits else map(formats.terminal, table.split()):
+            console.print(part, width=None if console.is_terminal else 10_000, soft_wrap=not console.is_terminal)
+            console.print()
+
+
+def _write_all(results: Results, metric: str, folder: Path, title: str, errors: Console) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        written = [write_page(results, folder / "report.html", title=title, metric=metric)]
+        for format_, ending in ((Format.markdown, "md"), (Format.csv, "csv"), (Format.latex, "tex")):
+            path = folder / f"table.{ending}"
+            path.write_text(_text(results, metric, format_), encoding="utf-8")
+            written.append(path)
+        try:
+            written += write_plots(results, folder, metric)
+        except MissingExtra as missing:
+            errors.print(f"[yellow]warning:[/] {escape(str(missing))}")
+    except OSError as error:
+        raise InvalidParameter(f"cannot write to {folder}: {error.strerror or error}") from error
+    for path in written:
+        typer.echo(path)
+
+
+def _text(results: Results, metric: str, format_: Format) -> str:
+    if format_ is Format.csv:
+        return formats.comma_separated(results, metric)
+    write = {Format.markdown: formats.markdown, Format.latex: formats.latex}[format_]
+    tables: list[Table] = [accuracy_table(results, metric), cost_table(results)]
+    return "\n".join(write(table) for table in tables if table.rows)
+
+

@@ -1,0 +1,170 @@
+"""An experiment, described once: a TOML file or the same keys from the command line, checked before anything runs.
+
+>>> experiment = Experiment.of({"data": "digits", "clients": [10, 50], "methods": ["afl", {"name": "local", "ridge": 2}]})
+>>> experiment.clients, [variant.label for variant in experiment.variants]
+((10, 50), ['afl', 'local (ridge=2)'])
+"""
+
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from fedgram.data.spread import read_partition
+from fedgram.errors import InvalidParameter, UnknownName
+from fedgram.experiments.variants import Variant, read_variants
+from fedgram.methods.base import Require
+
+LOCAL, STANDARD = "local", "standard"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """Every combination of data, number of clients, partition, seed and method is one run."""
+
+    title: str
+    data: tuple[str, ...]
+    clients: tuple[int, ...]
+    partitions: tuple[str, ...]
+    variants: tuple[Variant, ...]
+    seeds: tuple[int, ...]
+    backbone: str | None = None
+    test: str = LOCAL
+    test_fraction: float = 0.2
+    require: Require = "all"
+    centralised_ridge: float = 0.0
+
+    @classmethod
+    def of(cls, table: Mapping[str, Any]) -> Self:
+        """Check a table of keys as they stand in a TOML file."""
+        for key in table:
+            if key not in _READERS:
+                raise UnknownName("key of an experiment", key, _READERS)
+        for key in ("data", "methods"):
+            if not table.get(key):
+                raise InvalidParameter(f"an experiment needs {key!r}, as in {_EXAMPLES[key]}")
+        values = {key: _READERS[key](key, table.get(key, _DEFAULTS.get(key))) for key in _READERS}
+        values["variants"] = values.pop("methods")
+        title = values.pop("title") or ", ".join(values["data"])
+        return cls(title=title, **values)
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """Return the keys of a TOML file, unchecked; a file without a title is called by its name."""
+    try:
+        with path.open("rb") as stream:
+            table = tomllib.load(stream)
+    except OSError as error:
+        raise InvalidParameter(f"cannot read {path}: {error.strerror or error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidParameter(f"{path} is not a TOML file: {error}") from error
+    return {"title": path.stem, **table}
+
+
+def _text(key: str, value: Any) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise InvalidParameter(f"{key} must be text, got {value!r}")
+    return value or None
+
+
+def _number(key: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        raise InvalidParameter(f"{key} must be a number, got {value!r}")
+    return float(value)
+
+
+def _fraction(key: str, value: Any) -> float:
+    if not 0 <= (number := _number(key, value)) < 1:
+        raise InvalidParameter(f"{key} must be at least 0 and less than 1, got {value!r}")
+    return number
+
+
+def _not_negative(key: str, value: Any) -> float:
+    if (number := _number(key, value)) < 0:
+        raise InvalidParameter(f"{key} must be a number ≥ 0, got {value!r}")
+    return number
+
+
+def _test(key: str, value: Any) -> str:
+    if value not in (LOCAL, STANDARD):
+        raise UnknownName("kind of test", str(value), (LOCAL, STANDARD))
+    return str(value)
+
+
+def _require(key: str, value: Any) -> Require:
+    if value == "all" or (isinstance(value, int | float) and not isinstance(value, bool) and value > 0):
+        return value  # type: ignore[no-any-return]
+    raise InvalidParameter(f'{key} must be "all", a number of clients or a fraction, got {value!r}')
+
+
+def _each(read: Callable[[str, Any], T]) -> Callable[[str, Any], tuple[T, ...]]:
+    """Read a list, or one value instead of a list; nothing may stand in it twice."""
+
+    def read_all(key: str, value: Any) -> tuple[T, ...]:
+        items = tuple(read(key, item) for item in (value if isinstance(value, list | tuple) else [value]))
+        if not items:
+            raise InvalidParameter(f"{key} must not be empty")
+        for item in items:
+            if items.count(item) > 1:
+                raise InvalidParameter(f"{key} has {item!r} twice: give each once")
+        return items
+
+    return read_all
+
+
+def _whole(least: int) -> Callable[[str, Any], int]:
+    def read(key: str, value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise InvalidParameter(f"{key} must be whole numbers, at least {least}; got {value!r}")
+        return value
+
+    return read
+
+
+def _name(key: str, value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise InvalidParameter(f"{key} must be text such as {_EXAMPLES[key]}, got {value!r}")
+    return value
+
+
+def _partition(key: str, value: Any) -> str:
+    read_partition(name := _name(key, value))
+    return name
+
+
+def _methods(key: str, value: Any) -> tuple[Variant, ...]:
+    if not isinstance(value, Iterable) or isinstance(value, str | Mapping):
+        raise InvalidParameter(f"{key} must be a list such as {_EXAMPLES[key]}, got {value!r}")
+    return read_variants(value)
+
+
+_READERS: dict[str, Callable[[str, Any], Any]] = {
+    "title": _text,
+    "data": _each(_name),
+    "backbone": _text,
+    "clients": _each(_whole(1)),
+    "partitions": _each(_partition),
+    "methods": _methods,
+    "seeds": _each(_whole(0)),
+    "test": _test,
+    "test_fraction": _fraction,
+    "require": _require,
+    "centralised_ridge": _not_negative,
+}
+_DEFAULTS: dict[str, Any] = {
+    "clients": [20],
+    "partitions": ["dirichlet:0.1"],
+    "seeds": [0],
+    "test": LOCAL,
+    "test_fraction": 0.2,
+    "require": "all",
+    "centralised_ridge": 0.0,
+}
+_EXAMPLES = {
+    "data": 'data = "digits"',
+    "partitions": '"dirichlet:0.1"',
+    "methods": 'methods = ["afl", {name = "local", ridge = [0.1, 1]}]',
+}

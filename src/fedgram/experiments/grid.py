@@ -1,0 +1,88 @@
+"""The runs of an experiment. Each has a key that depends on what is run alone, so that a finished one is known again."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from hashlib import sha256
+from itertools import product
+from typing import Any
+
+from fedgram.experiments.config import LOCAL, Experiment
+from fedgram.experiments.variants import CENTRALISED
+from fedgram.methods.base import Method, Require
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all methods are compared on: data spread over clients, and a seed."""
+
+    data: str
+    backbone: str | None
+    clients: int
+    partition: str
+    test: str
+    test_fraction: float
+    seed: int
+
+    @cached_property
+    def key(self) -> str:
+        """The same for the same setting, everywhere."""
+        return stable_key(asdict(self))
+
+    def describe(self) -> str:
+        """Say in one line what the setting is."""
+        return f"{self.data}, {self.clients} clients, {self.partition}, seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One method in one setting; `method` None is the reference: least squares on all training samples pooled."""
+
+    setting: Setting
+    label: str
+    method: Method | None
+    require: Require = "all"
+    ridge: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """The method's name."""
+        return self.method.name if self.method else CENTRALISED
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The hyper-parameters."""
+        return self.method.settings() if self.method else {"ridge": self.ridge}
+
+    @cached_property
+    def key(self) -> str:
+        """The same for the same run, whatever its label."""
+        about = {"method": self.name, "settings": self.settings, "require": self.require}
+        return stable_key(asdict(self.setting) | about)
+
+
+def runs_of(experiment: Experiment) -> Iterator[Run]:
+    """Yield the runs, setting by setting; seeds come last, so that the first pass already fills every table.
+
+    >>> experiment = Experiment.of({"data": "digits", "methods": ["afl"], "seeds": [0, 1]})
+    >>> [(run.label, run.setting.seed) for run in runs_of(experiment)]
+    [('centralised', 0), ('afl', 0), ('centralised', 1), ('afl', 1)]
+    """
+    fraction = experiment.test_fraction if experiment.test == LOCAL else 0.0
+    combinations = product(experiment.seeds, experiment.data, experiment.clients, experiment.partitions)
+    for seed, data, clients, partition in combinations:
+        setting = Setting(data, experiment.backbone, clients, partition, experiment.test, fraction, seed)
+        yield Run(setting, CENTRALISED, None, ridge=experiment.centralised_ridge)
+        for variant in experiment.variants:
+            yield Run(setting, variant.label, variant.method, experiment.require)
+
+
+def stable_key(about: Any) -> str:
+    """Return 16 hexadecimal digits that stand for some plain values.
+
+    >>> stable_key({"b": 1, "a": 2.0}) == stable_key({"a": 2.0, "b": 1})
+    True
+    """
+    text = json.dumps(about, sort_keys=True, separators=(",", ":"), default=str)
+    return sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,106 @@
+"""`results.jsonl`: one JSON object a line, appended whole or not at all, so that a crash costs one run at most."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from fedgram.errors import FedgramError
+
+
+class JournalError(FedgramError):
+    """A results file that cannot be read or written."""
+
+
+class Damage(NamedTuple):
+    """A line that could not be read, and why."""
+
+    path: Path
+    line: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path}, line {self.line}: {self.reason}"
+
+
+class Line(NamedTuple):
+    """A line that could be read."""
+
+    number: int
+    record: dict[str, Any]
+
+
+def read(path: Path) -> Iterator[Line | Damage]:
+    """Yield the lines of a results file; a damaged one is named, and the rest is still read."""
+    try:
+        with path.open("rb") as stream:
+            for number, raw in enumerate(stream, start=1):
+                if raw.strip():
+                    yield _parse(path, number, raw)
+    except OSError as error:
+        raise JournalError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _parse(path: Path, number: int, raw: bytes) -> Line | Damage:
+    try:
+        record = json.loads(raw)
+    except (ValueError, RecursionError):
+        half = "" if raw.endswith(b"\n") else "half-written: "
+        return Damage(path, number, f"{half}not JSON ({len(raw)} bytes)")
+    if not isinstance(record, dict):
+        return Damage(path, number, "not a JSON object")
+    return Line(number, record)
+
+
+class Journal:
+    """A results file open for appending."""
+
+    def __init__(self, path: Path, *, overwrite: bool = False) -> None:
+        self.path = path
+        # O_APPEND and one write a line: lines of two processes do not mix, and a line is there or not.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0) | (os.O_TRUNC if overwrite else 0)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(path, flags, 0o644)
+        except OSError as error:
+            raise JournalError(f"cannot write {path}: {error.strerror or error}") from error
+
+    def append(self, record: dict[str, Any]) -> None:
+        """Write a record and wait until it is on the disk."""
+        line = json.dumps(record, separators=(",", ":"), allow_nan=False, default=str).encode() + b"\n"
+        try:
+            written = os.write(self._file, line)
+            os.fsync(self._file)
+        except OSError as error:
+            raise JournalError(self._not_written(error.strerror or str(error))) from error
+        if written < len(line):
+            raise JournalError(self._not_written(f"only {written} of {len(line)} bytes fitted"))
+
+    def _not_written(self, why: str) -> str:
+        return f"cannot write {self.path}: {why}; make room and go on with --resume, what is finished is kept"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, at: TracebackType | None) -> None:
+        os.close(self._file)
+
+
+def heal(path: Path) -> str | None:
+    """Make a file end with a whole line again after a crash; say what was done."""
+    try:
+        with path.open("r+b") as stream:
+            content = stream.read()
+            if not content or content.endswith(b"\n"):
+                return None
+            start = content.rfind(b"\n") + 1
+            number = content.count(b"\n") + 1
+            if isinstance(_parse(path, number, content[start:]), Line):
+                stream.write(b"\n")
+                return f"{path}, line {number}: its end of line was missing and has been added"
+            stream.truncate(start)
+    except OSError as error:
+        raise JournalError(f"cannot write {path}: {error.strerror or error}") from error
+    return f"{path}, line {number}: half-written ({len(content) - start} bytes) and taken away; its run is repeated"

@@ -1,0 +1,116 @@
+"""A setting made real: the data loaded, put through the backbone, and spread over clients. Once for all methods."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+
+from fedgram.data import load_dataset
+from fedgram.data.client import Client, make_clients
+from fedgram.data.dataset import Dataset
+from fedgram.data.spread import spread
+from fedgram.errors import InvalidParameter, MissingExtra
+from fedgram.evaluation import Evaluation, count_correct
+from fedgram.experiments.config import LOCAL
+from fedgram.experiments.grid import Setting
+from fedgram.labels import to_indices
+from fedgram.methods.fit import Fit
+from fedgram.models import Model
+from fedgram.moments import Moments
+
+TEST_SET = "test set"
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A data set spread over clients."""
+
+    setting: Setting
+    data: Dataset
+    clients: list[Client]
+
+    @cached_property
+    def class_counts(self) -> list[list[int]]:
+        """Training samples by client and class."""
+        classes = len(self.data.classes)
+        return [np.bincount(self._indices(client.y), minlength=classes).tolist() for client in self.clients]
+
+    @cached_property
+    def total(self) -> Moments:
+        """The moments of all training samples pooled; only the reference looks at them."""
+        parts = (
+            Moments.of(_flat(client.x), client.y, classes=self.data.classes)
+            for client in self.clients
+            if len(client.x)
+        )
+        return Moments.sum(parts)
+
+    def centralised(self, ridge: float) -> Evaluation:
+        """Score the reference: least squares on all training samples pooled, which nobody could send."""
+        model = self.total.model(ridge)
+        if self.setting.test != LOCAL:
+            return self._on_test_set(model)
+        tested = {client.name: len(client.y_test) for client in self.clients}
+        correct = {
+            client.name: count_correct(model, _flat(client.x_test), self._indices(client.y_test))
+            for client in self.clients
+            if tested[client.name]
+        }
+        return Evaluation(correct | {name: 0 for name, n in tested.items() if not n}, tested)
+
+    def evaluation(self, fit: Fit) -> Evaluation | None:
+        """Return the accuracies that the setting asks for."""
+        if self.setting.test == LOCAL:
+            return fit.evaluation
+        if fit.model is None:
+            raise InvalidParameter(
+                f"method {fit.method!r} has no global model to score on the data set's own test set: use test = 'local'"
+            )
+        return self._on_test_set(fit.model)
+
+    def _on_test_set(self, model: Model) -> Evaluation:
+        x, y = self.data.x_test, self.data.y_test
+        assert y is not None
+        return Evaluation({TEST_SET: count_correct(model, x, y)}, {TEST_SET: len(y)})
+
+    def _indices(self, labels: Any) -> Any:
+        return to_indices(labels, self.data.classes)
+
+
+def prepare(setting: Setting) -> Prepared:
+    """Load and spread the data of a setting."""
+    data = _load(setting.data, setting.backbone, setting.clients, setting.seed)
+    if setting.test == LOCAL:
+        data = _whole(data)
+    elif data.x_test is None:
+        raise InvalidParameter(f"data set {data.name!r} has no test set of its own: use test = 'local'")
+    parts = spread(data, setting.partition, clients=setting.clients, seed=setting.seed)
+    features = setting.backbone or ""
+    clients = make_clients(
+        data, parts, test_fraction=setting.test_fraction, seed=setting.seed, features=features
+    )
+    return Prepared(setting, data, clients)
+
+
+@lru_cache(maxsize=1)
+def _load(name: str, backbone: str | None, clients: int, seed: int) -> Dataset:
+    data = load_dataset(name, clients=clients, seed=seed)
+    return data if backbone is None else _through(data, backbone)
+
+
+def _through(data: Dataset, name: str) -> Dataset:
+    raise MissingExtra(f"backbone {name!r}: this build has no backbones yet")
+
+
+def _whole(data: Dataset) -> Dataset:
+    """Return the data set with its own test set among the samples: clients hold back their own."""
+    if data.x_test is None or data.y_test is None or data.groups is not None:
+        return data
+    x, y = np.concatenate([data.x, data.x_test]), np.concatenate([data.y, data.y_test])
+    return replace(data, x=x, y=y, x_test=None, y_test=None)
+
+
+def _flat(x: Any) -> Any:
+    """Return images as rows of pixels, and features as they are."""
+    return x if x.ndim == 2 and x.dtype.kind == "f" else x.reshape(len(x), -1).astype(np.float32)

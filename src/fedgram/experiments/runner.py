@@ -1,0 +1,243 @@
+"""Runs, one after the other, each written down as it ends. A run that fails is written down too, and the rest goes on."""
+
+import os
+import platform
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from itertools import groupby
+from pathlib import Path
+from time import perf_counter, process_time
+from typing import Any, Protocol
+
+import numpy as np
+import scipy
+
+from fedgram.engines import InProcess
+from fedgram.errors import FedgramError, Mismatch, MissingExtra, UnknownName
+from fedgram.evaluation import Evaluation
+from fedgram.experiments import journal
+from fedgram.experiments.grid import Run, Setting
+from fedgram.experiments.journal import Journal, JournalError
+from fedgram.experiments.measure import peak_memory, reset_peak_memory
+from fedgram.experiments.prepare import Prepared, prepare
+from fedgram.methods.clients import Progress
+
+SCHEMA = 1
+OK, FAILED = "ok", "failed"
+# Steps that belong to every run and say nothing about rounds.
+_AROUND = ("hello", "receive", "evaluate")
+
+
+class Watcher(Protocol):
+    """Someone who looks on: a progress bar, or nobody."""
+
+    def starts(self, run: Run) -> None:
+        """Hear that a run begins."""
+
+    def steps(self, run: Run, round: int, step: str, done: int, total: int) -> None:
+        """Hear that a client has replied; rounds count from 1."""
+
+    def ends(self, run: Run, record: dict[str, Any]) -> None:
+        """Hear that a run has ended, well or not."""
+
+
+@dataclass
+class Outcome:
+    """How it went."""
+
+    done: int = 0
+    failed: dict[str, str] = field(default_factory=dict)
+    warnings: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a results file holds already."""
+
+    keys: frozenset[str] = frozenset()
+    settings: frozenset[str] = frozenset()
+    fingerprints: frozenset[tuple[str, str]] = frozenset()
+
+
+def finished(path: Path) -> tuple[Finished, list[journal.Damage]]:
+    """Return what a results file holds, and its damaged lines; runs that failed are not finished."""
+    lines = list(journal.read(path))
+    records = [line.record for line in lines if isinstance(line, journal.Line)]
+    done = [record for record in records if record.get("kind") == "run" and record.get("status") == OK]
+    found = Finished(
+        frozenset(str(record.get("key")) for record in done),
+        frozenset(str(record.get("setting")) for record in records if record.get("kind") == "setting"),
+        frozenset((str(record.get("setting")), str(record.get("fingerprint"))) for record in done),
+    )
+    return found, [line for line in lines if isinstance(line, journal.Damage)]
+
+
+def execute(
+    runs: Sequence[Run],
+    path: Path,
+    *,
+    done: Finished | None = None,
+    watcher: Watcher,
+    workers: int = 1,
+) -> Outcome:
+    """Perform the runs that are not done yet and append them to the results file."""
+    before = done or Finished()
+    outcome = Outcome()
+    left = [run for run in runs if run.key not in before.keys]
+    with Journal(path, overwrite=done is None) as file:
+        for setting, group in groupby(left, key=lambda run: run.setting):
+            prepared = _prepared(setting, before)
+            if isinstance(prepared, Prepared) and setting.key not in before.settings:
+                file.append(setting_record(prepared))
+            for run in group:
+                watcher.starts(run)
+                record = _perform(run, prepared, watcher, workers)
+                file.append(record)
+                watcher.ends(run, record)
+                outcome.done += 1
+                outcome.warnings.update(record.get("warnings", ()))
+                if record["status"] == FAILED:
+                    outcome.failed[f"{run.label}: {setting.describe()}"] = record["error"]
+    return outcome
+
+
+def _prepared(setting: Setting, before: Finished) -> Prepared | Exception:
+    try:
+        prepared = prepare(setting)
+    except (UnknownName, MissingExtra):
+        raise  # the description is wrong, or this machine cannot do it: no other setting would fare better
+    except Exception as error:
+        return error
+    for key, fingerprint in before.fingerprints:
+        if key == setting.key and fingerprint != prepared.data.fingerprint:
+            raise Mismatch(
+                f"the data of {setting.describe()} have changed since the results were begun: fingerprint "
+                f"{prepared.data.fingerprint!r}, before {fingerprint!r}; write to another folder with --out"
+            )
+    return prepared
+
+
+def _perform(run: Run, prepared: Prepared | Exception, watcher: Watcher, workers: int) -> dict[str, Any]:
+    record = _description(run)
+    started = perf_counter()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            if isinstance(prepared, Exception):
+                raise prepared
+            record["fingerprint"] = prepared.data.fingerprint
+            record |= _measured(run, prepared, watcher, workers) | {"status": OK}
+        except JournalError:
+            raise
+        except Exception as error:
+            told = str(error) if isinstance(error, FedgramError) else f"{type(error).__name__}: {error}"
+            record |= {"status": FAILED, "error": told}
+    record["total_seconds"] = round(perf_counter() - started, 4)
+    record["finished"] = datetime.now(UTC).isoformat(timespec="seconds")
+    if caught:
+        record["warnings"] = sorted({str(warning.message) for warning in caught})
+    return record
+
+
+def _measured(run: Run, prepared: Prepared, watcher: Watcher, workers: int) -> dict[str, Any]:
+    reset_peak_memory()
+    names = [client.name for client in prepared.clients]
+    if run.method is None:
+        started = process_time()
+        evaluation = prepared.centralised(run.ridge)
+        spent = round(process_time() - started, 6)
+        return _accuracies(evaluation, names) | {"cpu_seconds": {"server": spent}, "peak_memory": peak_memory()}
+    fit = run.method.fit(
+        prepared.clients,
+        classes=prepared.data.classes,
+        seed=run.setting.seed,
+        engine=InProcess(workers=workers),
+        require=run.require,
+        progress=_rounds_counted(run, watcher),
+    )
+    traffic = fit.traffic.by_client
+    measured = {
+        "up": [traffic.get(name, {}).get("up", 0) for name in names],
+        "down": [traffic.get(name, {}).get("down", 0) for name in names],
+        "cpu_seconds": {who: round(seconds, 6) for who, seconds in fit.cpu_seconds.items()},
+        "seconds": round(fit.seconds, 6),
+        "peak_memory": peak_memory(),
+        "contributors": len(fit.contributors),
+        "absent": dict(fit.absent),
+    }
+    if fit.rounds:
+        reports = [evaluation.summary() for evaluation in fit.rounds]
+        measured["rounds"] = {name: [round(report[name], 6) for report in reports] for name in reports[0]}
+    evaluation = prepared.evaluation(fit)
+    return measured | (_accuracies(evaluation, names) if evaluation else {})
+
+
+def _accuracies(evaluation: Evaluation, names: list[str]) -> dict[str, Any]:
+    """Return counts in the order of the clients; a client that was lost has none."""
+    if not any(evaluation.tested.values()):
+        return {}
+    judges = names if set(evaluation.tested) <= set(names) else list(evaluation.tested)
+    return {
+        "accuracy": evaluation.summary(),
+        "correct": [evaluation.correct.get(name, 0) for name in judges],
+        "tested": [evaluation.tested.get(name, 0) for name in judges],
+        "untested": evaluation.untested,
+    }
+
+
+def _rounds_counted(run: Run, watcher: Watcher) -> Progress:
+    """Tell the watcher which round it is: how often the step that comes most has begun."""
+    begun: Counter[str] = Counter()
+
+    def progress(step: str, done: int, total: int) -> None:
+        if done == 1 and step not in _AROUND:
+            begun[step] += 1
+        watcher.steps(run, max(begun.values(), default=0), step, done, total)
+
+    return progress
+
+
+def _description(run: Run) -> dict[str, Any]:
+    return {
+        "kind": "run",
+        "schema": SCHEMA,
+        "key": run.key,
+        "setting": run.setting.key,
+        "label": run.label,
+        "method": run.name,
+        "settings": run.settings,
+        "reference": run.method is None,
+        **asdict(run.setting),
+        "require": run.require,
+        "versions": versions(),
+    }
+
+
+def setting_record(prepared: Prepared) -> dict[str, Any]:
+    """Return what is the same for all methods: the clients' names and how many samples of each class they have."""
+    return {
+        "kind": "setting",
+        "schema": SCHEMA,
+        "setting": prepared.setting.key,
+        **asdict(prepared.setting),
+        "fingerprint": prepared.data.fingerprint,
+        "classes": list(prepared.data.classes),
+        "names": [client.name for client in prepared.clients],
+        "class_counts": prepared.class_counts,
+    }
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that a result depends on."""
+    import fedgram
+
+    return {
+        "fedgram": fedgram.__version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "scipy": scipy.__version__,
+        "system": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+    }

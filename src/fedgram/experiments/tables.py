@@ -1,0 +1,187 @@
+"""Tables in the papers' layout: methods × (clients × α), mean ± standard deviation over seeds, the best two marked."""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from statistics import fmean, stdev
+from typing import NamedTuple
+
+from fedgram.experiments.results import METRICS, Column, Result, Results
+
+BEST, SECOND = 1, 2
+NOTHING = "–"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One method's accuracies in one column, a value per seed, in percent."""
+
+    values: Sequence[float] = ()
+    failed: int = 0
+
+    @property
+    def mean(self) -> float | None:
+        """Their mean, rounded as it is shown, so that what looks equal ranks equal."""
+        return round(fmean(self.values), 2) if self.values else None
+
+    @property
+    def deviation(self) -> float | None:
+        """Their sample standard deviation; None for a single seed."""
+        return stdev(self.values) if len(self.values) > 1 else None
+
+    def __str__(self) -> str:
+        if self.mean is None:
+            return "failed" if self.failed else NOTHING
+        deviation = "" if self.deviation is None else f" ± {self.deviation:.2f}"
+        return f"{self.mean:.2f}{deviation}" + (f" ({self.failed} failed)" if self.failed else "")
+
+
+class Entry(NamedTuple):
+    """A piece of text in a table; rank 1 is shown bold, 2 underlined."""
+
+    text: str
+    rank: int = 0
+
+
+@dataclass(frozen=True)
+class Table:
+    """Text ready for any format: a head of spans over a head of columns over rows. The first column names the row."""
+
+    caption: str
+    spans: Sequence[tuple[str, int]]
+    heads: Sequence[str]
+    rows: Sequence[Sequence[Entry]]
+
+    def split(self) -> "list[Table]":
+        """Return one table per span, for where the whole is too wide."""
+        parts, at = [], 1
+        for text, width in self.spans:
+            rows = [[row[0], *row[at : at + width]] for row in self.rows]
+            caption = self.caption if at == 1 else ""
+            parts.append(Table(caption, [(text, width)], self.heads[at - 1 : at - 1 + width], rows))
+            at += width
+        return parts
+
+
+def cells(results: Results, metric: str) -> dict[tuple[str, Column], Cell]:
+    """Return the accuracies of each method in each column."""
+    values: dict[tuple[str, Column], list[float]] = defaultdict(list)
+    failed: dict[tuple[str, Column], int] = defaultdict(int)
+    for run in sorted(results.runs, key=lambda run: run.seed):
+        place = run.label, run.column
+        if run.error is not None:
+            failed[place] += 1
+        elif metric in run.accuracy:
+            values[place].append(100 * run.accuracy[metric])
+    return {place: Cell(values.get(place, ()), failed.get(place, 0)) for place in values.keys() | failed.keys()}
+
+
+def ranks(results: Results, found: dict[tuple[str, Column], Cell]) -> dict[tuple[str, Column], int]:
+    """Return who is best and second in each column; the reference takes no part."""
+    references = {run.label for run in results.runs if run.reference}
+    marked = {}
+    for column in results.columns:
+        means = {
+            label: cell.mean
+            for (label, where), cell in found.items()
+            if where == column and label not in references and cell.mean is not None
+        }
+        if len(means) < 2:
+            continue
+        for rank, value in enumerate(sorted(set(means.values()), reverse=True)[:2], start=BEST):
+            marked |= {(label, column): rank for label, mean in means.items() if mean == value}
+    return marked
+
+
+def accuracy_table(results: Results, metric: str) -> Table:
+    """Return the table that a paper prints."""
+    columns, found = results.columns, cells(results, metric)
+    rank = ranks(results, found)
+    heads = span_texts(columns)
+    spans = [(text, len(list(group))) for text, group in groupby(heads)]
+    references = {run.label for run in results.runs if run.reference}
+    rows = [
+        [
+            Entry(f"{label} (reference)" if label in references else label),
+            *(Entry(str(found.get((label, c), Cell())), rank.get((label, c), 0)) for c in columns),
+        ]
+        for label in results.labels
+    ]
+    return Table(accuracy_caption(results, metric), spans, [column.spread for column in columns], rows)
+
+
+def accuracy_caption(results: Results, metric: str) -> str:
+    """Say what the numbers are."""
+    seeds = len({run.seed for run in results.runs})
+    about = ", ".join(dict.fromkeys(_about(column) for column in results.columns))
+    over = f"mean ± standard deviation over {seeds} seeds" if seeds > 1 else "one seed"
+    return f"Accuracy in % ({METRICS[metric]}) on {about}; {over}."
+
+
+def _about(column: Column) -> str:
+    return f"{column.data} through {column.backbone}" if column.backbone else column.data
+
+
+def span_texts(columns: Sequence[Column]) -> list[str]:
+    """Return the heading above each column: the number of clients, with whatever else differs."""
+    backbones = len({column.backbone for column in columns}) > 1
+    datasets = len({column.data for column in columns}) > 1
+    tests = len({column.test for column in columns}) > 1
+    texts = []
+    for column in columns:
+        parts = [
+            column.data if datasets else "",
+            (column.backbone or "no backbone") if backbones else "",
+            f"{column.test} test" if tests else "",
+            column.crowd,
+        ]
+        texts.append(", ".join(part for part in parts if part))
+    return texts
+
+
+def cost_table(results: Results) -> Table:
+    """Return what each method sends and computes, means over all its runs."""
+    rows = []
+    for label in results.labels:
+        runs = [run for run in results.finished if run.label == label and not run.reference]
+        if runs:
+            rows.append([Entry(label), *map(Entry, _costs(runs))])
+    spans = [("bytes a client", 2), ("CPU seconds", 2), ("", 1)]
+    return Table("Cost of a run, mean over all runs.", spans, ["up", "down", "clients", "server", "peak memory"], rows)
+
+
+def _costs(runs: Sequence[Result]) -> list[str]:
+    return [
+        _mean([sum(run.up) / len(run.up) for run in runs if run.up], size),
+        _mean([sum(run.down) / len(run.down) for run in runs if run.down], size),
+        _mean([run.cpu_seconds["clients"] for run in runs if "clients" in run.cpu_seconds], seconds),
+        _mean([run.cpu_seconds["server"] for run in runs if "server" in run.cpu_seconds], seconds),
+        _mean([run.peak_memory for run in runs if run.peak_memory], size),
+    ]
+
+
+def _mean(values: Sequence[float], write: Callable[[float], str]) -> str:
+    return write(fmean(values)) if values else NOTHING
+
+
+def size(count: float) -> str:
+    """Write a number of bytes.
+
+    >>> size(512), size(20_480), size(3_500_000)
+    ('512 B', '20.5 kB', '3.50 MB')
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000 or unit == "GB":
+            break
+        count /= 1000
+    return f"{count:.3g} {unit}" if unit == "B" or count >= 10 else f"{count:.2f} {unit}"
+
+
+def seconds(value: float) -> str:
+    """Write a time with three significant digits.
+
+    >>> seconds(0.01234), seconds(123.4)
+    ('0.0123', '123')
+    """
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"

@@ -1,0 +1,102 @@
+"""Methods with hyper-parameters, as experiments give them; lists of values become one variant each."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, get_args, get_origin
+
+from fedgram.errors import InvalidParameter
+from fedgram.methods import registry
+from fedgram.methods.base import Method
+from fedgram.methods.parameters import check_name, parameter_types, read_settings
+
+CENTRALISED = "centralised"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One method with one set of hyper-parameters, and the label that it has in tables."""
+
+    label: str
+    method: Method
+
+
+def read_variants(entries: Iterable[Any]) -> tuple[Variant, ...]:
+    """Return the variants of a list of names, or of tables with `name`, maybe `label`, and hyper-parameters.
+
+    >>> [v.label for v in read_variants(["afl", {"name": "afl", "label": "no RI", "ri": False, "gamma": [1, 10]}])]
+    ['afl', 'no RI (gamma=1)', 'no RI (gamma=10)']
+    """
+    variants = [variant for entry in entries for variant in _expand(entry)]
+    for variant in variants:
+        if variant.label == CENTRALISED:
+            raise InvalidParameter(f"{CENTRALISED!r} is the label of the reference: give the method another label")
+        twins = [other for other in variants if other.method == variant.method]
+        if len(twins) > 1:
+            raise InvalidParameter(f"methods has the same run twice: {twins[0].label!r} and {twins[1].label!r}")
+        if sum(other.label == variant.label for other in variants) > 1:
+            raise InvalidParameter(f"two methods have the label {variant.label!r}: give each its own")
+    return tuple(variants)
+
+
+def from_options(names: Iterable[str], settings: Iterable[str]) -> list[dict[str, Any]]:
+    """Return the entries of `--methods a,b` and `--set a.parameter=value`; values with commas are grids.
+
+    >>> from_options(["afl", "local"], ["local.ridge=0.1,1"])
+    [{'name': 'afl'}, {'name': 'local', 'ridge': [0.1, 1.0]}]
+    """
+    entries: dict[str, dict[str, Any]] = {name: {"name": name} for name in names}
+    for text in settings:
+        path, equals, value = text.partition("=")
+        name, dot, parameter = path.partition(".")
+        if not (equals and dot and name in entries):
+            raise InvalidParameter(f"--set takes METHOD.PARAMETER=VALUE with a method of --methods, got {text!r}")
+        cls = registry[name]
+        values = [read_settings(cls, {parameter: piece})[parameter] for piece in value.split(",")]
+        entries[name][parameter] = values if len(values) > 1 else values[0]
+    return list(entries.values())
+
+
+def _expand(entry: Any) -> list[Variant]:
+    table = {"name": entry} if isinstance(entry, str) else entry
+    if not isinstance(table, Mapping) or not isinstance(table.get("name"), str):
+        raise InvalidParameter(f'a method is a name, or a table with a name as in {{name = "afl"}}; got {entry!r}')
+    cls = registry[table["name"]]
+    label = table.get("label")
+    if label is not None and (not isinstance(label, str) or not label.strip()):
+        raise InvalidParameter(f"label of method {cls.name!r} must be text, got {label!r}")
+    values = {name: value for name, value in table.items() if name not in ("name", "label")}
+    for name in values:
+        check_name(cls, name)
+    kinds = parameter_types(cls)
+    grid = {name: _choices(cls.name, name, value, kinds[name]) for name, value in values.items()}
+    # A label that someone chose already says what is fixed.
+    told = [name for name, choices in grid.items() if len(choices) > 1 or label is None]
+    variants = []
+    for combination in product(*grid.values()):
+        settings = dict(zip(grid, combination, strict=True))
+        details = ", ".join(f"{name}={show(settings[name])}" for name in told)
+        variants.append(Variant((label or cls.name) + (f" ({details})" if details else ""), cls(**settings)))
+    return variants
+
+
+def _choices(method: str, name: str, value: Any, annotation: Any) -> list[Any]:
+    if not isinstance(value, list):
+        return [value]
+    if not value:
+        raise InvalidParameter(f"{name} of method {method!r} has no values: give at least one")
+    if not _takes_many(annotation):
+        return value
+    # A hyper-parameter that is itself a list, such as the widths of layers: only a list of lists is a grid.
+    return [tuple(item) for item in value] if isinstance(value[0], list) else [tuple(value)]
+
+
+def _takes_many(annotation: Any) -> bool:
+    return any(get_origin(kind) is tuple for kind in (annotation, *get_args(annotation)))
+
+
+def show(value: Any) -> str:
+    """Write a hyper-parameter's value as a reader wants it."""
+    if isinstance(value, bool) or value is None:
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
