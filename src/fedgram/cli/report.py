@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.measure import Measurement
 
 from fedgram.errors import InvalidParameter, MissingExtra
 from fedgram.experiments import formats
@@ -73,13 +74,15 @@ def report(
 def show_tables(results: Results, metric: str) -> None:
     """Print the accuracies and the costs; a table that is too wide comes in parts."""
     console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 10_000  # a file or a pipe has room
     for table in (accuracy_table(results, metric), cost_table(results)):
         if not table.rows:
             continue
         whole = formats.terminal(table)
-        fits = not console.is_terminal or console.measure(whole).minimum <= console.width
-        for part in [whole] if fits else map(formats.terminal, table.split()):
-            console.print(part, width=None if console.is_terminal else 10_000, soft_wrap=not console.is_terminal)
+        needed = Measurement.get(console, console.options.update(max_width=10_000), whole).maximum
+        for part in [whole] if needed <= console.width else map(formats.terminal, table.split()):
+            console.print(part)
             console.print()
 
 

@@ -4,6 +4,7 @@ import csv
 import io
 import re
 from collections.abc import Callable
+from html import escape
 from statistics import fmean
 
 from rich.table import Table as RichTable
@@ -28,7 +29,7 @@ _MARKDOWN = re.compile(r"([\\|*_`\[\]<>])")
 def terminal(table: Table) -> RichTable:
     """Return a table for Rich to print."""
     drawn = RichTable(title=table.caption, title_justify="left", title_style="italic", box=None, pad_edge=False)
-    drawn.add_column("")
+    drawn.add_column("", no_wrap=True)
     groups = [text for text, width in table.spans for _ in range(width)]
     for group, head in zip(groups, table.heads, strict=True):
         drawn.add_column(Text(f"{group}\n{head}" if group else f"\n{head}"), justify="right", no_wrap=True)
@@ -132,3 +133,17 @@ def comma_separated(results: Results, metric: str) -> str:
 
 def _digits(value: float | None) -> str:
     return "" if value is None else f"{value:.4f}"
+
+
+def html(table: Table) -> str:
+    """Return a plain HTML table, for readers without JavaScript."""
+    groups = [text for text, width in table.spans for _ in range(width)]
+    heads = [f"{group}, {head}" if group else head for group, head in zip(groups, table.heads, strict=True)]
+    head = "".join(f"<th>{escape(text)}</th>" for text in ["", *heads])
+    body = "".join(f"<tr>{''.join(map(_html_entry, row))}</tr>" for row in table.rows)
+    return f"<table><caption>{escape(table.caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _html_entry(entry: Entry) -> str:
+    text = escape(entry.text)
+    return f"<td>{ {BEST: f'<b>{text}</b>', SECOND: f'<u>{text}</u>'}.get(entry.rank, text)}</td>"

@@ -1,0 +1,46 @@
+// Elements and the tooltip. Text from results only ever becomes text, never markup.
+const make = (name, attributes, children, space) => {
+  const node = space ? document.createElementNS(space, name) : document.createElement(name);
+  for (const [key, value] of Object.entries(attributes || {})) {
+    if (key === "on") for (const [event, handler] of Object.entries(value)) node.addEventListener(event, handler);
+    else if (value !== null && value !== undefined && value !== false) node.setAttribute(key, value === true ? "" : value);
+  }
+  for (const child of [children].flat(2)) if (child !== null && child !== undefined && child !== "") node.append(child);
+  return node;
+};
+const el = (name, attributes, ...children) => make(name, attributes, children);
+const svg = (name, attributes, ...children) => make(name, attributes, children, "http://www.w3.org/2000/svg");
+
+const tip = document.getElementById("tip");
+const hideTip = () => { tip.hidden = true; };
+const showTip = (event, title, rows) => {
+  tip.replaceChildren(el("b", {}, title), el("table", {}, rows.map(([name, value]) => el("tr", {}, el("td", {}, name), el("td", {}, value)))));
+  tip.hidden = false;
+  const box = event.target.getBoundingClientRect();
+  const x = event.clientX || box.left + box.width / 2, y = event.clientY || box.bottom;
+  const left = x + 16 + tip.offsetWidth > innerWidth ? x - tip.offsetWidth - 12 : x + 16;
+  tip.style.left = `${Math.max(6, left)}px`;
+  tip.style.top = `${Math.max(6, Math.min(y + 14, innerHeight - tip.offsetHeight - 8))}px`;
+};
+// What is shown on hover is shown on keyboard focus as well.
+const hint = (title, rows) => ({
+  pointerenter: (event) => showTip(event, title, rows()), pointermove: (event) => showTip(event, title, rows()),
+  focus: (event) => showTip(event, title, rows()), pointerleave: hideTip, blur: hideTip,
+});
+addEventListener("scroll", hideTip, { passive: true });
+addEventListener("keydown", (event) => { if (event.key === "Escape") hideTip(); });
+
+const percent = (value) => value.toFixed(2);
+const significant = (value) => (value >= 100 ? Math.round(value).toLocaleString("en") : String(+value.toPrecision(3)));
+const bytes = (count) => {
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  let place = 0;
+  for (; count >= 1000 && place < units.length - 1; place++) count /= 1000;
+  return `${significant(count)} ${units[place]}`;
+};
+const time = (seconds) => (seconds < 1 ? `${significant(seconds * 1000)} ms` : seconds < 120 ? `${significant(seconds)} s` : `${significant(seconds / 60)} min`);
+const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
+const deviation = (values) => {
+  const middle = mean(values);
+  return Math.sqrt(values.reduce((sum, value) => sum + (value - middle) ** 2, 0) / (values.length - 1));
+};

@@ -1,0 +1,238 @@
+"""The page: one HTML file that holds results, style and program, and asks the network for nothing."""
+
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from statistics import fmean
+from string import Template
+from typing import Any
+
+from fedgram.errors import InvalidParameter
+from fedgram.experiments import formats
+from fedgram.experiments.palette import COLOURS, SHAPES, looks
+from fedgram.experiments.results import METRICS, Result, Results
+from fedgram.experiments.series import is_number, learning_curves, sweeps
+from fedgram.experiments.tables import accuracy_caption, accuracy_table, span_texts
+from fedgram.experiments.variants import show
+
+_SCRIPTS = ("dom.js", "model.js", "axes.js", "table.js", "charts.js", "clients.js", "main.js")
+MOST_ROUNDS = 80
+# Numbers about single clients that a page may hold; beyond that, bytes are given as a mean and then details go.
+MOST_DETAILS = 300_000
+
+
+def write_page(results: Results, path: Path, *, title: str, metric: str = "client_mean") -> Path:
+    """Write the page, whole or not at all, and return its path."""
+    page = render_page(results, title=title, metric=metric)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", newline="\n", dir=path.parent, prefix=path.name, delete=False
+        ) as stream:
+            temporary = Path(stream.name)
+            try:
+                stream.write(page)
+                stream.close()
+                os.chmod(temporary, 0o644)
+                temporary.replace(path)
+            finally:
+                temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise InvalidParameter(f"cannot write {path}: {error.strerror or error}") from error
+    return path
+
+
+def render_page(results: Results, *, title: str, metric: str = "client_mean") -> str:
+    """Return the page as text."""
+    from fedgram import __version__
+
+    payload = json.dumps(_payload(results, metric), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return Template(_asset("page.html")).substitute(
+        title=escape(title),
+        lede=escape(_lede(results)),
+        version=escape(__version__),
+        style=_asset("style.css"),
+        plain=formats.html(accuracy_table(results, metric)),
+        # Inside a script element only "<" could end it; in JSON it may be written so.
+        data=payload.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"),
+        script="\n".join(_asset(name) for name in _SCRIPTS),
+    )
+
+
+def _asset(name: str) -> str:
+    return files("fedgram.experiments").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def _lede(results: Results) -> str:
+    columns = results.columns
+    methods = len({run.label for run in results.runs if not run.reference})
+    data = ", ".join(dict.fromkeys(_about(column) for column in columns))
+    tests = ", ".join(dict.fromkeys(_protocol(column) for column in columns))
+    return f"{methods} method{'s' * (methods != 1)} on {data}. {tests}"
+
+
+def _about(column: Any) -> str:
+    return f"{column.data} through {column.backbone}" if column.backbone else str(column.data)
+
+
+def _protocol(column: Any) -> str:
+    if column.test == "standard":
+        return "The global model is scored on the data set's own test set."
+    held = "some" if column.test_fraction is None else f"{column.test_fraction:.0%}"
+    return f"Each client holds back {held} of its samples to test on."
+
+
+def _payload(results: Results, metric: str) -> dict[str, Any]:
+    columns, labels = results.columns, results.labels
+    place = {column: index for index, column in enumerate(columns)}
+    number = {label: index for index, label in enumerate(labels)}
+    first: dict[tuple[int, int], Result] = {}
+    for run in sorted(results.finished, key=lambda run: run.seed):
+        first.setdefault((number[run.label], place[run.column]), run)
+    return {
+        "metric": metric,
+        "metrics": METRICS,
+        "captions": {name: accuracy_caption(results, name) for name in METRICS},
+        "exports": {name: _exports(results, name) for name in METRICS},
+        "palette": COLOURS,
+        "shapes": SHAPES,
+        "methods": _methods(results),
+        "columns": [
+            {"group": group, "crowd": column.crowd, "spread": column.spread, "about": _about(column)}
+            for column, group in zip(columns, span_texts(columns), strict=True)
+        ],
+        "seeds": len({run.seed for run in results.runs}),
+        "detailSeed": min((run.seed for run in first.values()), default=0),
+        "runs": [_run(run, number[run.label], place[run.column]) for run in results.runs],
+        "curves": [
+            {"m": number[label], "c": place[column], **_thinned(curve)}
+            for (label, column), curve in learning_curves(results).items()
+        ],
+        "details": _details(first),
+        "tested": [next((list(run.tested) for (_, c), run in first.items() if c == i), None) for i in range(len(columns))],
+        "spreads": [_spread(results, column) for column in columns],
+        "sweeps": [_sweep(sweep, place) for sweep in sweeps(results)],
+        "failures": [[run.label, f"{_where(run)}, seed {run.seed}", run.error] for run in results.failed],
+        "damaged": [f"{damage.path.name}, line {damage.line}: {damage.reason}" for damage in results.damaged],
+        "facts": _facts(results),
+    }
+
+
+def _exports(results: Results, metric: str) -> dict[str, str]:
+    table = accuracy_table(results, metric)
+    return {
+        "Markdown": formats.markdown(table),
+        "LaTeX": formats.latex(table),
+        "CSV": formats.comma_separated(results, metric),
+    }
+
+
+def _methods(results: Results) -> list[dict[str, Any]]:
+    runs = {run.label: run for run in reversed(results.runs)}
+    look = looks(results.labels, [label for label in results.labels if runs[label].reference])
+    return [
+        {
+            "label": label,
+            "name": runs[label].method,
+            "reference": runs[label].reference,
+            "look": look[label],
+            "settings": [[name, show(value)] for name, value in runs[label].settings.items()],
+        }
+        for label in results.labels
+    ]
+
+
+def _run(run: Result, method: int, column: int) -> dict[str, Any]:
+    """Return what the page needs of a run; accuracies in hundredths of a percent."""
+    known = all(name in run.accuracy for name in METRICS)
+    return {
+        "m": method,
+        "c": column,
+        "seed": run.seed,
+        "accuracy": [round(10_000 * run.accuracy[name]) for name in METRICS] if known and run.error is None else None,
+        "up": round(fmean(run.up)) if run.up else None,
+        "down": round(fmean(run.down)) if run.down else None,
+        "cpu": None if run.cpu is None else float(f"{run.cpu:.4g}"),
+        **({"failed": True} if run.error is not None else {}),
+    }
+
+
+def _thinned(curve: dict[str, list[float]]) -> dict[str, Any]:
+    """Return a learning curve with as many rounds as a reader can see, the first and the last among them."""
+    length = max(map(len, curve.values()))
+    step = max(1, (length - 1) / (MOST_ROUNDS - 1))
+    kept = sorted({round(i * step) for i in range(MOST_ROUNDS) if round(i * step) < length})
+    values = {name: [round(10_000 * known[i]) for i in kept if i < len(known)] for name, known in curve.items()}
+    return {"rounds": [i + 1 for i in kept], "values": values}
+
+
+def _details(first: dict[tuple[int, int], Result]) -> list[dict[str, Any]]:
+    """Return single clients' figures of the first seed: accuracies in tenths of a percent, and bytes."""
+    wanted = {place: run for place, run in first.items() if len(run.tested) > 1}
+    accuracies = sum(len(run.tested) for run in wanted.values())
+    listed = accuracies + sum(len(run.up) * 2 for run in wanted.values()) <= MOST_DETAILS
+    details: list[dict[str, Any]] = []
+    spent = 0
+    for (method, column), run in wanted.items():
+        spent += len(run.tested)
+        if spent > MOST_DETAILS:
+            break
+        accuracy = [None if value is None else round(1000 * value) for value in run.by_client]
+        up, down = _shortest(run.up, listed), _shortest(run.down, listed)
+        details.append({"m": method, "c": column, "accuracy": accuracy, "up": up, "down": down})
+    return details
+
+
+def _shortest(counts: Sequence[int], listed: bool) -> int | list[int] | None:
+    if not counts:
+        return None
+    return list(counts) if listed and len(set(counts)) > 1 else round(fmean(counts))
+
+
+def _spread(results: Results, column: Any) -> dict[str, Any] | None:
+    spreads = [spread for spread in results.spreads if spread.column == column]
+    if not spreads:
+        return None
+    spread = min(spreads, key=lambda spread: spread.seed)
+    return {"seed": spread.seed, "names": spread.names, "classes": spread.classes, "counts": spread.counts}
+
+
+def _sweep(sweep: Any, place: dict[Any, int]) -> dict[str, Any]:
+    values = list(sweep.values)
+    curves = [
+        {
+            "c": place[column],
+            "rest": rest,
+            "points": [
+                [index, [[round(10_000 * v) for v in points[value].get(name, ())] for name in METRICS]]
+                for index, value in enumerate(values)
+                if value in points and all(points[value].get(name) for name in METRICS)
+            ],
+        }
+        for (column, rest), points in sweep.curves.items()
+    ]
+    return {
+        "method": sweep.method,
+        "parameter": sweep.parameter,
+        "values": [show(value) for value in values],
+        "numbers": values if all(map(is_number, values)) else None,
+        "curves": sorted((curve for curve in curves if curve["points"]), key=lambda curve: curve["c"]),
+    }
+
+
+def _where(run: Result) -> str:
+    return ", ".join(text for text in (run.column.data, run.column.crowd, run.column.spread) if text)
+
+
+def _facts(results: Results) -> list[list[str]]:
+    facts: dict[str, dict[str, None]] = {}
+    for run in results.runs:
+        for name, value in run.versions.items():
+            facts.setdefault(name, {})[value] = None
+        if run.fingerprint:
+            facts.setdefault(f"data {run.column.data}", {})[run.fingerprint] = None
+    return [[name, ", ".join(values)] for name, values in facts.items()]

@@ -1,0 +1,255 @@
+"""Pictures for papers, drawn with matplotlib; PNG and SVG, each with a text alternative inside."""
+
+import io
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from html import escape
+from math import ceil
+from pathlib import Path
+from statistics import fmean
+from typing import Any, TypeAlias
+
+from fedgram.errors import MissingExtra
+from fedgram.experiments.palette import looks
+from fedgram.experiments.results import METRICS, Column, Result, Results
+from fedgram.experiments.series import Sweep, is_number, learning_curves, sweeps
+from fedgram.experiments.tables import cells, span_texts
+from fedgram.experiments.variants import show
+
+Picture: TypeAlias = tuple[str, Any, str]  # a file's name, a matplotlib figure, and its text alternative
+MOST_PANELS = 12
+_STYLE = {
+    "figure.dpi": 100,
+    "savefig.dpi": 200,
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#e5e7eb",
+    "grid.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "axes.edgecolor": "#6b7280",
+    "legend.frameon": False,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "fedgram",
+}
+
+
+def write_plots(results: Results, folder: Path, metric: str) -> list[Path]:
+    """Write every picture that the results allow, as PNG and SVG; return the files."""
+    written = []
+    with _matplotlib():
+        for name, figure, alternative in draw(results, metric):
+            for ending, save in (("png", _save_png), ("svg", _save_svg)):
+                path = folder / f"{name}.{ending}"
+                path.write_bytes(save(figure, name, alternative))
+                written.append(path)
+    return written
+
+
+@contextmanager
+def _matplotlib() -> Iterator[None]:
+    try:
+        import matplotlib
+    except ImportError:
+        raise MissingExtra("plots need the 'plot' extra: pip install 'fedgram[plot]'") from None
+    with matplotlib.rc_context(_STYLE):
+        yield
+
+
+def _save_png(figure: Any, name: str, alternative: str) -> bytes:
+    out = io.BytesIO()
+    figure.savefig(out, format="png", bbox_inches="tight", metadata={"Title": name, "Description": alternative})
+    return out.getvalue()
+
+
+def _save_svg(figure: Any, name: str, alternative: str) -> bytes:
+    out = io.BytesIO()
+    figure.savefig(out, format="svg", bbox_inches="tight", metadata={"Date": None})
+    text = out.getvalue().decode()
+    end = text.index(">", text.index("<svg"))
+    told = f' role="img" aria-label="{escape(alternative)}"><title>{escape(alternative)}</title>'
+    return (text[:end] + told + text[end + 1 :]).encode()
+
+
+def draw(results: Results, metric: str) -> Iterator[Picture]:
+    """Draw the pictures one by one."""
+    yield from _costs(results, metric, "bytes", "bytes a client, up and down", lambda run: run.bytes_per_client)
+    yield from _costs(results, metric, "cpu", "CPU seconds of a run, clients and server", lambda run: run.cpu)
+    yield from _rounds(results, metric)
+    yield from _clients(results)
+    yield from _heat_maps(results)
+    for sweep in sweeps(results):
+        yield _sensitivity(sweep, results, metric)
+
+
+def _costs(
+    results: Results, metric: str, name: str, title: str, cost: Callable[[Result], float | None]
+) -> Iterator[Picture]:
+    look = looks(results.labels, _references(results))
+    figure, axes = _figure()
+    told = []
+    for label in results.labels:
+        runs = [run for run in results.finished if run.label == label and metric in run.accuracy and cost(run)]
+        if not runs:
+            continue
+        points = [(fmean(cost(r) or 0 for r in group), fmean(100 * r.accuracy[metric] for r in group)) for group in _by_column(runs)]
+        style = {"color": look[label].colour, "marker": look[label].shape, "linestyle": "none"}
+        axes.plot(*zip(*points, strict=True), markersize=3.5, alpha=0.35, **style)
+        x, y = (fmean(values) for values in zip(*points, strict=True))
+        axes.plot([x], [y], markersize=9, markeredgecolor="white", label=label, **style)
+        told.append(f"{label} {y:.1f} % at {x:.3g}")
+    if not told:
+        return
+    axes.set(xscale="log", xlabel=title, ylabel=_percent(metric))
+    _legend(figure, axes)
+    yield f"accuracy-{name}", figure, f"Accuracy against {title}, mean over settings: {'; '.join(told)}."
+
+
+def _rounds(results: Results, metric: str) -> Iterator[Picture]:
+    curves = {place: curve[metric] for place, curve in learning_curves(results).items() if curve[metric]}
+    if not curves:
+        return
+    look, accuracy = looks(results.labels, _references(results)), cells(results, metric)
+    figure, panels = _panels([c for c in results.columns if any(where == c for _, where in curves)], share_y=True)
+    told = []
+    for column, axes in panels:
+        for label in results.labels:
+            colour, cell = look[label].colour, accuracy.get((label, column))
+            if curve := curves.get((label, column)):
+                axes.plot(range(1, len(curve) + 1), [100 * v for v in curve], color=colour, label=label, linewidth=1.6)
+                told.append(f"{label} ends at {100 * curve[-1]:.1f} % after {len(curve)} rounds ({_where(column)})")
+            elif cell and cell.mean is not None and label in _references(results):
+                axes.axhline(cell.mean, color=colour, linestyle="--", linewidth=1, label=label)
+            elif cell and cell.mean is not None:
+                axes.plot([1], [cell.mean], "*", color=colour, markersize=12, markeredgecolor="white", label=label)
+                told.append(f"{label} has {cell.mean:.1f} % in one round ({_where(column)})")
+        axes.set(xlabel="round", ylabel=_percent(metric))
+    _legend(figure, panels[0][1])
+    yield "accuracy-rounds", figure, f"Accuracy per round; stars are methods of one round. {'; '.join(told)}."
+
+
+def _clients(results: Results) -> Iterator[Picture]:
+    first = {(run.label, run.column): run for run in reversed(sorted(results.finished, key=lambda run: run.seed))}
+    values = {
+        place: known
+        for place, run in first.items()
+        if len(known := [100 * value for value in run.by_client if value is not None]) > 1
+    }
+    if not values:
+        return
+    look = looks(results.labels, _references(results))
+    figure, panels = _panels([c for c in results.columns if any(where == c for _, where in values)], share_y=True)
+    for column, axes in panels:
+        labels = [label for label in results.labels if (label, column) in values]
+        boxes = axes.boxplot(
+            [values[label, column] for label in labels],
+            patch_artist=True,
+            medianprops={"color": "#111827"},
+            flierprops={"markersize": 2.5, "markeredgecolor": "#6b7280"},
+        )
+        for box, label in zip(boxes["boxes"], labels, strict=True):
+            box.set(facecolor=look[label].colour, alpha=0.65)
+        axes.set_xticks(range(1, len(labels) + 1), labels, rotation=45, ha="right", rotation_mode="anchor")
+        axes.set_ylabel("accuracy of a client in %")
+    told = "; ".join(
+        f"{label} ({_where(column)}) lowest {min(known):.0f}, mean {fmean(known):.1f}, highest {max(known):.0f}"
+        for (label, column), known in sorted(values.items(), key=lambda item: item[0][0])
+    )
+    yield "clients", figure, f"Distribution of the clients' accuracies in %, first seed: {told}."
+
+
+def _heat_maps(results: Results) -> Iterator[Picture]:
+    first = {spread.column: spread for spread in reversed(sorted(results.spreads, key=lambda spread: spread.seed))}
+    columns = [column for column in results.columns if column in first]
+    if not columns:
+        return
+    figure, panels = _panels(columns)
+    for column, axes in panels:
+        spread = first[column]
+        # A square root, or else a few large clients would leave all the others white.
+        shades = [[n**0.5 for n in row] for row in spread.counts]
+        axes.imshow(shades, aspect="auto", cmap="Blues", interpolation="nearest")
+        axes.grid(visible=False)
+        axes.set(xlabel="class", ylabel="client")
+        if len(spread.classes) <= 20:
+            axes.set_xticks(range(len(spread.classes)), spread.classes, rotation=0 if len("".join(spread.classes)) < 30 else 90)
+    told = "; ".join(f"{_where(column)}: {_held(first[column].counts)}" for column, _ in panels)
+    yield "classes", figure, f"Training samples by client and class, darker is more; {told}."
+
+
+def _held(counts: Sequence[Sequence[int]]) -> str:
+    mean = fmean(sum(n > 0 for n in row) for row in counts)
+    return f"{len(counts)} clients with {mean:.1f} classes each on average"
+
+
+def _sensitivity(sweep: Sweep, results: Results, metric: str) -> Picture:
+    figure, axes = _figure()
+    columns = results.columns
+    numbers = [value for value in sweep.values if is_number(value)]
+    continuous = len(numbers) == len(sweep.values)
+    place = {value: value if continuous else index for index, value in enumerate(sweep.values)}
+    told = []
+    for index, ((column, rest), points) in enumerate(sorted(sweep.curves.items(), key=lambda item: columns.index(item[0][0]))):
+        known = [(place[v], 100 * fmean(points[v][metric])) for v in sweep.values if v in points and points[v].get(metric)]
+        look = list(looks([str(i) for i in range(index + 1)]).values())[-1]
+        others = sum(where == column for where, _ in sweep.curves) > 1
+        label = f"{_where(column)}; {rest}" if others else _where(column)
+        axes.plot(*zip(*known, strict=True), color=look.colour, marker=look.shape, markersize=4, label=label)
+        told.append(f"{label}: " + ", ".join(f"{y:.1f}" for _, y in known))
+    if continuous and min(numbers) > 0 and max(numbers) / min(numbers) >= 50:
+        axes.set_xscale("log")
+    if not continuous:
+        axes.set_xticks(list(place.values()), [show(value) for value in sweep.values])
+    axes.set(xlabel=f"{sweep.parameter} of {sweep.method}", ylabel=_percent(metric))
+    _legend(figure, axes)
+    name = re.sub(r"[^a-z0-9]+", "-", f"sensitivity {sweep.method} {sweep.parameter}".lower())
+    values = ", ".join(map(show, sweep.values))
+    return name, figure, f"Accuracy of {sweep.method} in % for {sweep.parameter} = {values}. {'; '.join(told)}."
+
+
+def _by_column(runs: Sequence[Result]) -> list[list[Result]]:
+    columns = dict.fromkeys(run.column for run in runs)
+    return [[run for run in runs if run.column == column] for column in columns]
+
+
+def _references(results: Results) -> list[str]:
+    return list(dict.fromkeys(run.label for run in results.runs if run.reference))
+
+
+def _where(column: Column) -> str:
+    return f"{column.crowd}, {column.spread}"
+
+
+def _percent(metric: str) -> str:
+    return f"accuracy in %\n{METRICS[metric]}"
+
+
+def _figure(width: float = 5.2, height: float = 3.4) -> tuple[Any, Any]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.add_subplot()
+
+
+def _panels(columns: Sequence[Column], *, share_y: bool = False) -> tuple[Any, list[tuple[Column, Any]]]:
+    """Return a figure with one panel per column of the table, at most a dozen."""
+    from matplotlib.figure import Figure
+
+    shown = columns[:MOST_PANELS]
+    across = min(3, len(shown))
+    down = ceil(len(shown) / across)
+    figure = Figure(figsize=(max(4.6, 3.1 * across), 2.9 * down), layout="constrained")
+    grid = figure.subplots(down, across, squeeze=False, sharey=share_y)
+    panels = list(zip(shown, grid.flat, strict=False))
+    for text, (column, axes) in zip(span_texts(shown), panels, strict=True):
+        axes.set_title(f"{text}, {column.spread}", fontsize=9)
+    for axes in list(grid.flat)[len(shown) :]:
+        axes.set_visible(False)
+    return figure, panels
+
+
+def _legend(figure: Any, axes: Any) -> None:
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right upper", fontsize=8)
