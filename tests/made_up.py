@@ -11,7 +11,9 @@ from fedgram.experiments.grid import stable_key
 ITERATIVE = 10
 
 
-def comparison(*, methods=20, clients=(50, 100), alphas=(0.05, 0.1, 0.3, 0.5, 1.0, 100), seeds=5, rounds=200, classes=10):
+def comparison(
+    *, methods=20, clients=(50, 100), alphas=(0.05, 0.1, 0.3, 0.5, 1.0, 100), seeds=5, rounds=200, classes=10
+):
     """Yield settings' and runs' records: the first is the reference, the last `ITERATIVE` methods have rounds."""
     rng = np.random.default_rng(0)
     for seed in range(seeds):
@@ -61,7 +63,10 @@ def _run(setting, m, iterative, level, tested, rounds, rng):
         "accuracy": summary,
         "correct": correct.tolist(),
         "tested": tested.tolist(),
-        "cpu_seconds": {"clients": float(rng.uniform(1, 30) * (10 if iterative else 1)), "server": float(rng.uniform(0.1, 2))},
+        "cpu_seconds": {
+            "clients": float(rng.uniform(1, 30) * (10 if iterative else 1)),
+            "server": float(rng.uniform(0.1, 2)),
+        },
         "peak_memory": int(3e8),
         "seconds": 3.0,
     }

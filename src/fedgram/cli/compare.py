@@ -79,7 +79,9 @@ def _run(experiment: Experiment, runs: list[Run], folder: Path, *, resume: bool,
     done = None
     if path.exists() and path.stat().st_size and not overwrite:
         if not resume:
-            raise InvalidParameter(f"{path} has results already: go on with --resume, or throw them away by --overwrite")
+            raise InvalidParameter(
+                f"{path} has results already: go on with --resume, or throw them away by --overwrite"
+            )
         if healed := heal(path):
             console.print(f"[yellow]warning:[/] {escape(healed)}")
         done, damaged = finished(path)

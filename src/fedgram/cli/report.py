@@ -89,19 +89,17 @@ def show_tables(results: Results, metric: str) -> None:
 def _write_all(results: Results, metric: str, folder: Path, title: str, errors: Console) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        written = [write_page(results, folder / "report.html", title=title, metric=metric)]
+        typer.echo(write_page(results, folder / "report.html", title=title, metric=metric))
         for format_, ending in ((Format.markdown, "md"), (Format.csv, "csv"), (Format.latex, "tex")):
             path = folder / f"table.{ending}"
             path.write_text(_text(results, metric, format_), encoding="utf-8")
-            written.append(path)
-        try:
-            written += write_plots(results, folder, metric)
-        except MissingExtra as missing:
-            errors.print(f"[yellow]warning:[/] {escape(str(missing))}")
+            typer.echo(path)
+        for path in write_plots(results, folder, metric):
+            typer.echo(path)
+    except MissingExtra as missing:
+        errors.print(f"[yellow]warning:[/] {escape(str(missing))}")
     except OSError as error:
         raise InvalidParameter(f"cannot write to {folder}: {error.strerror or error}") from error
-    for path in written:
-        typer.echo(path)
 
 
 def _text(results: Results, metric: str, format_: Format) -> str:
@@ -110,5 +108,3 @@ def _text(results: Results, metric: str, format_: Format) -> str:
     write = {Format.markdown: formats.markdown, Format.latex: formats.latex}[format_]
     tables: list[Table] = [accuracy_table(results, metric), cost_table(results)]
     return "\n".join(write(table) for table in tables if table.rows)
-
-

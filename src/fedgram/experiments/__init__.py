@@ -1,4 +1,4 @@
-"""Experiments: a description, its runs, their results in `results.jsonl`, and tables, plots and a page made of those."""
+"""Experiments: a description, its runs, their results in `results.jsonl`, and tables, plots and a page of those."""
 
 from fedgram.experiments.config import Experiment, read_file
 from fedgram.experiments.grid import Run, Setting, runs_of

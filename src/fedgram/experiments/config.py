@@ -1,6 +1,7 @@
 """An experiment, described once: a TOML file or the same keys from the command line, checked before anything runs.
 
->>> experiment = Experiment.of({"data": "digits", "clients": [10, 50], "methods": ["afl", {"name": "local", "ridge": 2}]})
+>>> methods = ["afl", {"name": "local", "ridge": 2}]
+>>> experiment = Experiment.of({"data": "digits", "clients": [10, 50], "methods": methods})
 >>> experiment.clients, [variant.label for variant in experiment.variants]
 ((10, 50), ['afl', 'local (ridge=2)'])
 """

@@ -124,7 +124,13 @@ def comma_separated(results: Results, metric: str) -> str:
             reference = any(run.reference for run in results.runs if run.label == label)
             write.writerow(
                 [label, str(reference).lower(), column.data, column.backbone or "", column.clients]
-                + [column.partition, column.test, metric, _digits(fmean(cell.values) if cell.values else None), _digits(cell.deviation)]
+                + [
+                    column.partition,
+                    column.test,
+                    metric,
+                    _digits(fmean(cell.values) if cell.values else None),
+                    _digits(cell.deviation),
+                ]
                 + [len(cell.values), cell.failed, rank.get((label, column), "")]
                 + [f"{fmean(values):.12g}" if values else "" for values in known.values()]
             )
@@ -141,9 +147,11 @@ def html(table: Table) -> str:
     heads = [f"{group}, {head}" if group else head for group, head in zip(groups, table.heads, strict=True)]
     head = "".join(f"<th>{escape(text)}</th>" for text in ["", *heads])
     body = "".join(f"<tr>{''.join(map(_html_entry, row))}</tr>" for row in table.rows)
-    return f"<table><caption>{escape(table.caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return (
+        f"<table><caption>{escape(table.caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    )
 
 
 def _html_entry(entry: Entry) -> str:
     text = escape(entry.text)
-    return f"<td>{ {BEST: f'<b>{text}</b>', SECOND: f'<u>{text}</u>'}.get(entry.rank, text)}</td>"
+    return f"<td>{ {BEST: f'<b>{text}</b>', SECOND: f'<u>{text}</u>'}.get(entry.rank, text) }</td>"

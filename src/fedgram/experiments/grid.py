@@ -1,4 +1,4 @@
-"""The runs of an experiment. Each has a key that depends on what is run alone, so that a finished one is known again."""
+"""The runs of an experiment. Each has a key that depends only on what is run, so that a finished one is known again."""
 
 import json
 from collections.abc import Iterator

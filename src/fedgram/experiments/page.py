@@ -113,7 +113,9 @@ def _payload(results: Results, metric: str) -> dict[str, Any]:
             for (label, column), curve in learning_curves(results).items()
         ],
         "details": _details(first),
-        "tested": [next((list(run.tested) for (_, c), run in first.items() if c == i), None) for i in range(len(columns))],
+        "tested": [
+            next((list(run.tested) for (_, c), run in first.items() if c == i), None) for i in range(len(columns))
+        ],
         "spreads": [_spread(results, column) for column in columns],
         "sweeps": [_sweep(sweep, place) for sweep in sweeps(results)],
         "failures": [[run.label, f"{_where(run)}, seed {run.seed}", run.error] for run in results.failed],

@@ -12,14 +12,14 @@ from typing import Any, TypeAlias
 
 from fedgram.errors import MissingExtra
 from fedgram.experiments.palette import looks
-from fedgram.experiments.results import METRICS, Column, Result, Results
+from fedgram.experiments.results import METRICS, Column, Result, Results, Spread
 from fedgram.experiments.series import Sweep, is_number, learning_curves, sweeps
 from fedgram.experiments.tables import cells, span_texts
 from fedgram.experiments.variants import show
 
 Picture: TypeAlias = tuple[str, Any, str]  # a file's name, a matplotlib figure, and its text alternative
 MOST_PANELS = 12
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "figure.dpi": 100,
     "savefig.dpi": 200,
     "font.size": 9,
@@ -36,16 +36,14 @@ _STYLE = {
 }
 
 
-def write_plots(results: Results, folder: Path, metric: str) -> list[Path]:
-    """Write every picture that the results allow, as PNG and SVG; return the files."""
-    written = []
+def write_plots(results: Results, folder: Path, metric: str) -> Iterator[Path]:
+    """Write every picture that the results allow, as PNG and SVG, and yield each file as it is there."""
     with _matplotlib():
         for name, figure, alternative in draw(results, metric):
             for ending, save in (("png", _save_png), ("svg", _save_svg)):
                 path = folder / f"{name}.{ending}"
                 path.write_bytes(save(figure, name, alternative))
-                written.append(path)
-    return written
+                yield path
 
 
 @contextmanager
@@ -60,13 +58,13 @@ def _matplotlib() -> Iterator[None]:
 
 def _save_png(figure: Any, name: str, alternative: str) -> bytes:
     out = io.BytesIO()
-    figure.savefig(out, format="png", bbox_inches="tight", metadata={"Title": name, "Description": alternative})
+    figure.savefig(out, format="png", metadata={"Title": name, "Description": alternative})
     return out.getvalue()
 
 
 def _save_svg(figure: Any, name: str, alternative: str) -> bytes:
     out = io.BytesIO()
-    figure.savefig(out, format="svg", bbox_inches="tight", metadata={"Date": None})
+    figure.savefig(out, format="svg", metadata={"Date": None})
     text = out.getvalue().decode()
     end = text.index(">", text.index("<svg"))
     told = f' role="img" aria-label="{escape(alternative)}"><title>{escape(alternative)}</title>'
@@ -94,7 +92,10 @@ def _costs(
         runs = [run for run in results.finished if run.label == label and metric in run.accuracy and cost(run)]
         if not runs:
             continue
-        points = [(fmean(cost(r) or 0 for r in group), fmean(100 * r.accuracy[metric] for r in group)) for group in _by_column(runs)]
+        points = [
+            (fmean(cost(r) or 0 for r in group), fmean(100 * r.accuracy[metric] for r in group))
+            for group in _by_column(runs)
+        ]
         style = {"color": look[label].colour, "marker": look[label].shape, "linestyle": "none"}
         axes.plot(*zip(*points, strict=True), markersize=3.5, alpha=0.35, **style)
         x, y = (fmean(values) for values in zip(*points, strict=True))
@@ -125,13 +126,15 @@ def _rounds(results: Results, metric: str) -> Iterator[Picture]:
             elif cell and cell.mean is not None:
                 axes.plot([1], [cell.mean], "*", color=colour, markersize=12, markeredgecolor="white", label=label)
                 told.append(f"{label} has {cell.mean:.1f} % in one round ({_where(column)})")
-        axes.set(xlabel="round", ylabel=_percent(metric))
+        axes.set_xlabel("round")
+        axes.label_outer()
+    figure.supylabel(_percent(metric), fontsize=9, ha="center")
     _legend(figure, panels[0][1])
     yield "accuracy-rounds", figure, f"Accuracy per round; stars are methods of one round. {'; '.join(told)}."
 
 
 def _clients(results: Results) -> Iterator[Picture]:
-    first = {(run.label, run.column): run for run in reversed(sorted(results.finished, key=lambda run: run.seed))}
+    first = {(run.label, run.column): run for run in sorted(results.finished, key=_latest)}
     values = {
         place: known
         for place, run in first.items()
@@ -152,7 +155,7 @@ def _clients(results: Results) -> Iterator[Picture]:
         for box, label in zip(boxes["boxes"], labels, strict=True):
             box.set(facecolor=look[label].colour, alpha=0.65)
         axes.set_xticks(range(1, len(labels) + 1), labels, rotation=45, ha="right", rotation_mode="anchor")
-        axes.set_ylabel("accuracy of a client in %")
+    figure.supylabel("accuracy of a client in %", fontsize=9)
     told = "; ".join(
         f"{label} ({_where(column)}) lowest {min(known):.0f}, mean {fmean(known):.1f}, highest {max(known):.0f}"
         for (label, column), known in sorted(values.items(), key=lambda item: item[0][0])
@@ -161,7 +164,7 @@ def _clients(results: Results) -> Iterator[Picture]:
 
 
 def _heat_maps(results: Results) -> Iterator[Picture]:
-    first = {spread.column: spread for spread in reversed(sorted(results.spreads, key=lambda spread: spread.seed))}
+    first = {spread.column: spread for spread in sorted(results.spreads, key=_latest)}
     columns = [column for column in results.columns if column in first]
     if not columns:
         return
@@ -174,7 +177,9 @@ def _heat_maps(results: Results) -> Iterator[Picture]:
         axes.grid(visible=False)
         axes.set(xlabel="class", ylabel="client")
         if len(spread.classes) <= 20:
-            axes.set_xticks(range(len(spread.classes)), spread.classes, rotation=0 if len("".join(spread.classes)) < 30 else 90)
+            axes.set_xticks(
+                range(len(spread.classes)), spread.classes, rotation=0 if len("".join(spread.classes)) < 30 else 90
+            )
     told = "; ".join(f"{_where(column)}: {_held(first[column].counts)}" for column, _ in panels)
     yield "classes", figure, f"Training samples by client and class, darker is more; {told}."
 
@@ -191,8 +196,12 @@ def _sensitivity(sweep: Sweep, results: Results, metric: str) -> Picture:
     continuous = len(numbers) == len(sweep.values)
     place = {value: value if continuous else index for index, value in enumerate(sweep.values)}
     told = []
-    for index, ((column, rest), points) in enumerate(sorted(sweep.curves.items(), key=lambda item: columns.index(item[0][0]))):
-        known = [(place[v], 100 * fmean(points[v][metric])) for v in sweep.values if v in points and points[v].get(metric)]
+    for index, ((column, rest), points) in enumerate(
+        sorted(sweep.curves.items(), key=lambda item: columns.index(item[0][0]))
+    ):
+        known = [
+            (place[v], 100 * fmean(points[v][metric])) for v in sweep.values if v in points and points[v].get(metric)
+        ]
         look = list(looks([str(i) for i in range(index + 1)]).values())[-1]
         others = sum(where == column for where, _ in sweep.curves) > 1
         label = f"{_where(column)}; {rest}" if others else _where(column)
@@ -207,6 +216,11 @@ def _sensitivity(sweep: Sweep, results: Results, metric: str) -> Picture:
     name = re.sub(r"[^a-z0-9]+", "-", f"sensitivity {sweep.method} {sweep.parameter}".lower())
     values = ", ".join(map(show, sweep.values))
     return name, figure, f"Accuracy of {sweep.method} in % for {sweep.parameter} = {values}. {'; '.join(told)}."
+
+
+def _latest(item: Result | Spread) -> int:
+    """Order by seed, the first one last, where it overrides the others."""
+    return -item.seed
 
 
 def _by_column(runs: Sequence[Result]) -> list[list[Result]]:

@@ -40,9 +40,7 @@ class Prepared:
     def total(self) -> Moments:
         """The moments of all training samples pooled; only the reference looks at them."""
         parts = (
-            Moments.of(_flat(client.x), client.y, classes=self.data.classes)
-            for client in self.clients
-            if len(client.x)
+            Moments.of(_flat(client.x), client.y, classes=self.data.classes) for client in self.clients if len(client.x)
         )
         return Moments.sum(parts)
 
@@ -87,9 +85,7 @@ def prepare(setting: Setting) -> Prepared:
         raise InvalidParameter(f"data set {data.name!r} has no test set of its own: use test = 'local'")
     parts = spread(data, setting.partition, clients=setting.clients, seed=setting.seed)
     features = setting.backbone or ""
-    clients = make_clients(
-        data, parts, test_fraction=setting.test_fraction, seed=setting.seed, features=features
-    )
+    clients = make_clients(data, parts, test_fraction=setting.test_fraction, seed=setting.seed, features=features)
     return Prepared(setting, data, clients)
 
 

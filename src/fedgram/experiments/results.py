@@ -135,7 +135,9 @@ class Spread:
         counts = [[int(n) for n in row] for row in record["class_counts"]]
         names = record.get("names") or [f"client-{k}" for k in range(len(counts))]
         classes = record.get("classes") or range(len(counts[0]))
-        return cls(_column(record), int(record.get("seed", 0)), [str(c) for c in classes], list(map(str, names)), counts)
+        return cls(
+            _column(record), int(record.get("seed", 0)), [str(c) for c in classes], list(map(str, names)), counts
+        )
 
 
 @dataclass(frozen=True)

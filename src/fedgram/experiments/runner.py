@@ -1,4 +1,4 @@
-"""Runs, one after the other, each written down as it ends. A run that fails is written down too, and the rest goes on."""
+"""Runs, one after the other, each written down as it ends. One that fails is written down too, and the rest goes on."""
 
 import os
 import platform
@@ -171,8 +171,8 @@ def _measured(run: Run, prepared: Prepared, watcher: Watcher, workers: int) -> d
     if fit.rounds:
         reports = [evaluation.summary() for evaluation in fit.rounds]
         measured["rounds"] = {name: [round(report[name], 6) for report in reports] for name in reports[0]}
-    evaluation = prepared.evaluation(fit)
-    return measured | (_accuracies(evaluation, names) if evaluation else {})
+    judged = prepared.evaluation(fit)
+    return measured | (_accuracies(judged, names) if judged else {})
 
 
 def _accuracies(evaluation: Evaluation, names: list[str]) -> dict[str, Any]:

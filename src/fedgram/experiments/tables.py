@@ -80,7 +80,7 @@ def cells(results: Results, metric: str) -> dict[tuple[str, Column], Cell]:
 def ranks(results: Results, found: dict[tuple[str, Column], Cell]) -> dict[tuple[str, Column], int]:
     """Return who is best and second in each column; the reference takes no part."""
     references = {run.label for run in results.runs if run.reference}
-    marked = {}
+    marked: dict[tuple[str, Column], int] = {}
     for column in results.columns:
         means = {
             label: cell.mean

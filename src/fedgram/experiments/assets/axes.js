@@ -30,11 +30,12 @@ const linear = (low, high, from, to) => Object.assign((v) => from + ((v - low) /
 const logarithmic = (low, high, from, to) => Object.assign(
   (v) => from + (Math.log(v / low) / Math.log(high / low || 2)) * (to - from),
   {
-    ticks: () => {
-      const few = [];
-      for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power++) few.push([1, 2, 5].map((k) => +(k * 10 ** power).toPrecision(3)));
-      const tens = few.map((group) => group[0]).filter((v) => v >= low && v <= high);
-      return tens.length >= 3 ? tens.filter((_, i) => i % Math.ceil(tens.length / 6) === 0) : few.flat().filter((v) => v >= low && v <= high);
+    // Powers of ten, and 2 and 5 between them where there is room.
+    ticks: (most) => {
+      const powers = Array.from({ length: Math.ceil(Math.log10(high)) - Math.floor(Math.log10(low)) + 1 }, (_, i) => 10 ** (Math.floor(Math.log10(low)) + i));
+      const steps = [[1, 2, 5], [1, 3], [1]].map((factors) => powers.flatMap((power) => factors.map((k) => +(k * power).toPrecision(3))).filter((v) => v >= low && v <= high));
+      const fitting = steps.find((ticks) => ticks.length <= most) || steps[2];
+      return fitting.filter((_, i) => i % Math.ceil(fitting.length / most) === 0);
     },
   });
 const padded = (found, least, most = 100) => {
@@ -67,14 +68,17 @@ const axisX = (f, scale, format, caption, ticks = scale.ticks(Math.max(3, Math.r
 };
 // Names beside points, each in the first place where it covers nothing.
 const placeNames = (f, points, covered) => {
-  const taken = [...covered, ...points.map(({ x, y }) => [x - 8, y - 8, x + 8, y + 8])];
+  const taken = [...covered, ...points.map(({ x, y }) => [x - 7, y - 7, x + 7, y + 7])];
   for (const { x, y, name } of points) {
-    const w = name.length * 6.7 + 4, spots = [[x + 11, y - 8], [x - 11 - w, y - 8], [x - w / 2, y - 26], [x - w / 2, y + 10], [x + 9, y - 22], [x + 9, y + 6], [x - 9 - w, y - 22], [x - 9 - w, y + 6]];
+    const text = svg("text", { class: "name halo" }, name);
+    f.chart.append(text);
+    const w = text.getComputedTextLength() + 4, spots = [[x + 11, y - 8], [x - 11 - w, y - 8], [x - w / 2, y - 26], [x - w / 2, y + 10], [x + 9, y - 22], [x + 9, y + 6], [x - 9 - w, y - 22], [x - 9 - w, y + 6]];
     const free = spots.find(([a, b]) => a >= f.x0 - 30 && a + w <= f.x1 + 12 && b >= 0 && b + 16 <= f.y0 &&
       taken.every(([l, t, r, u]) => a + w < l || a > r || b + 16 < t || b > u));
-    if (!free) continue;
+    if (!free) { text.remove(); continue; }
     taken.push([free[0], free[1], free[0] + w, free[1] + 16]);
-    f.chart.append(svg("text", { class: "name halo", x: free[0] + 2, y: free[1] + 12.5 }, name));
+    text.setAttribute("x", free[0] + 2);
+    text.setAttribute("y", free[1] + 12.5);
   }
 };
 const figures = (heads, rows) => el("details", {}, el("summary", {}, "Figures as a table"), el("div", { class: "scroll" },

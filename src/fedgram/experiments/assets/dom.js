@@ -38,7 +38,7 @@ const bytes = (count) => {
   for (; count >= 1000 && place < units.length - 1; place++) count /= 1000;
   return `${significant(count)} ${units[place]}`;
 };
-const time = (seconds) => (seconds < 1 ? `${significant(seconds * 1000)} ms` : seconds < 120 ? `${significant(seconds)} s` : `${significant(seconds / 60)} min`);
+const time = (seconds) => (seconds < 1 ? `${significant(seconds * 1000)} ms` : `${significant(seconds)} s`);
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
 const deviation = (values) => {
   const middle = mean(values);

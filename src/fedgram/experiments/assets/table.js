@@ -52,7 +52,7 @@ const drawTable = (section) => {
     if (last && last.text === s.group && s.group) last.width++;
     else groups.push({ text: s.group, width: 1, edge: s.edge });
   }
-  const grid = el("table", { class: "main" },
+  const grid = el("table", { class: columns.length > 6 ? "main dense" : "main" },
     el("caption", { hidden: true }, data.captions[METRICS[state.metric]]),
     el("thead", {},
       el("tr", {}, el("th", {}), groups.map((g) => el("th", { class: `group ${g.edge ? "edge" : ""}`, colspan: g.width, scope: "colgroup" }, g.text ? el("span", {}, g.text) : null))),
