@@ -31,7 +31,7 @@ def compare(
         typer.Option("--set", metavar="METHOD.NAME=VALUE", help="A hyper-parameter, or several values with commas."),
     ] = None,
     seeds: Annotated[str | None, typer.Option(help="Seeds, with commas.")] = None,
-    test: Annotated[str | None, typer.Option(help="local or standard, as for [b]fedgram run[/].")] = None,
+    test: Annotated[str | None, typer.Option(help="local, standard (as for [b]fedgram run[/]) or held-out.")] = None,
     test_fraction: Annotated[float | None, typer.Option(help="Share of each client's samples held back.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the results and the page.")] = None,
     workers: Annotated[int, typer.Option(help="Threads of the in-process engine; the result is the same.")] = 1,

@@ -18,7 +18,9 @@ from fedgram.errors import InvalidParameter, UnknownName
 from fedgram.experiments.variants import Variant, read_variants
 from fedgram.methods.base import Require
 
-LOCAL, STANDARD = "local", "standard"
+# Where test samples come from: each client holds back some of its own; the data set's own test set; or, for data
+# sets without one, a share of the samples held back before the rest is spread, the same for every seed.
+LOCAL, STANDARD, HELD_OUT = TESTS = ("local", "standard", "held-out")
 T = TypeVar("T")
 
 
@@ -90,8 +92,8 @@ def _not_negative(key: str, value: Any) -> float:
 
 
 def _test(key: str, value: Any) -> str:
-    if value not in (LOCAL, STANDARD):
-        raise UnknownName("kind of test", str(value), (LOCAL, STANDARD))
+    if value not in TESTS:
+        raise UnknownName("kind of test", str(value), TESTS)
     return str(value)
 
 

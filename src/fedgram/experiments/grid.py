@@ -8,7 +8,7 @@ from hashlib import sha256
 from itertools import product
 from typing import Any
 
-from fedgram.experiments.config import LOCAL, Experiment
+from fedgram.experiments.config import STANDARD, Experiment
 from fedgram.experiments.variants import CENTRALISED
 from fedgram.methods.base import Method, Require
 
@@ -69,7 +69,7 @@ def runs_of(experiment: Experiment) -> Iterator[Run]:
     >>> [(run.label, run.setting.seed) for run in runs_of(experiment)]
     [('centralised', 0), ('afl', 0), ('centralised', 1), ('afl', 1)]
     """
-    fraction = experiment.test_fraction if experiment.test == LOCAL else 0.0
+    fraction = 0.0 if experiment.test == STANDARD else experiment.test_fraction
     combinations = product(experiment.seeds, experiment.data, experiment.clients, experiment.partitions)
     for seed, data, clients, partition in combinations:
         setting = Setting(data, experiment.backbone, clients, partition, experiment.test, fraction, seed)

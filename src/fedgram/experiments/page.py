@@ -82,6 +82,8 @@ def _about(column: Any) -> str:
 def _protocol(column: Any) -> str:
     if column.test == "standard":
         return "The global model is scored on the data set's own test set."
+    if column.test == "held-out":
+        return "The global model is scored on samples that no client has, the same ones in every setting."
     held = "some" if column.test_fraction is None else f"{column.test_fraction:.0%}"
     return f"Each client holds back {held} of its samples to test on."
 

@@ -12,12 +12,13 @@ from fedgram.data.dataset import Dataset
 from fedgram.data.spread import spread
 from fedgram.errors import InvalidParameter, MissingExtra
 from fedgram.evaluation import Evaluation, count_correct
-from fedgram.experiments.config import LOCAL
+from fedgram.experiments.config import HELD_OUT, LOCAL
 from fedgram.experiments.grid import Setting
 from fedgram.labels import to_indices
 from fedgram.methods.fit import Fit
 from fedgram.models import Model
 from fedgram.moments import Moments
+from fedgram.randomness import generator
 
 TEST_SET = "test set"
 
@@ -63,7 +64,7 @@ class Prepared:
             return fit.evaluation
         if fit.model is None:
             raise InvalidParameter(
-                f"method {fit.method!r} has no global model to score on the data set's own test set: use test = 'local'"
+                f"method {fit.method!r} has no global model to score on a common test set: use test = 'local'"
             )
         return self._on_test_set(fit.model)
 
@@ -81,11 +82,14 @@ def prepare(setting: Setting) -> Prepared:
     data = _load(setting.data, setting.backbone, setting.clients, setting.seed)
     if setting.test == LOCAL:
         data = _whole(data)
+    elif setting.test == HELD_OUT:
+        data = _hold_out(_whole(data), setting.test_fraction)
     elif data.x_test is None:
-        raise InvalidParameter(f"data set {data.name!r} has no test set of its own: use test = 'local'")
+        raise InvalidParameter(f"data set {data.name!r} has no test set of its own: use test = 'local' or 'held-out'")
     parts = spread(data, setting.partition, clients=setting.clients, seed=setting.seed)
+    fraction = setting.test_fraction if setting.test == LOCAL else 0.0
     features = setting.backbone or ""
-    clients = make_clients(data, parts, test_fraction=setting.test_fraction, seed=setting.seed, features=features)
+    clients = make_clients(data, parts, test_fraction=fraction, seed=setting.seed, features=features)
     return Prepared(setting, data, clients)
 
 
@@ -105,6 +109,18 @@ def _whole(data: Dataset) -> Dataset:
         return data
     x, y = np.concatenate([data.x, data.x_test]), np.concatenate([data.y, data.y_test])
     return replace(data, x=x, y=y, x_test=None, y_test=None)
+
+
+def _hold_out(data: Dataset, fraction: float) -> Dataset:
+    """Return the data set with a test set of its own, the same for every partition and seed."""
+    shuffled = generator(0, "held-out").permutation(len(data))
+    count = round(fraction * len(data))
+    if not 0 < count < len(data):
+        raise InvalidParameter(f"test_fraction {fraction} of {len(data)} samples leaves nothing to test or train on")
+    test, train = np.sort(shuffled[:count]), np.sort(shuffled[count:])
+    groups = None if data.groups is None else data.groups[train]
+    x, y = data.x, data.y
+    return replace(data, x=x[train], y=y[train], groups=groups, x_test=x[test], y_test=y[test])
 
 
 def _flat(x: Any) -> Any:

@@ -7,6 +7,7 @@ from itertools import groupby
 from statistics import fmean, stdev
 from typing import NamedTuple
 
+from fedgram.experiments.config import LOCAL
 from fedgram.experiments.results import METRICS, Column, Result, Results
 
 BEST, SECOND = 1, 2
@@ -116,7 +117,9 @@ def accuracy_caption(results: Results, metric: str) -> str:
     seeds = len({run.seed for run in results.runs})
     about = ", ".join(dict.fromkeys(_about(column) for column in results.columns))
     over = f"mean ± standard deviation over {seeds} seeds" if seeds > 1 else "one seed"
-    return f"Accuracy in % ({METRICS[metric]}) on {about}; {over}."
+    common = all(column.test != LOCAL for column in results.columns)
+    kind = "on a common test set" if common else METRICS[metric]
+    return f"Accuracy in % ({kind}) of {about}; {over}."
 
 
 def _about(column: Column) -> str:

@@ -3,7 +3,8 @@ const make = (name, attributes, children, space) => {
   const node = space ? document.createElementNS(space, name) : document.createElement(name);
   for (const [key, value] of Object.entries(attributes || {})) {
     if (key === "on") for (const [event, handler] of Object.entries(value)) node.addEventListener(event, handler);
-    else if (value !== null && value !== undefined && value !== false) node.setAttribute(key, value === true ? "" : value);
+    else if (value !== null && value !== undefined && value !== false)
+      node.setAttribute(key, value === true ? "" : value);
   }
   for (const child of [children].flat(2)) if (child !== null && child !== undefined && child !== "") node.append(child);
   return node;
@@ -12,23 +13,38 @@ const el = (name, attributes, ...children) => make(name, attributes, children);
 const svg = (name, attributes, ...children) => make(name, attributes, children, "http://www.w3.org/2000/svg");
 
 const tip = document.getElementById("tip");
-const hideTip = () => { tip.hidden = true; };
+const hideTip = () => {
+  tip.hidden = true;
+};
 const showTip = (event, title, rows) => {
-  tip.replaceChildren(el("b", {}, title), el("table", {}, rows.map(([name, value]) => el("tr", {}, el("td", {}, name), el("td", {}, value)))));
+  tip.replaceChildren(
+    el("b", {}, title),
+    el(
+      "table",
+      {},
+      rows.map(([name, value]) => el("tr", {}, el("td", {}, name), el("td", {}, value))),
+    ),
+  );
   tip.hidden = false;
   const box = event.target.getBoundingClientRect();
-  const x = event.clientX || box.left + box.width / 2, y = event.clientY || box.bottom;
+  const x = event.clientX || box.left + box.width / 2,
+    y = event.clientY || box.bottom;
   const left = x + 16 + tip.offsetWidth > innerWidth ? x - tip.offsetWidth - 12 : x + 16;
   tip.style.left = `${Math.max(6, left)}px`;
   tip.style.top = `${Math.max(6, Math.min(y + 14, innerHeight - tip.offsetHeight - 8))}px`;
 };
 // What is shown on hover is shown on keyboard focus as well.
 const hint = (title, rows) => ({
-  pointerenter: (event) => showTip(event, title, rows()), pointermove: (event) => showTip(event, title, rows()),
-  focus: (event) => showTip(event, title, rows()), pointerleave: hideTip, blur: hideTip,
+  pointerenter: (event) => showTip(event, title, rows()),
+  pointermove: (event) => showTip(event, title, rows()),
+  focus: (event) => showTip(event, title, rows()),
+  pointerleave: hideTip,
+  blur: hideTip,
 });
 addEventListener("scroll", hideTip, { passive: true });
-addEventListener("keydown", (event) => { if (event.key === "Escape") hideTip(); });
+addEventListener("keydown", (event) => {
+  if (event.key === "Escape") hideTip();
+});
 
 const percent = (value) => value.toFixed(2);
 const significant = (value) => (value >= 100 ? Math.round(value).toLocaleString("en") : String(+value.toPrecision(3)));

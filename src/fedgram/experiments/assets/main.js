@@ -1,38 +1,126 @@
 // The page: filters above, sections below; everything is drawn again when what is shown changes.
-const main = document.getElementById("main"), filters = document.getElementById("filters");
+const main = document.getElementById("main"),
+  filters = document.getElementById("filters");
 
-const chips = (name, list, face) => el("fieldset", { class: "filter" }, el("legend", {}, name), list.map((value, i) => el("button", {
-  type: "button", class: "chip", "aria-pressed": String(isOn(name, value)), "data-filter": `${name}:${value}`,
-  on: { click: () => { toggle(name, value, list); refresh(); } },
-}, face ? face(i) : null, value)));
+const chips = (name, list, face) =>
+  el(
+    "fieldset",
+    { class: "filter" },
+    el("legend", {}, name),
+    list.map((value, i) =>
+      el(
+        "button",
+        {
+          type: "button",
+          class: "chip",
+          "aria-pressed": String(isOn(name, value)),
+          "data-filter": `${name}:${value}`,
+          on: {
+            click: () => {
+              toggle(name, value, list);
+              refresh();
+            },
+          },
+        },
+        face ? face(i) : null,
+        value,
+      ),
+    ),
+  );
 
 const drawFilters = () => {
-  const active = document.activeElement && document.activeElement.dataset ? document.activeElement.dataset.filter : null;
+  const active =
+    document.activeElement && document.activeElement.dataset ? document.activeElement.dataset.filter : null;
   filters.replaceChildren(
-    el("div", { class: "segment", role: "group", "aria-label": "Metric" }, METRICS.map((name, i) => el("button", { type: "button", "aria-pressed": String(state.metric === i), title: data.metrics[name], "data-filter": `Metric:${name}`, on: { click: () => { state.metric = i; refresh(); } } }, METRIC_NAMES[name]))),
+    el(
+      "div",
+      { class: "segment", role: "group", "aria-label": "Metric" },
+      METRICS.map((name, i) =>
+        el(
+          "button",
+          {
+            type: "button",
+            "aria-pressed": String(state.metric === i),
+            title: data.metrics[name],
+            "data-filter": `Metric:${name}`,
+            on: {
+              click: () => {
+                state.metric = i;
+                refresh();
+              },
+            },
+          },
+          METRIC_NAMES[name],
+        ),
+      ),
+    ),
     ...facets.filter((facet) => facet.values.length > 1).map((facet) => chips(facet.name, facet.values)),
-    chips("Methods", data.methods.map((method) => method.label), badge));
-  if (active) for (const node of filters.querySelectorAll("[data-filter]")) if (node.dataset.filter === active) node.focus();
+    chips(
+      "Methods",
+      data.methods.map((method) => method.label),
+      badge,
+    ),
+  );
+  if (active)
+    for (const node of filters.querySelectorAll("[data-filter]")) if (node.dataset.filter === active) node.focus();
 };
 
 const drawTiles = (section) => {
-  const columns = shownColumns(), methods = shownMethods();
-  const ranked = methods.filter((m) => !data.methods[m].reference).map((m) => [m, overall(m, columns)]).filter(([, v]) => v !== null).sort((a, b) => b[1] - a[1]);
-  const tile = (term, value, more) => el("div", { class: "tile" }, el("dt", {}, term), el("dd", {}, value, el("small", {}, more)));
+  const columns = shownColumns(),
+    methods = shownMethods();
+  const ranked = methods
+    .filter((m) => !data.methods[m].reference)
+    .map((m) => [m, overall(m, columns)])
+    .filter(([, v]) => v !== null)
+    .sort((a, b) => b[1] - a[1]);
+  const tile = (term, value, more) =>
+    el("div", { class: "tile" }, el("dt", {}, term), el("dd", {}, value, el("small", {}, more)));
   const tiles = [];
   if (ranked.length) {
     const [best, value] = ranked[0];
     const wins = columns.filter((c) => ranking((m) => accuracy(m, c), methods).get(best) === 1).length;
-    tiles.push(tile("Highest accuracy on average", data.methods[best].label, `${percent(value)} %` + (columns.length > 1 && ranked.length > 1 ? `, first in ${wins} of ${columns.length} settings` : "")));
+    tiles.push(
+      tile(
+        "Highest accuracy on average",
+        data.methods[best].label,
+        `${percent(value)} %` +
+          (columns.length > 1 && ranked.length > 1 ? `, first in ${wins} of ${columns.length} settings` : ""),
+      ),
+    );
     const reference = methods.find((m) => data.methods[m].reference && overall(m, columns) !== null);
     if (reference !== undefined) {
       const gap = value - overall(reference, columns);
-      tiles.push(tile("Against all data in one place", `${gap < -0.005 ? "−" : gap > 0.005 ? "+" : "±"}${Math.abs(gap).toFixed(2)} points`, `${data.methods[reference].label}: ${percent(overall(reference, columns))} %`));
+      tiles.push(
+        tile(
+          "Against all data in one place",
+          `${gap < -0.005 ? "−" : gap > 0.005 ? "+" : "±"}${Math.abs(gap).toFixed(2)} points`,
+          `${data.methods[reference].label}: ${percent(overall(reference, columns))} %`,
+        ),
+      );
     }
     const sent = cost("bytes", best, columns);
-    if (sent !== null) tiles.push(tile("What a client exchanges", bytes(sent), `${bytes(cost("up", best, columns))} up, ${bytes(cost("down", best, columns))} down, with ${data.methods[best].label}`));
+    if (sent !== null)
+      tiles.push(
+        tile(
+          "What a client exchanges",
+          bytes(sent),
+          `${bytes(cost("up", best, columns))} up, ${bytes(cost("down", best, columns))} down, with ${data.methods[best].label}`,
+        ),
+      );
   }
-  tiles.push(tile("Runs", data.runs.length.toLocaleString("en"), [`${data.columns.length} setting${data.columns.length > 1 ? "s" : ""}`, `${data.seeds} seed${data.seeds > 1 ? "s" : ""}`, data.failures.length ? `${data.failures.length} failed` : ""].filter(Boolean).join(", ")));
+  tiles.push(
+    tile(
+      "Runs",
+      data.runs.length.toLocaleString("en"),
+      [
+        `${data.columns.length} setting${data.columns.length > 1 ? "s" : ""}`,
+        `${data.seeds} seed${data.seeds > 1 ? "s" : ""}`,
+        data.failures.length ? `${data.failures.length} failed` : "",
+      ]
+        .filter(Boolean)
+        .join(", "),
+    ),
+  );
   section.replaceChildren(...tiles);
 };
 
@@ -41,62 +129,230 @@ const drawDetail = (section) => {
   if (!columns.includes(state.focus)) state.focus = columns[0];
   if (state.focus === undefined) return section.replaceChildren();
   const c = state.focus;
-  const select = el("select", { "aria-label": "Setting", id: "setting", on: { change: (event) => { state.focus = +event.target.value; drawDetail(section); section.querySelector("select").focus(); } } },
-    columns.map((i) => el("option", { value: i, selected: i === c }, where(i))));
-  const rounds = data.curves.length ? card("Accuracy per round", "Lines are methods that need rounds; a star is a method that is done after one.") : null;
-  const spread = card("Accuracies of single clients", `A dot is a client, the bar the middle half, the line the median, the diamond the mean; seed ${data.detailSeed}. Point at a client to follow it.`);
+  const select = el(
+    "select",
+    {
+      "aria-label": "Setting",
+      id: "setting",
+      on: {
+        change: (event) => {
+          state.focus = +event.target.value;
+          drawDetail(section);
+          section.querySelector("select").focus();
+        },
+      },
+    },
+    columns.map((i) => el("option", { value: i, selected: i === c }, where(i))),
+  );
+  const rounds = data.curves.length
+    ? card("Accuracy per round", "Lines are methods that need rounds; a star is a method that is done after one.")
+    : null;
+  const spread = card(
+    "Accuracies of single clients",
+    `A dot is a client, the bar the middle half, the line the median, the diamond the mean; seed ${data.detailSeed}. Point at a client to follow it.`,
+  );
   const heat = card("Who has which classes", null);
-  section.replaceChildren(el("h2", {}, "One setting in detail"), el("p", { class: "note" }, columns.length > 1 ? ["Setting: ", select] : where(c)),
-    el("div", { class: "stack" }, [rounds, spread, heat].filter(Boolean).map((one) => one.node)));
+  section.replaceChildren(
+    el("h2", {}, "One setting in detail"),
+    el("p", { class: "note" }, columns.length > 1 ? ["Setting: ", select] : where(c)),
+    el(
+      "div",
+      { class: "stack" },
+      [rounds, spread, heat].filter(Boolean).map((one) => one.node),
+    ),
+  );
   if (rounds) drawRounds(rounds.holder, c);
-  let ring = null, paint = null;
-  const follow = (k) => { if (k !== state.client) { state.client = k; if (ring) ring(k); if (paint) paint(k); } };
+  let ring = null,
+    paint = null;
+  const follow = (k) => {
+    if (k !== state.client) {
+      state.client = k;
+      if (ring) ring(k);
+      if (paint) paint(k);
+    }
+  };
   state.client = null;
   ring = drawClients(spread.holder, c, follow) || null;
   paint = drawHeat(heat.holder, c, follow) || null;
 };
 
 const drawAbout = (section) => {
-  const lines = (heads, rows) => el("div", { class: "scroll wraps" }, el("table", {}, el("thead", {}, el("tr", {}, heads.map((h) => el("th", { scope: "col" }, h)))), el("tbody", {}, rows.map((row) => el("tr", {}, row.map((text) => el("td", {}, text)))))));
-  section.replaceChildren(el("h2", {}, "About these results"),
-    data.failures.length ? el("div", { class: "card" }, el("h3", { class: "failed" }, `${data.failures.length} run${data.failures.length > 1 ? "s" : ""} failed`), lines(["method", "setting", "error"], data.failures)) : "",
-    data.damaged.length ? el("div", { class: "card" }, el("h3", { class: "failed" }, "Lines that could not be read"), el("ul", {}, data.damaged.map((text) => el("li", {}, text)))) : "",
-    el("details", {}, el("summary", {}, "Hyper-parameters"), lines(["method", "settings"], data.methods.map((method) => [method.label, method.settings.map((pair) => pair.join(" = ")).join(", ") || "none"]))),
-    el("details", {}, el("summary", {}, "Versions and data"), lines(["what", "value"], data.facts)));
+  const lines = (heads, rows) =>
+    el(
+      "div",
+      { class: "scroll wraps" },
+      el(
+        "table",
+        {},
+        el(
+          "thead",
+          {},
+          el(
+            "tr",
+            {},
+            heads.map((h) => el("th", { scope: "col" }, h)),
+          ),
+        ),
+        el(
+          "tbody",
+          {},
+          rows.map((row) =>
+            el(
+              "tr",
+              {},
+              row.map((text) => el("td", {}, text)),
+            ),
+          ),
+        ),
+      ),
+    );
+  section.replaceChildren(
+    el("h2", {}, "About these results"),
+    data.failures.length
+      ? el(
+          "div",
+          { class: "card" },
+          el("h3", { class: "failed" }, `${data.failures.length} run${data.failures.length > 1 ? "s" : ""} failed`),
+          lines(["method", "setting", "error"], data.failures),
+        )
+      : "",
+    data.damaged.length
+      ? el(
+          "div",
+          { class: "card" },
+          el("h3", { class: "failed" }, "Lines that could not be read"),
+          el(
+            "ul",
+            {},
+            data.damaged.map((text) => el("li", {}, text)),
+          ),
+        )
+      : "",
+    el(
+      "details",
+      {},
+      el("summary", {}, "Hyper-parameters"),
+      lines(
+        ["method", "settings"],
+        data.methods.map((method) => [
+          method.label,
+          method.settings.map((pair) => pair.join(" = ")).join(", ") || "none",
+        ]),
+      ),
+    ),
+    el("details", {}, el("summary", {}, "Versions and data"), lines(["what", "value"], data.facts)),
+  );
 };
 
 // One section each, in the order of the page.
 const sections = [
   [el("dl", { class: "tiles", id: "tiles" }), drawTiles],
   [el("section", { id: "accuracy" }), drawTable],
-  [el("section", { id: "costs" }), (section) => {
-    const sent = card("Accuracy against traffic", "Up and left is better. The large mark is the mean, small ones are single settings."), cpu = card("Accuracy against CPU time", "All clients and the server together.");
-    section.replaceChildren(el("h2", {}, "What it costs"), el("p", { class: "note" }, "Bytes that really crossed and CPU seconds that were really spent, means over seeds."), el("div", { class: "grid" }, sent.node, cpu.node));
-    drawCost(sent.holder, "bytes", "bytes a client", bytes);
-    drawCost(cpu.holder, "cpu", "CPU time", time);
-  }],
-  ...(data.sweeps.length ? [[el("section", { id: "sensitivity" }), (section) => {
-    const on = new Set(shownMethods().map((m) => data.methods[m].name)), drawn = data.sweeps.filter((sweep) => on.has(sweep.method)).map((sweep) => ({ sweep, ...card(`${sweep.method}: ${sweep.parameter}`, null) }));
-    section.replaceChildren(...(drawn.length ? [el("h2", {}, "Sensitivity"), el("p", { class: "note" }, "One hyper-parameter changes, all else is equal; means over seeds."), el("div", { class: "grid" }, drawn.map((one) => one.node))] : []));
-    for (const { sweep, holder } of drawn) drawSweep(holder, sweep);
-  }]] : []),
+  [
+    el("section", { id: "costs" }),
+    (section) => {
+      const sent = card(
+          "Accuracy against traffic",
+          "Up and left is better. The large mark is the mean, small ones are single settings.",
+        ),
+        cpu = card("Accuracy against CPU time", "All clients and the server together.");
+      section.replaceChildren(
+        el("h2", {}, "What it costs"),
+        el(
+          "p",
+          { class: "note" },
+          "Bytes that really crossed and CPU seconds that were really spent, means over seeds.",
+        ),
+        el("div", { class: "grid" }, sent.node, cpu.node),
+      );
+      drawCost(sent.holder, "bytes", "bytes a client", bytes);
+      drawCost(cpu.holder, "cpu", "CPU time", time);
+    },
+  ],
+  ...(data.sweeps.length
+    ? [
+        [
+          el("section", { id: "sensitivity" }),
+          (section) => {
+            const on = new Set(shownMethods().map((m) => data.methods[m].name)),
+              drawn = data.sweeps
+                .filter((sweep) => on.has(sweep.method))
+                .map((sweep) => ({ sweep, ...card(`${sweep.method}: ${sweep.parameter}`, null) }));
+            section.replaceChildren(
+              ...(drawn.length
+                ? [
+                    el("h2", {}, "Sensitivity"),
+                    el("p", { class: "note" }, "One hyper-parameter changes, all else is equal; means over seeds."),
+                    el(
+                      "div",
+                      { class: "grid" },
+                      drawn.map((one) => one.node),
+                    ),
+                  ]
+                : []),
+            );
+            for (const { sweep, holder } of drawn) drawSweep(holder, sweep);
+          },
+        ],
+      ]
+    : []),
   [el("section", { id: "detail" }), drawDetail],
   [el("section", { id: "about" }), drawAbout],
 ];
-const refresh = () => { hideTip(); drawFilters(); for (const [section, draw] of sections) draw(section); };
+const refresh = () => {
+  hideTip();
+  drawFilters();
+  for (const [section, draw] of sections) draw(section);
+};
 
-const remember = (theme) => { try { localStorage.setItem("fedgram-theme", theme); } catch { /* a page from disk may have no storage */ } };
-const recall = () => { try { return localStorage.getItem("fedgram-theme"); } catch { return null; } };
-const setTheme = (theme) => { document.documentElement.dataset.theme = theme; document.getElementById("theme-name").textContent = theme === "dark" ? "Light" : "Dark"; };
+const remember = (theme) => {
+  try {
+    localStorage.setItem("fedgram-theme", theme);
+  } catch {
+    /* a page from disk may have no storage */
+  }
+};
+const recall = () => {
+  try {
+    return localStorage.getItem("fedgram-theme");
+  } catch {
+    return null;
+  }
+};
+const setTheme = (theme) => {
+  document.documentElement.dataset.theme = theme;
+  document.getElementById("theme-name").textContent = theme === "dark" ? "Light" : "Dark";
+};
 const system = matchMedia("(prefers-color-scheme: dark)");
 setTheme(recall() || (system.matches ? "dark" : "light"));
-system.addEventListener("change", () => { if (!recall()) { setTheme(system.matches ? "dark" : "light"); refresh(); } });
-document.getElementById("theme").addEventListener("click", () => { const theme = dark() ? "light" : "dark"; setTheme(theme); remember(theme); refresh(); });
+system.addEventListener("change", () => {
+  if (!recall()) {
+    setTheme(system.matches ? "dark" : "light");
+    refresh();
+  }
+});
+document.getElementById("theme").addEventListener("click", () => {
+  const theme = dark() ? "light" : "dark";
+  setTheme(theme);
+  remember(theme);
+  refresh();
+});
 
 main.replaceChildren(...sections.map(([section]) => section));
 refresh();
 let width = innerWidth;
-addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; requestAnimationFrame(refresh); } });
-addEventListener("beforeprint", () => { document.documentElement.dataset.theme = "light"; refresh(); });
-addEventListener("afterprint", () => { setTheme(recall() || (system.matches ? "dark" : "light")); refresh(); });
+addEventListener("resize", () => {
+  if (innerWidth !== width) {
+    width = innerWidth;
+    requestAnimationFrame(refresh);
+  }
+});
+addEventListener("beforeprint", () => {
+  document.documentElement.dataset.theme = "light";
+  refresh();
+});
+addEventListener("afterprint", () => {
+  setTheme(recall() || (system.matches ? "dark" : "light"));
+  refresh();
+});
 document.documentElement.dataset.ready = "true";

@@ -18,7 +18,8 @@ const toggle = (kind, value, values) => {
   // To show nothing helps nobody: taking away the last one brings all back.
   if (values.every((other) => !isOn(kind, other))) values.forEach((other) => state.off.delete(`${kind}\n${other}`));
 };
-const shownColumns = () => data.columns.map((_, c) => c).filter((c) => facets.every((facet) => isOn(facet.name, facet.of(data.columns[c]))));
+const shownColumns = () =>
+  data.columns.map((_, c) => c).filter((c) => facets.every((facet) => isOn(facet.name, facet.of(data.columns[c]))));
 const shownMethods = () => data.methods.map((_, m) => m).filter((m) => isOn("Methods", data.methods[m].label));
 
 const cellKey = (m, c) => m * data.columns.length + c;
@@ -42,7 +43,8 @@ const overall = (m, columns) => {
   return found.length && found.every((value) => value !== null) ? mean(found) : null;
 };
 const costs = {
-  up: (run) => run.up, down: (run) => run.down,
+  up: (run) => run.up,
+  down: (run) => run.down,
   bytes: (run) => (run.up === null || run.down === null ? null : run.up + run.down),
   cpu: (run) => (data.methods[run.m].reference || run.cpu === null ? null : run.cpu),
 };
@@ -52,7 +54,10 @@ const cost = (kind, m, columns) => {
 };
 // Best and second of a column; the reference takes no part, and equal figures rank equal.
 const ranking = (column, methods) => {
-  const found = methods.filter((m) => !data.methods[m].reference).map((m) => [m, column(m)]).filter(([, value]) => value !== null);
+  const found = methods
+    .filter((m) => !data.methods[m].reference)
+    .map((m) => [m, column(m)])
+    .filter(([, value]) => value !== null);
   if (found.length < 2) return new Map();
   const places = [...new Set(found.map(([, value]) => value))].sort((a, b) => b - a);
   return new Map(found.map(([m, value]) => [m, places.indexOf(value) + 1]));

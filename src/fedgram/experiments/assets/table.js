@@ -4,28 +4,83 @@ const seedRows = (cell) => [
   ...(cell.failed ? [["failed", String(cell.failed)]] : []),
 ];
 const cellNode = (m, c, rank) => {
-  const cell = cellOf(m, c), found = values(cell);
+  const cell = cellOf(m, c),
+    found = values(cell);
   if (!found.length) return el("td", { class: cell.failed ? "failed" : "" }, cell.failed ? "failed" : "–");
   const text = percent(accuracy(m, c));
   const spreadText = found.length > 1 ? el("small", {}, `± ${percent(deviation(found))}`) : null;
   const value = rank === 1 ? el("strong", { class: "value" }, text) : el("span", { class: "value" }, text);
-  return el("td", { class: ["", "best", "second"][rank] || "", on: hint(`${data.methods[m].label}, ${where(c)}`, () => seedRows(cell)) },
-    value, spreadText, cell.failed ? el("small", { class: "failed" }, `${cell.failed} failed`) : null);
+  return el(
+    "td",
+    {
+      class: ["", "best", "second"][rank] || "",
+      on: hint(`${data.methods[m].label}, ${where(c)}`, () => seedRows(cell)),
+    },
+    value,
+    spreadText,
+    cell.failed ? el("small", { class: "failed" }, `${cell.failed} failed`) : null,
+  );
 };
 const drawTable = (section) => {
-  const columns = shownColumns(), methods = shownMethods();
+  const columns = shownColumns(),
+    methods = shownMethods();
   const sorts = [
-    ...columns.map((c) => ({ key: `c${c}`, head: data.columns[c].spread, group: data.columns[c].group, of: (m) => accuracy(m, c), cell: (m, rank) => cellNode(m, c, rank) })),
-    columns.length > 1 && { key: "mean", head: "mean", group: "", edge: true, of: (m) => overall(m, columns), cell: (m, rank) => el("td", { class: `edge ${["", "best", "second"][rank] || ""}` }, overall(m, columns) === null ? "–" : el(rank === 1 ? "strong" : "span", { class: "value" }, percent(overall(m, columns)))) },
-    ...[["bytes", "sent", bytes], ["cpu", "CPU", time]].map(([key, head, format], i) => ({
-      key, head, group: "", edge: i === 0, cheap: true, of: (m) => cost(key, m, columns),
+    ...columns.map((c) => ({
+      key: `c${c}`,
+      head: data.columns[c].spread,
+      group: data.columns[c].group,
+      of: (m) => accuracy(m, c),
+      cell: (m, rank) => cellNode(m, c, rank),
+    })),
+    columns.length > 1 && {
+      key: "mean",
+      head: "mean",
+      group: "",
+      edge: true,
+      of: (m) => overall(m, columns),
+      cell: (m, rank) =>
+        el(
+          "td",
+          { class: `edge ${["", "best", "second"][rank] || ""}` },
+          overall(m, columns) === null
+            ? "–"
+            : el(rank === 1 ? "strong" : "span", { class: "value" }, percent(overall(m, columns))),
+        ),
+    },
+    ...[
+      ["bytes", "sent", bytes],
+      ["cpu", "CPU", time],
+    ].map(([key, head, format], i) => ({
+      key,
+      head,
+      group: "",
+      edge: i === 0,
+      cheap: true,
+      of: (m) => cost(key, m, columns),
       cell: (m) => {
-        const v = cost(key, m, columns), details = key === "bytes" && v !== null ? hint("Sent a client, mean", () => [["up", bytes(cost("up", m, columns))], ["down", bytes(cost("down", m, columns))]]) : {};
+        const v = cost(key, m, columns),
+          details =
+            key === "bytes" && v !== null
+              ? hint("Sent a client, mean", () => [
+                  ["up", bytes(cost("up", m, columns))],
+                  ["down", bytes(cost("down", m, columns))],
+                ])
+              : {};
         return el("td", { class: `cost ${i === 0 ? "edge" : ""}`, on: details }, v === null ? "–" : format(v));
       },
     })),
   ].filter(Boolean);
-  const rank = new Map(sorts.filter((s) => !s.cheap).map((s) => [s.key, ranking((m) => { const v = s.of(m); return v === null ? null : Math.round(v * 100) / 100; }, methods)]));
+  const rank = new Map(
+    sorts
+      .filter((s) => !s.cheap)
+      .map((s) => [
+        s.key,
+        ranking((m) => {
+          const v = s.of(m);
+          return v === null ? null : Math.round(v * 100) / 100;
+        }, methods),
+      ]),
+  );
   const sorted = [...methods];
   const by = state.sort && sorts.find((s) => s.key === state.sort.key);
   if (by || (state.sort && state.sort.key === "name")) {
@@ -38,33 +93,111 @@ const drawTable = (section) => {
       return x === null ? 1 : y === null ? -1 : direction * (x - y);
     });
   }
-  const header = (key, text, edge, cheap) => el("th", {
-    scope: "col", class: edge ? "edge" : "", "aria-sort": state.sort && state.sort.key === key ? (state.sort.down ? "descending" : "ascending") : "none",
-  }, el("button", { type: "button", "data-sort": key, on: { click: () => {
-    const first = key !== "name" && !cheap;
-    state.sort = state.sort && state.sort.key === key ? { key, down: !state.sort.down } : { key, down: first };
-    drawTable(section);
-    section.querySelector(`[data-sort="${key}"]`).focus();
-  } } }, text));
+  const header = (key, text, edge, cheap) =>
+    el(
+      "th",
+      {
+        scope: "col",
+        class: edge ? "edge" : "",
+        "aria-sort": state.sort && state.sort.key === key ? (state.sort.down ? "descending" : "ascending") : "none",
+      },
+      el(
+        "button",
+        {
+          type: "button",
+          "data-sort": key,
+          on: {
+            click: () => {
+              const first = key !== "name" && !cheap;
+              state.sort =
+                state.sort && state.sort.key === key ? { key, down: !state.sort.down } : { key, down: first };
+              drawTable(section);
+              section.querySelector(`[data-sort="${key}"]`).focus();
+            },
+          },
+        },
+        text,
+      ),
+    );
   const groups = [];
   for (const s of sorts) {
     const last = groups[groups.length - 1];
     if (last && last.text === s.group && s.group) last.width++;
     else groups.push({ text: s.group, width: 1, edge: s.edge });
   }
-  const grid = el("table", { class: columns.length > 6 ? "main dense" : "main" },
+  const grid = el(
+    "table",
+    { class: columns.length > 6 ? "main dense" : "main" },
     el("caption", { hidden: true }, data.captions[METRICS[state.metric]]),
-    el("thead", {},
-      el("tr", {}, el("th", {}), groups.map((g) => el("th", { class: `group ${g.edge ? "edge" : ""}`, colspan: g.width, scope: "colgroup" }, g.text ? el("span", {}, g.text) : null))),
-      el("tr", {}, header("name", "method"), sorts.map((s) => header(s.key, s.head, s.edge, s.cheap)))),
-    el("tbody", {}, sorted.map((m) => el("tr", { class: data.methods[m].reference ? "reference" : "", "data-method": data.methods[m].label },
-      el("th", { scope: "row", on: hint(data.methods[m].label, () => data.methods[m].settings) }, badge(m), data.methods[m].label, data.methods[m].reference ? el("span", { class: "tag" }, "reference") : null),
-      sorts.map((s) => s.cell(m, rank.has(s.key) ? rank.get(s.key).get(m) || 0 : 0))))));
+    el(
+      "thead",
+      {},
+      el(
+        "tr",
+        {},
+        el("th", {}),
+        groups.map((g) =>
+          el(
+            "th",
+            { class: `group ${g.edge ? "edge" : ""}`, colspan: g.width, scope: "colgroup" },
+            g.text ? el("span", {}, g.text) : null,
+          ),
+        ),
+      ),
+      el(
+        "tr",
+        {},
+        header("name", "method"),
+        sorts.map((s) => header(s.key, s.head, s.edge, s.cheap)),
+      ),
+    ),
+    el(
+      "tbody",
+      {},
+      sorted.map((m) =>
+        el(
+          "tr",
+          { class: data.methods[m].reference ? "reference" : "", "data-method": data.methods[m].label },
+          el(
+            "th",
+            { scope: "row", on: hint(data.methods[m].label, () => data.methods[m].settings) },
+            badge(m),
+            data.methods[m].label,
+            data.methods[m].reference ? el("span", { class: "tag" }, "reference") : null,
+          ),
+          sorts.map((s) => s.cell(m, rank.has(s.key) ? rank.get(s.key).get(m) || 0 : 0)),
+        ),
+      ),
+    ),
+  );
   section.replaceChildren(
-    el("h2", {}, "Accuracy"), el("p", { class: "note" }, data.captions[METRICS[state.metric]], " The best of each column is bold, the second underlined; “sent” is what a client exchanges, up and down."),
-    el("div", { class: "card table" }, columns.length ? el("div", { class: "scroll" }, grid) : el("p", { class: "empty" }, "No setting is left: choose fewer filters.")),
-    el("p", { class: "copy" }, "Copy the whole table as", Object.entries(data.exports[METRICS[state.metric]]).map(([name, text]) =>
-      el("button", { type: "button", class: "quiet", on: { click: (event) => copy(event.currentTarget, text) } }, name))));
+    el("h2", {}, "Accuracy"),
+    el(
+      "p",
+      { class: "note" },
+      data.captions[METRICS[state.metric]],
+      " The best of each column is bold, the second underlined; “sent” is what a client exchanges, up and down.",
+    ),
+    el(
+      "div",
+      { class: "card table" },
+      columns.length
+        ? el("div", { class: "scroll" }, grid)
+        : el("p", { class: "empty" }, "No setting is left: choose fewer filters."),
+    ),
+    el(
+      "p",
+      { class: "copy" },
+      "Copy the whole table as",
+      Object.entries(data.exports[METRICS[state.metric]]).map(([name, text]) =>
+        el(
+          "button",
+          { type: "button", class: "quiet", on: { click: (event) => copy(event.currentTarget, text) } },
+          name,
+        ),
+      ),
+    ),
+  );
 };
 const copy = async (button, text) => {
   const name = button.textContent;
@@ -79,5 +212,7 @@ const copy = async (button, text) => {
     area.remove();
   }
   button.textContent = "Copied";
-  setTimeout(() => { button.textContent = name; }, 1400);
+  setTimeout(() => {
+    button.textContent = name;
+  }, 1400);
 };
