@@ -81,8 +81,17 @@ def runs_of(experiment: Experiment) -> Iterator[Run]:
 def stable_key(about: Any) -> str:
     """Return 16 hexadecimal digits that stand for some plain values.
 
-    >>> stable_key({"b": 1, "a": 2.0}) == stable_key({"a": 2.0, "b": 1})
+    >>> stable_key({"b": 1, "a": 2.0}) == stable_key({"a": 2, "b": 1})
     True
     """
-    text = json.dumps(about, sort_keys=True, separators=(",", ":"), default=str)
+    text = json.dumps(_plain(about), sort_keys=True, separators=(",", ":"), default=str)
     return sha256(text.encode()).hexdigest()[:16]
+
+
+def _plain(value: Any) -> Any:
+    """Write 1.0 as 1: they are the same hyper-parameter."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -19,7 +19,18 @@ from fedgram.experiments.series import is_number, learning_curves, sweeps
 from fedgram.experiments.tables import accuracy_caption, accuracy_table, span_texts
 from fedgram.experiments.variants import show
 
-_SCRIPTS = ("dom.js", "model.js", "axes.js", "table.js", "charts.js", "clients.js", "main.js")
+_SCRIPTS = (
+    "dom.js",
+    "model.js",
+    "axes.js",
+    "table.js",
+    "costs.js",
+    "rounds.js",
+    "sweeps.js",
+    "clients.js",
+    "sections.js",
+    "main.js",
+)
 MOST_ROUNDS = 80
 # Numbers about single clients that a page may hold; beyond that, bytes are given as a mean and then details go.
 MOST_DETAILS = 300_000

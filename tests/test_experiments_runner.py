@@ -1,0 +1,303 @@
+"""Running experiments: every run is written down once, whatever happens on the way."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import fedgram as fg
+from fedgram.cli import app
+from fedgram.data import digits
+from fedgram.errors import InvalidParameter, Mismatch, UnknownName
+from fedgram.experiments import Experiment, execute, finished, prepare, runner, runs_of
+from fedgram.experiments.journal import Damage, Journal, JournalError, Line, heal, read
+from gradual import Fragile, Gradual, Stopped
+
+SMALL = ["--data", "digits", "--clients", "4", "--partition", "iid", "--methods", "afl,local"]
+not_windows = pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
+
+
+@pytest.fixture(autouse=True)
+def methods(monkeypatch):
+    for cls in (Gradual, Fragile, Stopped):
+        monkeypatch.setitem(fg.registry._methods, cls.name, cls)
+
+
+class Nobody:
+    def starts(self, run):
+        pass
+
+    def steps(self, run, round, step, done, total):
+        pass
+
+    def ends(self, run, record):
+        pass
+
+
+def run(path, watcher=None, done=None, **keys):
+    experiment = Experiment.of({"data": "digits", "clients": 4, "partitions": "iid", "methods": ["afl"], **keys})
+    return execute(list(runs_of(experiment)), path, watcher=watcher or Nobody(), done=done)
+
+
+def records(path, kind="run"):
+    return [json.loads(line) for line in path.read_text().splitlines() if json.loads(line)["kind"] == kind]
+
+
+def compare(*options):
+    return CliRunner().invoke(app, ["compare", *options])
+
+
+def test_a_record_says_everything(tmp_path):
+    run(path := tmp_path / "results.jsonl", methods=["afl", {"name": "gradual", "rounds": 3}])
+    (setting,) = records(path, "setting")
+    reference, afl, gradual = records(path)
+    clients = [len(part) for part in fg.partition.iid(1797, clients=4)]
+    assert [sum(row) for row in setting["class_counts"]] == [n - round(n / 5) for n in clients]
+    assert setting["names"] == ["client-0", "client-1", "client-2", "client-3"]
+    assert afl["settings"] == {"gamma": 1.0, "ri": True}
+    assert afl["tested"] == [round(n / 5) for n in clients]
+    assert afl["accuracy"]["pooled"] == sum(afl["correct"]) / sum(afl["tested"])
+    assert afl["up"][0] > 64 * 65 / 2 * 8
+    assert afl["down"][0] > 64 * 10 * 8
+    assert afl["cpu_seconds"].keys() == {"clients", "server"}
+    assert afl["peak_memory"] is None or afl["peak_memory"] > 10**7
+    assert afl["contributors"] == 4
+    assert afl["versions"]["numpy"] == np.__version__
+    assert afl["fingerprint"] == setting["fingerprint"] == digits().fingerprint
+    assert "rounds" not in afl
+    assert len(gradual["rounds"]["client_mean"]) == 3
+    assert gradual["rounds"]["pooled"][-1] == pytest.approx(gradual["accuracy"]["pooled"], abs=1e-6)
+    assert reference["reference"]
+    assert "up" not in reference
+
+
+def test_the_reference_is_the_pooled_solution(tmp_path):
+    run(path := tmp_path / "results.jsonl", centralised_ridge=0.5, test="held-out")
+    setting = next(iter(runs_of(Experiment.of({"data": "digits", "methods": ["afl"], "test": "held-out"})))).setting
+    data = prepare.prepare(setting).data
+    x, y = data.x, np.eye(10)[data.y]
+    weights = np.linalg.solve(x.T @ x + 0.5 * np.eye(64), x.T @ y)
+    right = int(((data.x_test @ weights).argmax(axis=1) == data.y_test).sum())
+    reference = records(path)[0]
+    assert (reference["correct"], reference["tested"]) == ([right], [len(data.y_test)])
+    assert len(data.x_test) == round(0.2 * 1797)
+
+
+def test_held_out_samples_are_the_same_for_every_setting():
+    def held_out(**keys):
+        experiment = Experiment.of({"data": "digits", "methods": ["afl"], "test": "held-out", **keys})
+        return prepare.prepare(next(iter(runs_of(experiment))).setting)
+
+    one, other = held_out(clients=5, seeds=[0]), held_out(clients=50, seeds=[3], partitions="shards:2")
+    assert np.array_equal(one.data.x_test, other.data.x_test)
+    rows = sorted(map(tuple, np.concatenate([client.x for client in other.clients]).tolist()))
+    assert rows == sorted(map(tuple, one.data.x.tolist()))
+
+
+def test_afl_does_not_depend_on_clients_or_partition(tmp_path):
+    spread = ["dirichlet:0.005", "shards:2", "iid"]
+    run(path := tmp_path / "results.jsonl", clients=[20, 200], partitions=spread, test="held-out", seeds=[0, 1])
+    found = records(path)
+    assert len(found) == 2 * 3 * 2 * 2
+    assert len({record["accuracy"]["pooled"] for record in found}) == 1
+
+
+def test_data_are_prepared_once_for_all_methods(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(runner, "prepare", lambda setting: seen.append(setting) or prepare.prepare(setting))
+    run(tmp_path / "results.jsonl", methods=["afl", "local", "gradual"], seeds=[0, 1])
+    assert len(seen) == 2
+
+
+def test_a_failing_run_is_recorded_and_the_rest_goes_on(tmp_path):
+    out = tmp_path / "out"
+    result = compare(*SMALL[:-1], "fragile,local", "--out", str(out))
+    assert result.exit_code == 1
+    assert "fragile: digits, 4 clients, iid, seed 0: ZeroDivisionError: no such thing" in result.output
+    assert "1 of 3 runs failed" in result.output
+    assert [record["status"] for record in records(out / "results.jsonl")] == ["ok", "failed", "ok"]
+    assert (out / "report.html").exists()
+
+
+def test_a_setting_that_cannot_be_made_fails_its_runs_only(tmp_path):
+    outcome = run(path := tmp_path / "results.jsonl", partitions=["shards:1000", "iid"])
+    assert [record["status"] for record in records(path)] == ["failed", "failed", "ok", "ok"]
+    assert "need 4000 shards" in next(iter(outcome.failed.values()))
+
+
+def test_methods_without_a_global_model_cannot_be_scored_on_a_common_test_set(tmp_path):
+    outcome = run(tmp_path / "results.jsonl", methods=["local"], test="held-out")
+    assert "no global model" in next(iter(outcome.failed.values()))
+
+
+def test_an_unknown_data_set_ends_everything_at_once(tmp_path):
+    with pytest.raises(UnknownName, match="did you mean 'digits'"):
+        run(tmp_path / "results.jsonl", data="digit")
+
+
+def test_resume_repeats_nothing_and_tries_failures_again(tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    compare(*SMALL[:-1], "fragile,local", "--out", str(out))
+    monkeypatch.setattr(Fragile, "serve", fg.AFL.serve)
+    again = compare(*SMALL[:-1], "fragile,local,afl", "--out", str(out), "--resume")
+    assert again.exit_code == 0, again.output
+    assert "2 of 4 runs are finished already" in again.output
+    found = records(out / "results.jsonl")
+    assert [(r["method"], r["status"]) for r in found] == [
+        ("centralised", "ok"),
+        ("fragile", "failed"),
+        ("local", "ok"),
+        ("fragile", "ok"),
+        ("afl", "ok"),
+    ]
+    assert len(records(out / "results.jsonl", "setting")) == 1
+    assert len(finished(out / "results.jsonl")[0].keys) == 4
+
+
+def test_results_are_never_lost_by_accident(tmp_path):
+    out = tmp_path / "out"
+    assert compare(*SMALL, "--out", str(out)).exit_code == 0
+    before = (out / "results.jsonl").read_bytes()
+    refused = compare(*SMALL, "--out", str(out))
+    assert isinstance(refused.exception, InvalidParameter)
+    assert "--resume" in str(refused.exception)
+    assert "--overwrite" in str(refused.exception)
+    assert (out / "results.jsonl").read_bytes() == before
+    assert compare(*SMALL, "--out", str(out), "--overwrite").exit_code == 0
+    assert len(records(out / "results.jsonl")) == 3
+
+
+@pytest.mark.parametrize("cut", [1, 40, 400])
+def test_a_half_written_line_is_named_taken_away_and_repeated(tmp_path, cut):
+    out = tmp_path / "out"
+    compare(*SMALL, "--out", str(out))
+    path = out / "results.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole[: -cut - 1])
+    result = compare(*SMALL, "--out", str(out), "--resume")
+    assert result.exit_code == 0, result.output
+    assert "line 4: half-written" in result.output
+    assert [record["method"] for record in records(path)] == ["centralised", "afl", "local"]
+
+
+def test_a_damaged_line_in_the_middle_is_named_and_repeated(tmp_path):
+    out = tmp_path / "out"
+    compare(*SMALL, "--out", str(out))
+    path = out / "results.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[2] = b"\0" * 300 + b"\n"
+    path.write_bytes(b"".join(lines))
+    result = compare(*SMALL, "--out", str(out), "--resume")
+    assert result.exit_code == 0, result.output
+    assert "line 3: not JSON (301 bytes); its run is repeated" in result.output
+    assert len(finished(path)[0].keys) == 3
+
+
+def test_a_missing_last_newline_loses_nothing(tmp_path):
+    path = tmp_path / "results.jsonl"
+    path.write_text('{"kind":"run","key":"a"}\n{"kind":"run","key":"b"}')
+    assert "line 2: its end of line was missing" in heal(path)
+    assert [line.record["key"] for line in read(path)] == ["a", "b"]
+    assert heal(path) is None
+
+
+def test_reading_names_every_damaged_line(tmp_path):
+    path = tmp_path / "results.jsonl"
+    path.write_bytes(b'{"a": 1}\n\n[1]\n\xff\xfe\n{"b": 2}\n{"c"')
+    lines = list(read(path))
+    assert [line.number for line in lines if isinstance(line, Line)] == [1, 5]
+    assert [(line.line, line.reason) for line in lines if isinstance(line, Damage)] == [
+        (3, "not a JSON object"),
+        (4, "not JSON (3 bytes)"),
+        (6, "half-written: not JSON (4 bytes)"),
+    ]
+    with pytest.raises(JournalError, match="cannot read"):
+        list(read(tmp_path / "none.jsonl"))
+
+
+def test_a_full_disk_is_told_with_the_remedy(tmp_path, monkeypatch):
+    with Journal(tmp_path / "results.jsonl") as journal:
+        monkeypatch.setattr(os, "write", lambda file, line: len(line) // 2)
+        with pytest.raises(JournalError, match="--resume"):
+            journal.append({"a": 1})
+
+
+def test_a_folder_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(JournalError, match="cannot write"):
+        Journal(tmp_path / "file" / "results.jsonl")
+
+
+def test_data_that_changed_are_not_mixed(tmp_path, monkeypatch):
+    run(path := tmp_path / "results.jsonl", methods=["afl"])
+    done, _ = finished(path)
+    text = path.read_text().replace("digits-uci-1998", "another")
+    path.write_text(text)
+    done, _ = finished(path)
+    with pytest.raises(Mismatch, match="have changed"):
+        run(path, methods=["afl", "local"], done=done)
+
+
+def test_rounds_are_told_to_the_watcher(tmp_path):
+    told = []
+
+    class Watcher(Nobody):
+        def steps(self, run, round, step, done, total):
+            told.append((run.label, round, step, done, total))
+
+    run(tmp_path / "results.jsonl", Watcher(), methods=[{"name": "gradual", "rounds": 3}])
+    assert [entry[1] for entry in told if entry[2] == "gradient" and entry[3] == 4] == [1, 2, 3]
+    assert ("gradual (rounds=3)", 2, "gradient", 1, 4) in told
+
+
+def test_ctrl_c_keeps_what_is_finished(tmp_path):
+    out = tmp_path / "out"
+    result = compare(*SMALL[:-1], "afl,stopped,local", "--out", str(out))
+    assert result.exit_code == 130
+    assert "go on with --resume" in result.output
+    assert [record["method"] for record in records(out / "results.jsonl")] == ["centralised", "afl"]
+
+
+def start(folder, seeds):
+    """Start a comparison as a user does, in a process of its own; wait until some runs are there."""
+    program = "from fedgram.cli import main; main()"
+    wanted = ",".join(map(str, range(seeds)))
+    options = ["--data", "digits", "--clients", "60", "--methods", "afl,local", "--seeds", wanted, "--out", str(folder)]
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, "compare", *options],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    path = Path(folder) / "results.jsonl"
+    deadline = time.monotonic() + 60
+    while not path.exists() or path.read_bytes().count(b"\n") < 4:
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return process, options, path
+
+
+@not_windows
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGKILL", -9)])
+def test_a_killed_comparison_goes_on_where_it_was(tmp_path, name, code):
+    process, options, path = start(tmp_path / "out", seeds=15)
+    process.send_signal(getattr(signal, name))
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == code, errors
+    assert ("--resume" in errors) == (name == "SIGINT")
+    before = path.read_bytes()
+    done = len(finished(path)[0].keys)
+    assert 0 < done < 45
+    result = compare(*options, "--resume")
+    assert result.exit_code == 0, result.output
+    assert path.read_bytes().startswith(before[: before.rfind(b"\n") + 1])
+    keys = [record["key"] for record in records(path)]
+    assert len(keys) == len(set(keys)) == 45
