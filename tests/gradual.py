@@ -1,4 +1,4 @@
-"""A small iterative method, for tests of what happens round by round: least squares by gradient descent."""
+"""Methods and a watcher for tests of experiments: one that needs rounds, one that breaks, one that is interrupted."""
 
 from dataclasses import dataclass
 
@@ -43,3 +43,16 @@ class Stopped(fg.AFL):
 
     def serve(self, clients):
         raise KeyboardInterrupt
+
+
+class Nobody:
+    """A watcher who does not look."""
+
+    def starts(self, run):
+        pass
+
+    def steps(self, run, round, step, done, total):
+        pass
+
+    def ends(self, run, record):
+        pass

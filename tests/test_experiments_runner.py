@@ -18,7 +18,7 @@ from fedgram.data import digits
 from fedgram.errors import InvalidParameter, Mismatch, UnknownName
 from fedgram.experiments import Experiment, execute, finished, prepare, runner, runs_of
 from fedgram.experiments.journal import Damage, Journal, JournalError, Line, heal, read
-from gradual import Fragile, Gradual, Stopped
+from gradual import Fragile, Gradual, Nobody, Stopped
 
 SMALL = ["--data", "digits", "--clients", "4", "--partition", "iid", "--methods", "afl,local"]
 not_windows = pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
@@ -28,17 +28,6 @@ not_windows = pytest.mark.skipif(os.name == "nt", reason="Windows has no such si
 def methods(monkeypatch):
     for cls in (Gradual, Fragile, Stopped):
         monkeypatch.setitem(fg.registry._methods, cls.name, cls)
-
-
-class Nobody:
-    def starts(self, run):
-        pass
-
-    def steps(self, run, round, step, done, total):
-        pass
-
-    def ends(self, run, record):
-        pass
 
 
 def run(path, watcher=None, done=None, **keys):

@@ -162,13 +162,13 @@ def _methods(results: Results) -> list[dict[str, Any]]:
 
 
 def _run(run: Result, method: int, column: int) -> dict[str, Any]:
-    """Return what the page needs of a run; accuracies in hundredths of a percent."""
-    known = all(name in run.accuracy for name in METRICS)
+    """Return what the page needs of a run; accuracies in millionths."""
+    known = run.error is None and all(name in run.accuracy for name in METRICS)
     return {
         "m": method,
         "c": column,
         "seed": run.seed,
-        "accuracy": [round(10_000 * run.accuracy[name]) for name in METRICS] if known and run.error is None else None,
+        "accuracy": [round(1_000_000 * run.accuracy[name]) for name in METRICS] if known else None,
         "up": round(fmean(run.up)) if run.up else None,
         "down": round(fmean(run.down)) if run.down else None,
         "cpu": None if run.cpu is None else float(f"{run.cpu:.4g}"),

@@ -33,7 +33,7 @@ for (const run of data.runs) {
 }
 const EMPTY = { runs: [], failed: 0 };
 const cellOf = (m, c) => cells.get(cellKey(m, c)) || EMPTY;
-const values = (cell) => cell.runs.map((run) => run.accuracy[state.metric] / 100);
+const values = (cell) => cell.runs.map((run) => run.accuracy[state.metric] / 10000);
 const accuracy = (m, c) => {
   const found = values(cellOf(m, c));
   return found.length ? Math.round(mean(found) * 100) / 100 : null;

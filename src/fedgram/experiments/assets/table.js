@@ -1,6 +1,6 @@
 // The table of a paper, sortable: methods × (clients × α), best bold, second underlined.
 const seedRows = (cell) => [
-  ...cell.runs.map((run) => [`seed ${run.seed}`, `${percent(run.accuracy[state.metric] / 100)} %`]),
+  ...cell.runs.map((run) => [`seed ${run.seed}`, `${percent(run.accuracy[state.metric] / 10000)} %`]),
   ...(cell.failed ? [["failed", String(cell.failed)]] : []),
 ];
 const cellNode = (m, c, rank) => {
@@ -17,8 +17,8 @@ const cellNode = (m, c, rank) => {
       on: hint(`${data.methods[m].label}, ${where(c)}`, () => seedRows(cell)),
     },
     value,
-    spreadText,
-    cell.failed ? el("small", { class: "failed" }, `${cell.failed} failed`) : null,
+    spreadText && [" ", spreadText],
+    cell.failed ? [" ", el("small", { class: "failed" }, `(${cell.failed} failed)`)] : null,
   );
 };
 const drawTable = (section) => {
