@@ -134,6 +134,7 @@ def _record(
         "absent": dict(fit.absent),
         "traffic": {"up": fit.traffic.up, "down": fit.traffic.down},
         "seconds": round(fit.seconds, 4),
+        "cpu_seconds": {who: round(seconds, 4) for who, seconds in fit.cpu_seconds.items()},
     }
 
 
