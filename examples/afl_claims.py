@@ -31,7 +31,9 @@ def train(method: fg.Method, partition: str, clients: int) -> tuple[str, str]:
 
 
 def invariance(title: str, settings: list[tuple[str, int]]) -> Table:
-    table = Table("partition", "clients", "accuracy", "distance to the joint solution", title=title, title_justify="left")
+    table = Table(
+        "partition", "clients", "accuracy", "distance to the joint solution", title=title, title_justify="left"
+    )
     for partition, clients in settings:
         table.add_row(partition, f"{clients:,}", *train(fg.AFL(), partition, clients))
     return table
@@ -44,8 +46,7 @@ def ablation() -> Table:
     table = Table("clients", *(f"γ = {gamma:g}" for gamma in gammas), title=title, title_justify="left")
     for clients in (100, 500, 1000):
         pairs = (
-            [train(fg.AFL(gamma=gamma, ri=ri), "dirichlet:0.1", clients)[0] for ri in (False, True)]
-            for gamma in gammas
+            [train(fg.AFL(gamma=gamma, ri=ri), "dirichlet:0.1", clients)[0] for ri in (False, True)] for gamma in gammas
         )
         table.add_row(f"{clients:,}", *(" | ".join(pair) for pair in pairs))
     return table
