@@ -32,7 +32,7 @@ else:
     import fcntl
 
 _NO_ROOM = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
-_NOT_ALLOWED = {errno.EACCES, errno.EPERM, errno.EROFS}
+_NOT_ALLOWED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR}
 
 
 class CacheError(FedgramError):

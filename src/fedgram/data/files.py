@@ -71,7 +71,7 @@ def _open_npz(path: Path, label: str, client: str | None, on_bad: OnBad) -> Data
     if "x_test" in arrays:
         if f"{label}_test" not in arrays:
             raise InvalidData(f"{path} has x_test but no {label}_test: add it")
-        x_test, labels_test, _ = _usable(path, "x_test", arrays["x_test"], arrays[f"{label}_test"], None, on_bad)
+        x_test, labels_test, _ = _usable(path, "x_test", arrays["x_test"], arrays[f"{label}_test"], None, on_bad=on_bad)
     if "classes" in arrays:
         classes = as_classes(as_labels(arrays["classes"]).tolist())
     else:

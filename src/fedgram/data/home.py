@@ -64,9 +64,10 @@ class Home(Source):
                     so_far = 0
                 length = answer.headers.get("Content-Length")
                 total = so_far + int(length) if length else file.size
-                with part.open("ab" if so_far else "wb") as out, byte_bar(file.name, total, show) as at:
+                # Unbuffered: what has arrived is on disk when this process is killed.
+                with part.open("ab" if so_far else "wb", buffering=0) as out, byte_bar(file.name, total, show) as at:
                     at(so_far)
-                    while block := answer.read(1 << 18):
+                    while block := answer.read1(1 << 18):
                         out.write(block)
                         so_far += len(block)
                         at(len(block))
