@@ -5,7 +5,6 @@ import hashlib
 import json
 import os
 import shutil
-import signal
 import struct
 import sys
 import threading
@@ -15,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from data_support import Server, Start, archive_of, files_below, processes, serving, wait_for
 
+from data_support import Server, Start, archive_of, files_below, processes, serving, wait_for
 from fedgram.data import catalog
 from fedgram.data.archives import BadArchive, unpack
 from fedgram.data.cache import CacheError, WrongChecksum, checksum, workshop, write_atomic
@@ -137,7 +136,7 @@ def test_a_client_that_cannot_reach_its_registry_gives_its_reason(
     monkeypatch.delenv("FEDGRAM_OFFLINE")
     monkeypatch.setenv("npm_config_registry", "http://127.0.0.1:9/")
     source = catalog.CATALOG["mnist"].published.sources[0]  # type: ignore[union-attr]
-    with workshop("x") as bench, pytest.raises(CannotFetch, match="npm failed with code 1: .*ECONNREFUSED"):
+    with workshop("x") as bench, pytest.raises(CannotFetch, match=r"npm failed with code 1: .*ECONNREFUSED"):
         source.bring(cache, bench, None)
 
 
@@ -170,7 +169,9 @@ def wheel(folder: Path) -> Path:
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("some_data/numbers.txt", "1 2 3")
         file.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: some-data\nVersion: 1.0\n")
-        file.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        file.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
         file.writestr(f"{info}/RECORD", "")
     return path
 
@@ -203,7 +204,7 @@ def test_a_wheel_with_the_wrong_checksum_is_not_kept(cache: Path, local_pip: Pat
 
 def test_a_version_that_does_not_exist_is_named(cache: Path, local_pip: Path) -> None:
     package = Package("pip", "some-data", "some_data-2.0-py3-none-any.whl", "2.0")
-    with workshop("x") as bench, pytest.raises(CannotFetch, match="pip failed .*some-data==2.0"):
+    with workshop("x") as bench, pytest.raises(CannotFetch, match=r"pip failed .*some-data==2.0"):
         package.bring(cache / "downloads", bench, None)
 
 
@@ -239,7 +240,7 @@ def test_a_package_with_other_content_than_pinned_is_refused(
         for name, body in idx_files.items():
             file.writestr(f"mnist/{name}", body)
     package = Package("pip", "some-data", "some_data-*.whl", "1.0", fingerprint="0" * 64)
-    with pytest.raises(NotAvailable, match="has content [0-9a-f]{64}, expected 0000"):
+    with pytest.raises(NotAvailable, match=r"has content [0-9a-f]{64}, expected 0000"):
         Published("some-mnist", (LAYOUT,), (package,)).load()
     unpinned = Package("pip", "some-data", "some_data-*.whl", "1.0")
     assert len(Published("some-mnist", (LAYOUT,), (unpinned,)).load()) == 1000
@@ -363,7 +364,7 @@ def test_a_killed_fetch_goes_on_where_it_was(
         process = start(program(home))
         part = some.downloads / f"{TEST_IMAGES}.part"
         wait_for(lambda: part.exists() and part.stat().st_size == 20_000)
-        process.send_signal(signal.SIGKILL)
+        process.kill()
         process.communicate(timeout=60)
         server.hang.set()
         server.cut_after = None
@@ -376,7 +377,7 @@ def test_a_killed_fetch_goes_on_where_it_was(
 def test_a_kill_while_converting_leaves_nothing_that_looks_whole(placed: Path, cache: Path, start: Start) -> None:
     process = start(LOAD_MNIST)
     wait_for(lambda: any(path.endswith("made/x.npy") for path in files_below(cache / "tmp")))
-    process.send_signal(signal.SIGKILL)
+    process.kill()
     process.communicate(timeout=60)
     assert not (cache / "data").exists()
     assert len(catalog.load("mnist")) == 60_000
@@ -409,7 +410,7 @@ def test_a_home_with_other_files_is_refused(
     with serving(dict(idx_files)) as server:
         some = published(home_of(server))
         server.files[LABELS] = idx_files[TEST_LABELS]
-        with pytest.raises(NotAvailable, match="train-labels-idx1-ubyte.gz.* has checksum md5:"):
+        with pytest.raises(NotAvailable, match=r"train-labels-idx1-ubyte.gz.* has checksum md5:"):
             some.load()
         del server.files[LABELS]
         with pytest.raises(NotAvailable, match="answered 404"):

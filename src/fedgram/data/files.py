@@ -86,7 +86,10 @@ def _open_npz(path: Path, label: str, client: str | None, on_bad: OnBad) -> Data
 
 def _loaded(path: Path) -> Mapping[str, npt.NDArray[Any]]:
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as raw:
+            file = np.load(raw, allow_pickle=False)
+            if not isinstance(file, np.lib.npyio.NpzFile):
+                raise ValueError("a single array")
             return {key: file[key] for key in file.files}
     except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise InvalidData(f"{path} is not an .npz file of plain arrays ({error})") from error

@@ -16,8 +16,8 @@ _BLOCK = 1 << 24
 def digest(array: npt.NDArray[Any]) -> str:
     """Return the sha256 of an array's elements in row order, little-endian.
 
-    >>> digest(np.arange(3, dtype=np.int64))[:8]
-    'abc5e1f8'
+    >>> digest(np.arange(3, dtype="<i8")) == digest(np.arange(3, dtype=">i8"))
+    True
     """
     sha = hashlib.sha256()
     for block in blocks_of(array):

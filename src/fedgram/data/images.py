@@ -38,10 +38,11 @@ def decode(file: Path | bytes, size: Size | None = None, mode: Mode | None = Non
     image_module = pillow()
     from PIL import ImageOps
 
+    where = f"{file} " if isinstance(file, Path) else ""
     try:
         with image_module.open(io.BytesIO(file) if isinstance(file, bytes) else file) as image:
             if image.mode not in _EIGHT_BITS:
-                raise BadImage(f"has pixels of kind {image.mode!r}: convert it to 8 bits")
+                raise BadImage(f"{where}has pixels of kind {image.mode!r}: convert it to 8 bits")
             if size is not None:
                 image.draft(None, (max(size), max(size)))  # a JPEG need not be decoded larger than that
             upright = ImageOps.exif_transpose(image)
@@ -52,10 +53,11 @@ def decode(file: Path | bytes, size: Size | None = None, mode: Mode | None = Non
     except BadImage:
         raise
     except FileNotFoundError:
-        raise BadImage("is missing") from None
+        raise BadImage(f"{where}is missing") from None
+    except image_module.UnidentifiedImageError:
+        raise BadImage(f"{where}is not an image") from None
     except Exception as error:  # a damaged image can raise nearly anything
-        name = "not an image" if type(error).__name__ == "UnidentifiedImageError" else f"damaged ({error})"
-        raise BadImage(f"is {name}") from error
+        raise BadImage(f"{where}is damaged ({error})") from error
 
 
 class ImageFiles:
@@ -85,20 +87,14 @@ class ImageFiles:
 
     def __getitem__(self, index: Any) -> npt.NDArray[np.uint8]:
         if isinstance(index, int | np.integer):
-            return self._decoded(self.paths[index])
+            return decode(self.paths[index], self.size, self.mode)
         chosen = np.arange(len(self))[index]
         images = np.empty((len(chosen), *self.shape[1:]), dtype=np.uint8)
         for image, i in zip(images, chosen, strict=True):
-            image[...] = self._decoded(self.paths[i])
+            image[...] = decode(self.paths[i], self.size, self.mode)
         return images
 
     def take(self, indices: npt.ArrayLike) -> "ImageFiles":
         """Return the images at those indices, still on disk."""
         chosen = np.arange(len(self))[np.asarray(indices)]
         return ImageFiles([self.paths[i] for i in chosen], self.size, self.mode)
-
-    def _decoded(self, path: Path) -> npt.NDArray[np.uint8]:
-        try:
-            return decode(path, self.size, self.mode)
-        except BadImage as error:
-            raise BadImage(f"{path} {error}; it was whole when the folder was opened") from error

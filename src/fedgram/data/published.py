@@ -73,13 +73,14 @@ class Published:
         files = found.placed_in(root) or [] if isinstance(found, Source) else _below(found)
         key = f"{self.name}-{_sha([str(root.resolve())])[:16]}"
         state = _sha(f"{path} {stat.st_size} {stat.st_mtime_ns}" for path in files for stat in [path.stat()])
-        dataset = open_entry(entry_folder(key), state)
-        if dataset is not None:
+        entry = entry_folder(key)
+        if (dataset := open_entry(entry, state)) is not None:
             return dataset
         with workshop(key, show) as bench:
+            if (dataset := open_entry(entry, state)) is not None:
+                return dataset  # another process made it while this one waited
             folder = self._unpacked(found, files, bench, show) if isinstance(found, Source) else found
-            made = self._converted(folder, bench, state, show)
-            return _put(made, entry_folder(key))
+            return _put(self._converted(folder, bench, state, show), entry)
 
     def _fetched(self, show: bool | None, anew: bool = False) -> Dataset:
         with workshop(self.name, show) as bench:

@@ -1,12 +1,10 @@
 """Tiny-ImageNet-200: JPEG files of 64 × 64, training images in a folder per class, validation images in one."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
-from fedgram.data.images import decode
+from fedgram.data.images import ImageFiles
 from fedgram.data.layouts.base import Layout
 from fedgram.data.store import Content, Stream
 from fedgram.errors import InvalidData
@@ -52,8 +50,5 @@ def _images(folder: Path) -> list[Path]:
 
 
 def _decoded(paths: list[Path]) -> Stream:
-    def blocks() -> Iterator[npt.NDArray[np.uint8]]:
-        for start in range(0, len(paths), _BLOCK):
-            yield np.stack([decode(path, (_SIDE, _SIDE), "RGB") for path in paths[start : start + _BLOCK]])
-
-    return Stream((len(paths), _SIDE, _SIDE, 3), blocks())
+    images = ImageFiles(paths, (_SIDE, _SIDE), "RGB")
+    return Stream(images.shape, (images[start : start + _BLOCK] for start in range(0, len(paths), _BLOCK)))
