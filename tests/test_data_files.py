@@ -44,9 +44,6 @@ def folder(tmp_path: Path, photos: Bytes) -> Path:
     return tmp_path / "pets"
 
 
-# --- folders of images
-
-
 def test_a_folder_of_images_per_class(folder: Path, photos: Bytes) -> None:
     data = open_path(folder)
     assert data.classes == ("cat", "dog", "fox")
@@ -184,9 +181,6 @@ def test_without_pillow_one_line_says_what_to_install(folder: Path, monkeypatch:
         open_path(folder)
 
 
-# --- .npz
-
-
 def test_npz(tmp_path: Path, photos: Bytes) -> None:
     path = tmp_path / "own.npz"
     names = np.array(["b", "a"] * 20)
@@ -254,9 +248,6 @@ def test_a_cut_npz_is_named(tmp_path: Path) -> None:
     (tmp_path / "one.npy").rename(path)
     with pytest.raises(InvalidData, match="a single array"):
         open_path(path)
-
-
-# --- tables
 
 
 @pytest.fixture(params=["with pyarrow", "without pyarrow"])
@@ -410,9 +401,6 @@ def test_without_pyarrow_one_line_says_what_to_install(tmp_path: Path, monkeypat
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingExtra, match=r"pip install 'fedgram\[tables\]'"):
         open_path(write(tmp_path / "own.parquet", ""))
-
-
-# --- anything else
 
 
 def test_paths_and_choices_that_do_not_exist(tmp_path: Path) -> None:

@@ -1,9 +1,6 @@
 """Fetch a data set from its usual home on the web, going on where an earlier attempt was cut."""
 
-import http.client
 import os
-import urllib.error
-import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,6 +49,10 @@ class Home(Source):
                 os.replace(part, folder / file.name)
 
     def _download(self, file: File, part: Path, show: bool | None) -> None:
+        import http.client  # imported here because they take longer than all of our own modules together
+        import urllib.error
+        import urllib.request
+
         so_far = part.stat().st_size if part.exists() else 0
         if so_far and so_far == file.size:
             return

@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -159,11 +159,17 @@ def _numbers(rows: list[Row], roles: Roles) -> npt.NDArray[np.float64] | None:
     texts = [roles.label, *([] if roles.client is None else [roles.client])]
     if not rows or any(len(row) != width or not all(row[i].strip() for i in texts) for row in rows):
         return None
-    pick = itemgetter(*roles.features, roles.label)  # at least two, so that it gives a tuple
+    # One feature alone would be given as a text, not as a tuple of texts: take it by a list of length one.
+    cells = (
+        map(itemgetter(*roles.features), rows)
+        if len(roles.features) > 1
+        else ([row[roles.features[0]]] for row in rows)
+    )
     try:
-        x = np.array([[float(cell) for cell in pick(row)[:-1]] for row in rows])
+        x = np.fromiter(map(float, chain.from_iterable(cells)), np.float64, len(rows) * len(roles.features))
     except ValueError:
         return None
+    x = x.reshape(len(rows), -1)
     return x if np.isfinite(x).all() else None
 
 
