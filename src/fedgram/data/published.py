@@ -59,8 +59,11 @@ class Published:
         """Return the data set after reading every byte of it; an entry that was damaged is made again."""
         dataset = open_entry(self.entry)
         with spinner(f"verifying {self.name}", show):
-            whole = dataset is not None and not damaged(self.entry)
-        return dataset if dataset is not None and whole else self._fetched(show, anew=True)
+            is_damaged = dataset is not None and bool(damaged(self.entry))
+        if dataset is not None and not is_damaged:
+            return dataset
+        del dataset  # Windows does not replace a file that is mapped
+        return self._fetched(show, anew=is_damaged)
 
     def _found_in(self, folder: Path, itself: bool = True) -> Path | Source | None:
         """Return the folder in which it lies unpacked, or the source whose archives are there."""
@@ -111,7 +114,9 @@ class Published:
             if source.fingerprint not in (None, found):
                 raise WrongChecksum(f"{self.name} {source.origin} has content {found}, expected {source.fingerprint}")
         except (WrongChecksum, BadArchive):
-            for archive in archives:  # of no use to anyone; the next attempt fetches it again
+            # Of no use to anyone; the next attempt fetches them again. Those that can be told to be whole stay.
+            pairs = zip(source.files, archives, strict=True)
+            for archive in [path for file, path in pairs if not file.is_genuine(path)] or archives:
                 archive.unlink()
             raise
         return _put(made, self.entry)

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedgram.data.cache import verify
+from fedgram.data.cache import checksum, verify
 from fedgram.errors import FedgramError
 
 
@@ -38,6 +38,10 @@ class File:
         if self.checksum is not None:
             verify(path, self.checksum)
         return path
+
+    def is_genuine(self, path: Path) -> bool:
+        """Tell whether the file is the published one, as far as its checksum is known."""
+        return self.checksum is None or checksum(path, self.checksum.partition(":")[0]) == self.checksum
 
 
 class Source(ABC):
