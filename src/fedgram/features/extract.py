@@ -107,7 +107,8 @@ def _bar(name: str, total: int, done: int, show: bool) -> Iterator[Progress]:
         _Speed(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not show) as bar:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=console.is_terminal, disable=not show) as bar:
         bar.add_task(f"features of {name}", total=total, completed=done)
         yield bar
 

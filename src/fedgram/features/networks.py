@@ -1,7 +1,5 @@
 """The torch modules behind the named backbones. Imports torch: import this module on use only."""
 
-import contextlib
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fedgram.errors import InvalidParameter
-from fedgram.features.base import opened, pooled, require
+from fedgram.features.base import CannotLoad, opened, pooled, require
 
 LAST = -1
 
@@ -61,17 +59,7 @@ class HubFeatures(nn.Module):
 
     def __init__(self, folder: Path, size: int, layers: Sequence[int], pool: str) -> None:
         super().__init__()
-        transformers = require("transformers", "hub", "a model of the hub")
-        with contextlib.redirect_stderr(
-            io.StringIO()
-        ):  # its report on the head's weights, which are not used
-            self.model = opened(
-                f"the model in {folder.name}",
-                lambda: transformers.AutoModel.from_pretrained(
-                    folder, dtype=torch.float32, attn_implementation="eager", local_files_only=True
-                ),
-                (OSError, ValueError, KeyError),
-            )
+        self.model = _pretrained(folder, "hub")
         config = self.model.config
         self.has_class_token = any(name.endswith("cls_token") for name, _ in self.model.named_parameters())
         self.masked = config.model_type == "vit_mae"
@@ -83,7 +71,9 @@ class HubFeatures(nn.Module):
         if pool == "class" and not self.has_class_token:
             raise InvalidParameter(f"a {config.model_type} model has no class token: pool by 'mean'")
         self.pool = pool
-        self.layers = check_layers(layers, getattr(config, "num_hidden_layers", 0) or len(config.depths))
+        self.layers = check_layers(
+            layers, getattr(config, "num_hidden_layers", 0) or len(getattr(config, "depths", ()))
+        )
         self.resized = self.has_class_token and size != config.image_size
 
     def forward(self, images: Tensor) -> Tensor:
@@ -110,14 +100,7 @@ class SentenceFeatures(nn.Module):
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
-        transformers = require("transformers", "text", "the minilm backbone")
-        self.model = transformers.AutoModel.from_pretrained(
-            folder,
-            dtype=torch.float32,
-            attn_implementation="eager",
-            local_files_only=True,
-            add_pooling_layer=False,
-        )
+        self.model = _pretrained(folder, "text")
 
     def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
         """Return (n, d) of tokens (n, t) where mask (n, t) is 1 for tokens and 0 for padding."""
@@ -137,3 +120,31 @@ def check_layers(layers: Sequence[int], count: int) -> tuple[int, ...]:
     if not layers or len(set(layers)) != len(layers):
         raise InvalidParameter(f"layers {tuple(layers)}: give at least one, each once")
     return tuple(layers)
+
+
+def _pretrained(folder: Path, extra: str) -> Any:
+    """Load a model in the hub's layout, without its head, and refuse one whose weights are not all there."""
+    transformers = require("transformers", extra, f"the model in {folder.name}")
+    log = transformers.utils.logging
+    verbosity = log.get_verbosity()
+    log.set_verbosity_error()  # its report on the head's weights, which are not used
+    log.disable_progress_bar()
+    try:
+        model, report = opened(
+            f"the model in {folder.name}",
+            lambda: transformers.AutoModel.from_pretrained(
+                folder,
+                dtype=torch.float32,
+                attn_implementation="eager",
+                local_files_only=True,
+                output_loading_info=True,
+            ),
+            (OSError, ValueError, KeyError, RuntimeError),
+        )
+    finally:
+        log.set_verbosity(verbosity)
+        log.enable_progress_bar()
+    # Weights that are missing are drawn at random. A pooler is part of the head and not used here.
+    if missing := sorted(key for key in report["missing_keys"] if "pooler" not in key):
+        raise CannotLoad(f"the model in {folder.name} lacks {len(missing)} weights, such as {missing[0]}")
+    return model

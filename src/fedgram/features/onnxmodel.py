@@ -45,6 +45,7 @@ class OnnxModel:
     """An open ONNX file with one image input."""
 
     def __init__(self, path: Path, output: str | None = None) -> None:
+        self.path = path
         session = open_session(path)
         if len(session.get_inputs()) != 1:
             names = ", ".join(i.name for i in session.get_inputs())

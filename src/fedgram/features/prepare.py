@@ -58,9 +58,10 @@ class Preparation:
         options = ort.SessionOptions()
         # Idle threads of this session must not spin while the model's threads want the cores.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        return ort.InferenceSession(self._graph(), options, providers=["CPUExecutionProvider"])
+        return ort.InferenceSession(self.graph(), options, providers=["CPUExecutionProvider"])
 
-    def _graph(self) -> bytes:
+    def graph(self) -> bytes:
+        """Return the ONNX model that does it: "images" (n, h, w, channels) uint8 to "prepared"."""
         onnx = require("onnx", "vision", "preparing images")
         node, kind = onnx.helper.make_node, onnx.TensorProto
         mean, std = (np.array(v, dtype=np.float32).reshape(-1, 1, 1) for v in (self.mean, self.std))
