@@ -11,7 +11,7 @@ import pytest
 
 from features_worker import Logged, Rows, expected
 from fedgram.errors import InvalidData, InvalidParameter
-from fedgram.features import extract
+from fedgram.features import CacheFailed, extract
 from fedgram.features.store import BLOCK
 
 WORKER = Path(__file__).with_name("features_worker.py")
@@ -118,7 +118,7 @@ def test_full_disk_is_told_and_what_is_finished_is_used(backbone, cache):
     process = worker(cache, backbone, quota=quota)
     told, _ = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert "cannot write features" in told
+    assert "cannot write" in told
     assert "FEDGRAM_CACHE" in told
     before = len(backbone.batches())
     run(backbone, cache)
@@ -174,6 +174,21 @@ def test_memory_does_not_grow_with_the_number_of_samples(backbone, tmp_path):
         out, _ = process.communicate(timeout=120)
         peaks.append(int(out) * 1024)
     assert peaks[1] - peaks[0] < 16e6
+
+
+def test_errors_of_the_data_are_not_blamed_on_the_cache(cache, backbone):
+    class Unreadable(Rows):
+        def __getitem__(self, part):
+            raise FileNotFoundError("photo.jpg")
+
+    with pytest.raises(FileNotFoundError, match=r"photo\.jpg"):
+        extract(Unreadable(10), backbone, data_fingerprint="rows", cache=cache)
+
+
+def test_a_cache_that_cannot_be_made_is_told(backbone, tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(CacheFailed, match="FEDGRAM_CACHE"):
+        extract(Rows(10), backbone, data_fingerprint="rows", cache=tmp_path / "file")
 
 
 def test_features_that_are_not_numbers_are_refused_by_sample(cache, tmp_path):

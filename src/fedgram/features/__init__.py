@@ -6,10 +6,10 @@ the result.
 """
 
 from fedgram.features.base import Backbone, CannotLoad
+from fedgram.features.cache import CacheFailed
 from fedgram.features.extract import extract
 from fedgram.features.projection import ACTIVATIONS, RandomFeatures
 from fedgram.features.specs import backbone
-from fedgram.features.store import CacheFailed
 from fedgram.features.torchmodel import TorchBackbone
 
 __all__ = [

@@ -11,6 +11,8 @@ from typing import IO
 import platformdirs
 from rich.console import Console
 
+from fedgram.errors import FedgramError
+
 if sys.platform == "win32":
     import msvcrt
 
@@ -24,11 +26,28 @@ else:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
+class CacheFailed(FedgramError):
+    """The cache cannot be written: says where, why, and what to do."""
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn the system's refusal to write `path` (disk full, no permission) into one line with a remedy."""
+    try:
+        yield
+    except OSError as error:
+        raise CacheFailed(
+            f"cannot write {path}: {error.strerror or error}; make room, or set FEDGRAM_CACHE to another "
+            "folder (what is finished stays and will be used)"
+        ) from error
+
+
 def cache_folder(root: Path | str | None, part: str) -> Path:
     """Return (and make) a part of the cache, under `root`, $FEDGRAM_CACHE or the user's cache folder."""
     base = root or os.environ.get("FEDGRAM_CACHE") or platformdirs.user_cache_dir("fedgram", appauthor=False)
     folder = Path(base) / part
-    folder.mkdir(parents=True, exist_ok=True)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
@@ -46,7 +65,9 @@ def locked(path: Path, what: str) -> Iterator[None]:
     The system releases the lock when its holder ends, however it ends. The empty file stays: removing it
     would let a third process lock a file that a second one still waits for.
     """
-    with path.open("ab") as file:
+    with writing(path):
+        file = path.open("ab")
+    with file:
         started, told = time.monotonic(), False
         while True:
             try:

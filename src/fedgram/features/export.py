@@ -1,7 +1,6 @@
 """A torch module becomes an ONNX file once; after that torch is not needed, nor even imported."""
 
 import logging
-import os
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from fedgram.features.base import CannotLoad, digest, require
-from fedgram.features.cache import cache_folder, locked, status
+from fedgram.features.cache import cache_folder, locked, status, writing
 
 if TYPE_CHECKING:
     import torch
@@ -46,15 +45,16 @@ def exported(
     require("onnxscript", "vision", f"exporting {name}")
     with locked(folder.with_suffix(".lock"), f"the export of {name}"):
         if not _whole(folder):
-            with tempfile.TemporaryDirectory(dir=models, prefix=".new-") as scratch:
-                fresh, old = Path(scratch) / "fresh", Path(scratch) / "old"
-                fresh.mkdir()
-                with status(f"exporting {name} to ONNX (once)"):
-                    _export(name, build().eval(), inputs, fresh / "model.onnx")
-                (fresh / "digest").write_text(digest(*_files(fresh)), encoding="ascii")
-                if folder.exists():
-                    folder.rename(old)  # damaged; goes with the scratch folder
-                os.replace(fresh, folder)
+            with status(f"exporting {name} to ONNX (once, some seconds)"):
+                module = build().eval()
+                with writing(folder), tempfile.TemporaryDirectory(dir=models, prefix=".new-") as scratch:
+                    fresh, old = Path(scratch) / "fresh", Path(scratch) / "old"
+                    fresh.mkdir()
+                    _export(name, module, inputs, fresh / "model.onnx")
+                    (fresh / "digest").write_text(digest(*_files(fresh)), encoding="ascii")
+                    if folder.exists():
+                        folder.rename(old)  # damaged; goes with the scratch folder
+                    fresh.replace(folder)
     return folder / "model.onnx"
 
 

@@ -21,8 +21,8 @@ from rich.text import Text
 
 from fedgram.errors import InvalidData, InvalidParameter
 from fedgram.features.base import Backbone, Features, digest
-from fedgram.features.cache import cache_folder, locked
-from fedgram.features.store import BLOCK, CacheFailed, Store
+from fedgram.features.cache import CacheFailed, cache_folder, locked
+from fedgram.features.store import BLOCK, Store
 
 
 def extract(
@@ -54,17 +54,11 @@ def extract(
     features = store.open()
     if features is not None:
         return features
-    try:
-        with locked(store.lock, f"these features ({backbone.name})"):
-            features = store.open()  # another process may have just finished it
-            if features is None:
-                _fill(store, x, backbone, size, sys.stderr.isatty() if progress is None else progress)
-                features = store.open()
-    except OSError as error:
-        raise CacheFailed(
-            f"cannot write features to {folder}: {error.strerror or error}; make room, or set FEDGRAM_CACHE "
-            "to another folder (what is finished stays and will be used)"
-        ) from error
+    with locked(store.lock, f"these features ({backbone.name})"):
+        features = store.open()  # another process may have just finished it
+        if features is None:
+            _fill(store, x, backbone, size, sys.stderr.isatty() if progress is None else progress)
+            features = store.open()
     if features is None:
         raise CacheFailed(
             f"features written to {folder} read back differently: check the disk, or set FEDGRAM_CACHE"

@@ -16,15 +16,11 @@ from typing import IO, Any
 
 import numpy as np
 
-from fedgram.errors import FedgramError
 from fedgram.features.base import Features
+from fedgram.features.cache import writing
 
 LAYOUT = 1  # raise when the files change their meaning: older ones are then ignored
 BLOCK = 512  # rows; at most these are computed again after a kill
-
-
-class CacheFailed(FedgramError):
-    """The cache cannot be written: says where, why, and what to do."""
 
 
 class Store:
@@ -52,24 +48,27 @@ class Store:
         known, sums = self._read_journal()
         if self._whole.exists():
             # Complete but not opened: damaged, or of another layout. Keep what is still right.
-            os.replace(self._whole, self._part)
+            with writing(self._part):
+                os.replace(self._whole, self._part)
         done = self._intact(self._part, dim, sums) if known == dim and self._part.is_file() else 0
         header = _header(self._rows, dim)
-        with self._part.open("r+b" if done else "wb") as part:
-            part.write(header)
-            part.truncate(len(header) + done * dim * 4)
         lines = [json.dumps({**self._about, "dim": dim}), *(f"{s:08x}" for s in sums[: -(-done // BLOCK)])]
         fresh = self._journal.with_suffix(".new")
-        fresh.write_text("".join(f"{line}\n" for line in lines), encoding="ascii", newline="\n")
-        os.replace(fresh, self._journal)
+        with writing(self._part):
+            with self._part.open("r+b" if done else "wb") as part:
+                part.write(header)
+                part.truncate(len(header) + done * dim * 4)
+            fresh.write_text("".join(f"{line}\n" for line in lines), encoding="ascii", newline="\n")
+            os.replace(fresh, self._journal)
         return Filling(self._part, self._journal, done)
 
     def finish(self) -> None:
         """Give the complete matrix its final name."""
-        for path in (self._part, self._journal):
-            with path.open("r+b") as file:
-                os.fsync(file.fileno())
-        os.replace(self._part, self._whole)
+        with writing(self._whole):
+            for path in (self._part, self._journal):
+                with path.open("r+b") as file:
+                    os.fsync(file.fileno())
+            os.replace(self._part, self._whole)
 
     def _bytes(self, dim: int) -> int:
         return len(_header(self._rows, dim)) + self._rows * dim * 4
@@ -115,7 +114,8 @@ class Filling:
         self._files: list[IO[bytes]] = []
 
     def __enter__(self) -> "Filling":
-        self._files = [self._part.open("ab"), self._journal.open("ab")]
+        with writing(self._part):
+            self._files = [path.open("ab", buffering=0) for path in (self._part, self._journal)]
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -125,11 +125,11 @@ class Filling:
     def add(self, block: Features) -> None:
         """Write the next block, then its checksum."""
         data = np.ascontiguousarray(block, dtype="<f4").tobytes()
-        part, journal = self._files
-        part.write(data)
-        part.flush()
-        journal.write(f"{zlib.crc32(data):08x}\n".encode("ascii"))
-        journal.flush()
+        for file, content in zip(self._files, (data, f"{zlib.crc32(data):08x}\n".encode()), strict=True):
+            with writing(self._part):
+                rest = memoryview(content)
+                while rest:
+                    rest = rest[file.write(rest) :]
         self.done += len(block)
 
 
