@@ -53,9 +53,7 @@ def main() -> None:
         assert isinstance(net, OnnxBackbone)
         print(f"features: {net.dim}, model: {net.name}, images: {IMAGES}, batch: {BATCH}")
         for name, seconds in _times(net, Path(cache)).items():
-            print(
-                f"{name:24s} {IMAGES / seconds['loop']:6.0f} images/s, ours / bare = {seconds['ratio']:.3f}"
-            )
+            print(f"{name:24s} {IMAGES / seconds['loop']:6.0f} images/s, ours / bare = {seconds['ratio']:.3f}")
         if sys.platform == "linux":
             few, many = _peak(2000), _peak(8000)
             print(f"peak memory at 2,000 / 8,000 images: {few:.0f} / {many:.0f} MB, ratio {many / few:.3f}")
@@ -90,9 +88,7 @@ def _bare_loops(net: OnnxBackbone) -> dict[str, Callable[[Photographs], Any]]:
 
     def resized(images: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         size = (prepare.size, prepare.size)
-        pixels = np.stack(
-            [np.asarray(Image.fromarray(i).resize(size, Image.Resampling.BILINEAR)) for i in images]
-        )
+        pixels = np.stack([np.asarray(Image.fromarray(i).resize(size, Image.Resampling.BILINEAR)) for i in images])
         return np.ascontiguousarray(((pixels - mean) / std).transpose(0, 3, 1, 2))
 
     def loop(source: bytes, ready: Callable[[Any], Any]) -> Callable[[Photographs], Any]:

@@ -55,9 +55,7 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=4096)
     parser.add_argument("--dim", type=int, default=16)
     parser.add_argument("--pause", type=float, default=0.0)
-    parser.add_argument(
-        "--quota", type=int, help="the largest file the system lets this process write, in bytes"
-    )
+    parser.add_argument("--quota", type=int, help="the largest file the system lets this process write, in bytes")
     options = parser.parse_args()
     if options.quota:
         import resource

@@ -189,7 +189,7 @@ def test_a_clients_synthetic_data_do_not_depend_on_the_others():
     ("name", "error", "words"),
     [
         ("digts", UnknownName, "did you mean 'digits'"),
-        ("digits:3", InvalidParameter, "no options"),
+        ("digits:3", InvalidParameter, "takes no folder"),
         ("synthetic:a,b", InvalidParameter, "synthetic:0.5,0.5"),
     ],
 )

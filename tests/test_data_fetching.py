@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 
 from data_support import Server, Start, archive_of, files_below, processes, serving, wait_for
+from fedgram.cache import CacheError, WrongChecksum, checksum, workshop, write_atomic
 from fedgram.data import catalog
 from fedgram.data.archives import BadArchive, unpack
-from fedgram.data.cache import CacheError, WrongChecksum, checksum, workshop, write_atomic
 from fedgram.data.home import Home
 from fedgram.data.layouts.idx import idx_layout
 from fedgram.data.packages import Package

@@ -406,7 +406,7 @@ def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "fit.safetensors"
     fit(fg.AFL()).save(path)
     before = path.read_bytes()
-    monkeypatch.setattr("pathlib.Path.replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left")))
+    monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left")))
     with pytest.raises(InvalidData, match="No space left"):
         fit(fg.AFL()).save(path)
     assert path.read_bytes() == before

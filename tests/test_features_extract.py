@@ -11,7 +11,7 @@ import pytest
 
 from features_worker import Logged, Rows, expected
 from fedgram.errors import InvalidData, InvalidParameter
-from fedgram.features import CacheFailed, extract
+from fedgram.features import CacheError, extract
 from fedgram.features.store import BLOCK
 
 WORKER = Path(__file__).with_name("features_worker.py")
@@ -187,7 +187,7 @@ def test_errors_of_the_data_are_not_blamed_on_the_cache(cache, backbone):
 
 def test_a_cache_that_cannot_be_made_is_told(backbone, tmp_path):
     (tmp_path / "file").write_text("not a folder")
-    with pytest.raises(CacheFailed, match="FEDGRAM_CACHE"):
+    with pytest.raises(CacheError, match="FEDGRAM_CACHE"):
         extract(Rows(10), backbone, data_fingerprint="rows", cache=tmp_path / "file")
 
 

@@ -25,9 +25,7 @@ DECODER = {"decoder_hidden_size": 32, "decoder_num_hidden_layers": 1, "decoder_n
 
 
 def models():
-    resnet = transformers.ResNetConfig(
-        embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic"
-    )
+    resnet = transformers.ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic")
     return {
         "mae": transformers.ViTMAEForPreTraining(transformers.ViTMAEConfig(**VIT, **DECODER)),
         "vit": transformers.ViTForImageClassification(transformers.ViTConfig(**VIT)),
@@ -92,9 +90,7 @@ def test_resnet_gives_averaged_maps(saved, images, cache):
         out = made["resnet"].resnet(pixels, output_hidden_states=True)
     close(mine(images), out.pooler_output.flatten(1).numpy())
     both = backbone(f"hub:{folder / 'resnet'}:32:0,last", device="cpu")(images)
-    close(
-        both, np.concatenate([out.hidden_states[1].mean((2, 3)), out.last_hidden_state.mean((2, 3))], axis=1)
-    )
+    close(both, np.concatenate([out.hidden_states[1].mean((2, 3)), out.last_hidden_state.mean((2, 3))], axis=1))
 
 
 def test_masked_autoencoder_sees_every_patch_and_no_chance(saved, images, cache):

@@ -220,9 +220,7 @@ def test_files_that_are_no_image_model_are_refused(tmp_path):
 @pytest.mark.parametrize("size", [32, 96, 224, 500])
 def test_preparation_resizes_like_pillow(photographs, size):
     mine = Preparation(size, (0.0,) * 3, (1 / 255,) * 3)(photographs)
-    theirs = [
-        np.asarray(Image.fromarray(p).resize((size, size), Image.Resampling.BILINEAR)) for p in photographs
-    ]
+    theirs = [np.asarray(Image.fromarray(p).resize((size, size), Image.Resampling.BILINEAR)) for p in photographs]
     np.testing.assert_allclose(mine.transpose(0, 2, 3, 1), np.stack(theirs), atol=1.01)
 
 
@@ -246,9 +244,7 @@ def test_a_damaged_export_is_made_again(tmp_path, crops):
         return Tiny()
 
     def export():
-        return exported(
-            "tiny", "t", build, [Input((2, 3, 16, 16), "float32", ("n", None, None, None))], tmp_path
-        )
+        return exported("tiny", "t", build, [Input((2, 3, 16, 16), "float32", ("n", None, None, None))], tmp_path)
 
     path = export()
     assert export() == path

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from fedgram import __version__
+from fedgram.cli import data
 from fedgram.cli.methods import methods
 from fedgram.cli.run import run
 from fedgram.errors import FedgramError
@@ -21,6 +22,7 @@ app = typer.Typer(
 )
 app.command()(run)
 app.command()(methods)
+app.add_typer(data.app, name="data")
 
 
 @app.callback(invoke_without_command=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedgram.data.dataset import Dataset
+from fedgram.data.digits import digits
 from fedgram.data.home import Home
 from fedgram.data.layouts.cifar import cifar10_layouts, cifar100_layouts
 from fedgram.data.layouts.idx import idx_layout
@@ -20,6 +21,7 @@ from fedgram.data.packages import Package
 from fedgram.data.published import Published
 from fedgram.data.sources import File
 from fedgram.data.store import open_entry
+from fedgram.data.synthetic import synthetic
 from fedgram.errors import InvalidParameter, UnknownName
 
 
@@ -234,15 +236,16 @@ _TINY_IMAGENET = Published(
     ),
 )
 
-# A data set that is made in the package (digits, synthetic) is one more line: Entry(name, about, …, make=function).
 CATALOG = {
     entry.name: entry
     for entry in (
         Entry("cifar10", "photographs, 32 × 32, colour", 50_000, 10_000, 10, _CIFAR10),
         Entry("cifar100", "photographs, 32 × 32, colour", 50_000, 10_000, 100, _CIFAR100),
+        Entry("digits", "handwritten digits, 8 × 8, as 64 features", 1_797, 0, 10, make=digits),
         Entry("fashion-mnist", "clothes, 28 × 28, grey", 60_000, 10_000, 10, _FASHION_MNIST),
         Entry("mnist", "handwritten digits, 28 × 28, grey", 60_000, 10_000, 10, _MNIST),
         Entry("spam-assassin", "e-mails, ham or spam, in five groups", 6_046, 0, 2, _SPAM_ASSASSIN),
+        Entry("synthetic", "FedProx's Synthetic(0.5, 0.5); see synthetic:ALPHA,BETA", 0, 0, 10, make=synthetic),
         Entry("tiny-imagenet", "photographs, 64 × 64, colour", 100_000, 10_000, 200, _TINY_IMAGENET),
     )
 }

@@ -4,9 +4,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedgram.data.cache import WrongChecksum
-from fedgram.data.progress import byte_bar
+from fedgram.cache import WrongChecksum
 from fedgram.data.sources import CannotFetch, File, Source, refuse_if_offline
+from fedgram.progress import byte_bar
 
 _TIMEOUT = 20.0
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from fedgram.cache import write_atomic
 from fedgram.data.bad import OnBad, settle
-from fedgram.data.cache import write_atomic
 from fedgram.data.dataset import Dataset
 from fedgram.data.images import BadImage, ImageFiles, Mode, Size, decode
-from fedgram.data.progress import counted
 from fedgram.data.store import entry_folder
 from fedgram.errors import InvalidData
+from fedgram.progress import counted
 
 _TEST_NAMES = ("test", "val", "valid", "validation")
 _SIDE = 224  # where sizes differ: what most backbones were trained at

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from fedgram.data.cache import move_into_place
-from fedgram.data.progress import byte_bar
+from fedgram.cache import move_into_place
 from fedgram.data.sources import CannotFetch, File, Source, refuse_if_offline
+from fedgram.progress import byte_bar
 
 Manager = Literal["npm", "apt", "pip"]
 

@@ -10,14 +10,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedgram.cache import WrongChecksum, cache_dir, move_into_place, workshop
 from fedgram.data.archives import BadArchive, unpack
-from fedgram.data.cache import WrongChecksum, cache_dir, move_into_place, workshop
 from fedgram.data.dataset import Dataset
 from fedgram.data.layouts.base import Layout
-from fedgram.data.progress import spinner
 from fedgram.data.sources import CannotFetch, NotAvailable, Source
 from fedgram.data.store import damaged, entry_folder, fingerprint_of, open_entry, save
 from fedgram.errors import InvalidData
+from fedgram.progress import spinner
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedgram.data.cache import checksum, verify
+from fedgram.cache import checksum, verify
 from fedgram.errors import FedgramError
 
 

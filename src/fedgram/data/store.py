@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib import format as npy
 
-from fedgram.data.cache import cache_dir
+from fedgram.cache import cache_dir
 from fedgram.data.dataset import Dataset
 from fedgram.data.fingerprint import blocks_of, combined, digest
-from fedgram.data.progress import byte_bar
 from fedgram.labels import Classes
+from fedgram.progress import byte_bar
 
 FORMAT = 1
 
@@ -139,7 +139,7 @@ def _as_stored(key: str, column: Column) -> dict[str, Column]:
     return {f"{key}.text": np.frombuffer(b"".join(texts), dtype=np.uint8), f"{key}.ends": ends}
 
 
-def _as_given(stored: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+def _as_given(stored: dict[str, npt.NDArray[Any]]) -> dict[str, Any]:
     given = {key: column for key, column in stored.items() if "." not in key}
     for key in (name.removesuffix(".ends") for name in stored if name.endswith(".ends")):
         raw, ends = stored[f"{key}.text"].tobytes(), stored[f"{key}.ends"].tolist()

@@ -5,9 +5,10 @@ one, `TorchBackbone` wraps a module of your own, and `extract` runs any of them 
 the result.
 """
 
+from fedgram.cache import CacheError
 from fedgram.features.base import Backbone, CannotLoad
-from fedgram.features.cache import CacheFailed
 from fedgram.features.extract import extract
+from fedgram.features.featurize import featurize, load_features
 from fedgram.features.projection import ACTIVATIONS, RandomFeatures
 from fedgram.features.specs import backbone
 from fedgram.features.torchmodel import TorchBackbone
@@ -15,10 +16,12 @@ from fedgram.features.torchmodel import TorchBackbone
 __all__ = [
     "ACTIVATIONS",
     "Backbone",
-    "CacheFailed",
+    "CacheError",
     "CannotLoad",
     "RandomFeatures",
     "TorchBackbone",
     "backbone",
     "extract",
+    "featurize",
+    "load_features",
 ]

@@ -89,6 +89,4 @@ def pooled(output: Any) -> Any:
         return output.mean(1)
     if output.ndim == 2:
         return output
-    raise InvalidData(
-        f"a model's output must have 2, 3 or 4 axes to be features, got {output.ndim}: name another"
-    )
+    raise InvalidData(f"a model's output must have 2, 3 or 4 axes to be features, got {output.ndim}: name another")

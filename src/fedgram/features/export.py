@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from fedgram.cache import cache_folder, locked, writing
 from fedgram.features.base import CannotLoad, digest, require
-from fedgram.features.cache import cache_folder, locked, status, writing
+from fedgram.progress import spinner
 
 if TYPE_CHECKING:
     import torch
@@ -45,7 +46,7 @@ def exported(
     require("onnxscript", "vision", f"exporting {name}")
     with locked(folder.with_suffix(".lock"), f"the export of {name}"):
         if not _whole(folder):
-            with status(f"exporting {name} to ONNX (once, some seconds)"):
+            with spinner(f"exporting {name} to ONNX (once, some seconds)"):
                 module = build().eval()
                 with writing(folder), tempfile.TemporaryDirectory(dir=models, prefix=".new-") as scratch:
                     fresh, old = Path(scratch) / "fresh", Path(scratch) / "old"
@@ -70,7 +71,7 @@ def _whole(folder: Path) -> bool:
 
 
 def _export(name: str, module: "torch.nn.Module", inputs: Sequence[Input], path: Path) -> None:
-    import torch  # noqa: PLC0415 - heavy
+    import torch
 
     examples = tuple(torch.zeros(i.shape, dtype=getattr(torch, i.dtype)) for i in inputs)
     free = tuple({axis: label for axis, label in enumerate(i.free) if label} for i in inputs)
@@ -88,9 +89,7 @@ def _export(name: str, module: "torch.nn.Module", inputs: Sequence[Input], path:
             )
         except torch.onnx.OnnxExporterError as error:
             reason = str(error).strip().splitlines()[0]
-            raise CannotLoad(
-                f"cannot export {name} to ONNX ({reason}): run it in torch with device='cpu'"
-            ) from error
+            raise CannotLoad(f"cannot export {name} to ONNX ({reason}): run it in torch with device='cpu'") from error
 
 
 @contextmanager

@@ -19,9 +19,9 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from fedgram.cache import CacheError, cache_folder, locked
 from fedgram.errors import InvalidData, InvalidParameter
 from fedgram.features.base import Backbone, Features, digest
-from fedgram.features.cache import CacheFailed, cache_folder, locked
 from fedgram.features.store import BLOCK, Store
 
 
@@ -60,9 +60,7 @@ def extract(
             _fill(store, x, backbone, size, sys.stderr.isatty() if progress is None else progress)
             features = store.open()
     if features is None:
-        raise CacheFailed(
-            f"features written to {folder} read back differently: check the disk, or set FEDGRAM_CACHE"
-        )
+        raise CacheError(f"features written to {folder} read back differently: check the disk, or set FEDGRAM_CACHE")
     return features
 
 

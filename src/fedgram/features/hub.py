@@ -42,9 +42,7 @@ def hub(
     folder = Path(name) if Path(name).is_dir() else _download(name)
     files = _weights(folder)
     if not files or not (folder / "config.json").is_file():
-        raise CannotLoad(
-            f"cannot load {name!r}: the folder has no config.json with *.safetensors or *.bin beside it"
-        )
+        raise CannotLoad(f"cannot load {name!r}: the folder has no config.json with *.safetensors or *.bin beside it")
     config, processor = (_read(folder / file) for file in ("config.json", "preprocessor_config.json"))
     prepare = Preparation(
         size or _size(processor.get("size")) or _size(config.get("image_size")) or 224,
@@ -54,7 +52,7 @@ def hub(
     chosen = tuple(layers or (-1,))
 
     def build() -> "torch.nn.Module":
-        from fedgram.features.networks import HubFeatures  # noqa: PLC0415 - imports torch
+        from fedgram.features.networks import HubFeatures
 
         return HubFeatures(folder, prepare.size, chosen, pool)
 
@@ -76,11 +74,7 @@ def _download(name: str) -> Path:
         except library.errors.LocalEntryNotFoundError:
             pass
         folder = Path(library.snapshot_download(name, allow_patterns=wanted))
-        return (
-            folder
-            if _weights(folder)
-            else Path(library.snapshot_download(name, allow_patterns=["*.json", "*.bin"]))
-        )
+        return folder if _weights(folder) else Path(library.snapshot_download(name, allow_patterns=["*.json", "*.bin"]))
 
     where = "it can also be a folder in the hub's layout"
     return opened(f"{name!r} from the model hub ({where})", from_hub, (OSError, ValueError))

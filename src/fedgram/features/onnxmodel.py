@@ -49,15 +49,11 @@ class OnnxModel:
         session = open_session(path)
         if len(session.get_inputs()) != 1:
             names = ", ".join(i.name for i in session.get_inputs())
-            raise CannotLoad(
-                f"{path.name} has {len(session.get_inputs())} inputs ({names}): an image model takes one"
-            )
+            raise CannotLoad(f"{path.name} has {len(session.get_inputs())} inputs ({names}): an image model takes one")
         (source,) = session.get_inputs()
         shape = source.shape
         if source.type != "tensor(float)" or len(shape) != 4:
-            raise CannotLoad(
-                f"{path.name} takes {source.type} {shape}: an image model takes 4 axes of tensor(float)"
-            )
+            raise CannotLoad(f"{path.name} takes {source.type} {shape}: an image model takes 4 axes of tensor(float)")
         outputs = [o.name for o in session.get_outputs()]
         if output is not None and output not in outputs:
             raise UnknownName("output", output, outputs)
@@ -93,9 +89,7 @@ def onnx_file(
         raise CannotLoad(f"cannot load {str(path)!r}: there is no such file")
     model = OnnxModel(path, output)
     if size is not None and model.size not in (None, size):
-        raise InvalidParameter(
-            f"{path.name} takes images of {model.size} pixels only: leave out the size {size}"
-        )
+        raise InvalidParameter(f"{path.name} takes images of {model.size} pixels only: leave out the size {size}")
     prepare = Preparation(
         size or model.size or 224,
         mean or IMAGENET_MEAN[: model.channels],

@@ -30,13 +30,9 @@ class Preparation:
 
     def __post_init__(self) -> None:
         if not 8 <= self.size <= 4096:
-            raise InvalidParameter(
-                f"input size {self.size} is out of range: give 8 … 4096 pixels, such as 96 or 224"
-            )
+            raise InvalidParameter(f"input size {self.size} is out of range: give 8 … 4096 pixels, such as 96 or 224")
         if len(self.mean) not in (1, 3) or len(self.mean) != len(self.std):
-            raise InvalidParameter(
-                f"mean {self.mean} and std {self.std} must both have one value per channel (1 or 3)"
-            )
+            raise InvalidParameter(f"mean {self.mean} and std {self.std} must both have one value per channel (1 or 3)")
         if min(self.std) <= 0:
             raise InvalidParameter(f"std {self.std} must be positive")
 
@@ -78,11 +74,7 @@ class Preparation:
             ],
             "prepare",
             [onnx.helper.make_tensor_value_info("images", kind.UINT8, ["n", "h", "w", self.channels])],
-            [
-                onnx.helper.make_tensor_value_info(
-                    "prepared", kind.FLOAT, ["n", self.channels, self.size, self.size]
-                )
-            ],
+            [onnx.helper.make_tensor_value_info("prepared", kind.FLOAT, ["n", self.channels, self.size, self.size])],
             [onnx.numpy_helper.from_array(value, name) for name, value in constants.items()],
         )
         opset = onnx.helper.make_opsetid("", 18)  # the first with anti-aliasing
@@ -96,11 +88,7 @@ def as_images(batch: npt.NDArray[Any], channels: int) -> npt.NDArray[np.uint8]:
     >>> as_images(np.zeros((2, 8, 8), dtype=np.uint8), channels=3).shape
     (2, 8, 8, 3)
     """
-    if (
-        batch.dtype != np.uint8
-        or batch.ndim not in (3, 4)
-        or (batch.ndim == 4 and batch.shape[3] not in (1, 3))
-    ):
+    if batch.dtype != np.uint8 or batch.ndim not in (3, 4) or (batch.ndim == 4 and batch.shape[3] not in (1, 3)):
         raise InvalidData(
             f"images must be uint8 of shape (n, h, w) or (n, h, w, 3), got {batch.dtype} {batch.shape}: "
             "convert them to 0 … 255 first (features need no backbone)"

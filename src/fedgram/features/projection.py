@@ -96,9 +96,7 @@ class RandomFeatures:
 
     def __post_init__(self) -> None:
         if self.dim_in < 1 or self.dim_out < 1:
-            raise InvalidParameter(
-                f"a projection from {self.dim_in} to {self.dim_out} features: both must be positive"
-            )
+            raise InvalidParameter(f"a projection from {self.dim_in} to {self.dim_out} features: both must be positive")
         if self.activation not in ACTIVATIONS:
             raise UnknownName("activation", self.activation, ACTIVATIONS)
         if self.seed < 0:

@@ -16,8 +16,8 @@ from typing import IO, Any
 
 import numpy as np
 
+from fedgram.cache import writing
 from fedgram.features.base import Features
-from fedgram.features.cache import writing
 
 LAYOUT = 1  # raise when the files change their meaning: older ones are then ignored
 BLOCK = 512  # rows; at most these are computed again after a kill
@@ -81,9 +81,7 @@ class Store:
             dim = int(about.pop("dim"))
             if about != self._about:
                 return None, []
-            return dim, [
-                int(line, 16) for line in lines if len(line) == 8
-            ]  # a kill may cut the last line short
+            return dim, [int(line, 16) for line in lines if len(line) == 8]  # a kill may cut the last line short
         except (OSError, ValueError, KeyError, AttributeError, TypeError):
             return None, []
 
@@ -136,7 +134,5 @@ class Filling:
 def _header(rows: int, dim: int) -> bytes:
     """Return the header of a NumPy file of the matrix."""
     buffer = BytesIO()
-    np.lib.format.write_array_header_1_0(
-        buffer, {"descr": "<f4", "fortran_order": False, "shape": (rows, dim)}
-    )
+    np.lib.format.write_array_header_1_0(buffer, {"descr": "<f4", "fortran_order": False, "shape": (rows, dim)})
     return buffer.getvalue()

@@ -35,9 +35,7 @@ class MiniLM:
     @cached_property
     def fingerprint(self) -> str:
         """Digest of weights, tokenizer and options."""
-        return digest(
-            "minilm", _RECIPE, _TOKENS, self._folder / "model.safetensors", self._folder / "tokenizer.json"
-        )
+        return digest("minilm", _RECIPE, _TOKENS, self._folder / "model.safetensors", self._folder / "tokenizer.json")
 
     def __call__(self, batch: Sequence[str]) -> Features:
         """Return the features (n, 384) of n texts."""
@@ -67,7 +65,7 @@ class MiniLM:
     @cached_property
     def _session(self) -> Any:
         def build() -> "torch.nn.Module":
-            from fedgram.features.networks import SentenceFeatures  # noqa: PLC0415 - imports torch
+            from fedgram.features.networks import SentenceFeatures
 
             return SentenceFeatures(self._folder)
 

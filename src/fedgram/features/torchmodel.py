@@ -67,7 +67,7 @@ class TorchBackbone:
     def module(self) -> "torch.nn.Module":
         """The module, on its device, with an output of one row per image."""
         torch = require("torch", "vision", "a torch backbone")
-        from fedgram.features.networks import Pooled  # noqa: PLC0415 - imports torch
+        from fedgram.features.networks import Pooled
 
         module = self._source if isinstance(self._source, torch.nn.Module) else self._source()
         return Pooled(module).eval().to(self.device)
@@ -79,7 +79,7 @@ class TorchBackbone:
             return np.asarray(self.module(self._prepared(batch)).float().cpu().numpy())
 
     def _prepared(self, batch: Any) -> "torch.Tensor":
-        import torch  # noqa: PLC0415 - heavy
+        import torch
 
         if not isinstance(batch, np.ndarray) or batch.dtype == object:
             return torch.cat([self._prepared(np.asarray(image)[None]) for image in batch])
@@ -87,17 +87,13 @@ class TorchBackbone:
         planes = pixels.permute(0, 3, 1, 2).float() / 255
         size = (self.prepare.size, self.prepare.size)
         resized = torch.nn.functional.interpolate(planes, size, mode="bilinear", antialias=True)
-        mean, std = (
-            torch.tensor(v, device=self.device).view(-1, 1, 1) for v in (self.prepare.mean, self.prepare.std)
-        )
+        mean, std = (torch.tensor(v, device=self.device).view(-1, 1, 1) for v in (self.prepare.mean, self.prepare.std))
         return (resized - mean) / std
 
 
 def has_gpu() -> bool:
     """Tell whether torch can use an NVIDIA GPU; without the driver's own tool torch is not even imported."""
-    return shutil.which("nvidia-smi") is not None and bool(
-        require("torch", "vision", "a GPU").cuda.is_available()
-    )
+    return shutil.which("nvidia-smi") is not None and bool(require("torch", "vision", "a GPU").cuda.is_available())
 
 
 def frozen(

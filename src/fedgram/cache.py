@@ -2,7 +2,9 @@
 
 ```
 downloads/NAME/   archives as they came; files a user places by hand go here too
-data/v1/NAME/     the same data as arrays that can be memory-mapped (see `store`)
+data/v1/NAME/     the same data as arrays that can be memory-mapped (see `data.store`)
+models/           backbones exported to ONNX (see `features.export`)
+features/         features of data sets (see `features.store`)
 locks/, tmp/      who is working on what, and work that is not finished
 ```
 Work happens in `tmp` under a lock and is moved into place by one rename, so whatever has its final name is
@@ -23,8 +25,8 @@ from typing import IO, Any
 
 from platformdirs import user_cache_dir
 
-from fedgram.data.progress import spinner
 from fedgram.errors import FedgramError
+from fedgram.progress import spinner
 
 if sys.platform == "win32":
     import msvcrt
@@ -49,6 +51,26 @@ def cache_dir() -> Path:
     return Path(chosen).expanduser().resolve() if chosen else Path(user_cache_dir("fedgram", appauthor=False))
 
 
+def cache_folder(root: Path | str | None, part: str) -> Path:
+    """Return (and make) a part of the cache folder, or of another one given as `root`."""
+    folder = (cache_dir() if root is None else Path(root)) / part
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn the system's refusal to write `path` (disk full, no permission) into one line with a remedy."""
+    try:
+        yield
+    except OSError as error:
+        raise CacheError(
+            f"cannot write {path}: {error.strerror or error}; make room, or set FEDGRAM_CACHE to another folder "
+            "(what is finished stays and will be used)"
+        ) from error
+
+
 def checksum(path: Path, algorithm: str = "sha256") -> str:
     """Return the checksum of a file as `algorithm:hex`."""
     with path.open("rb") as file:
@@ -62,19 +84,24 @@ def verify(path: Path, expected: str) -> None:
         raise WrongChecksum(f"{path.name} has checksum {found}, expected {expected}")
 
 
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file so that a reader sees the old content or the new, never a part."""
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+        try:
+            file.write(content)
+            file.close()
+            os.replace(file.name, path)
+        except BaseException:
+            file.close()
+            os.unlink(file.name)
+            raise
+
+
 def write_atomic(path: Path, content: bytes) -> None:
-    """Write a small file so that a reader sees the old content or the new, never a part."""
+    """Write a small file of the cache, whole or not at all."""
     with _explained():
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-            try:
-                file.write(content)
-                file.close()
-                os.replace(file.name, path)
-            except BaseException:
-                file.close()
-                os.unlink(file.name)
-                raise
+        replace_file(path, content)
 
 
 @contextmanager
@@ -83,7 +110,7 @@ def workshop(name: str, show: bool | None = None) -> Iterator[Path]:
 
     What a killed predecessor left there is removed first.
     """
-    with _explained(), _locked(name, show):
+    with _explained(), locked(cache_dir() / "locks" / f"{name}.lock", name, show):
         benches = cache_dir() / "tmp" / name
         shutil.rmtree(benches, ignore_errors=True)
         benches.mkdir(parents=True, exist_ok=True)
@@ -104,12 +131,17 @@ def move_into_place(made: Path, final: Path) -> None:
 
 
 @contextmanager
-def _locked(name: str, show: bool | None) -> Iterator[None]:
-    path = cache_dir() / "locks" / f"{name}.lock"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+b") as file:
+def locked(path: Path, what: str, show: bool | None = None) -> Iterator[None]:
+    """Hold the lock file `path`; wait while another process holds it, and say so.
+
+    The empty file stays: removing it would let a third process lock a file that a second one still waits for.
+    """
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("a+b")
+    with file:
         if not _try_lock(file):
-            with spinner(f"waiting for another process that works on {name}", show):
+            with spinner(f"waiting for another process that works on {what}", show):
                 while not _try_lock(file):
                     time.sleep(0.1)
         try:
