@@ -6,7 +6,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 .PHONY: demo test bench lint clean
 
 demo: .venv/.demo
-	$(BIN)/python examples/demo.py
+	$(BIN)/fedgram run --method afl --data digits --clients 50 --partition dirichlet:0.1
+	$(BIN)/python examples/afl_claims.py
 
 test: .venv/.dev
 	$(BIN)/python -m pytest -n auto

@@ -48,6 +48,9 @@ class Stopped(fg.AFL):
 class Nobody:
     """A watcher who does not look."""
 
+    def prepares(self, setting):
+        pass
+
     def starts(self, run):
         pass
 

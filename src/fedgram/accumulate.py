@@ -30,14 +30,14 @@ class Accumulator:
             solve.add_gram(self.packed, block)
             self.sums += class_sums(block, labels[start : start + ROWS_AT_ONCE], len(self.sums))
 
-    def add_factor(self, factor: Array, m: int) -> None:
-        """Add RᵀR, R having m rows. Factors are stacked, so that BLAS gets tall blocks instead of slivers."""
-        d = self._stacked.shape[1]
+    def add_factor(self, factor: Array) -> None:
+        """Add RᵀR. Factors are stacked, so that BLAS gets tall blocks instead of slivers."""
+        m, d = factor.shape
         if not len(self._stacked):
             self._stacked = np.empty((max(m, min(ROWS_AT_ONCE, 2 * d)), d))
         if self._height + m > len(self._stacked):
             self.flush()
-        solve.unpack_factor(factor, self._stacked[self._height : self._height + m])
+        self._stacked[self._height : self._height + m] = factor
         self._height += m
 
     def flush(self) -> None:

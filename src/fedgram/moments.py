@@ -63,7 +63,7 @@ class Moments:
     wire_version: ClassVar[int] = 1
     wire_fields: ClassVar[Mapping[str, wire.Field]] = {
         "gram": wire.Field("float64", ("p",), optional=True),
-        "factor": wire.Field("float64", ("q",), optional=True),
+        "factor": wire.Field("float64", ("n", "d"), optional=True),
         "sums": wire.Field("float64", ("present", "d")),
         "counts": wire.Field("int64", ("c",)),
     }
@@ -98,12 +98,18 @@ class Moments:
 
         Works by blocks of rows and accumulates in float64; there is never a float64 copy of everything.
         """
-        rows, names = as_features(x), as_classes(classes)
-        labels = to_indices(y, names)
+        names = as_classes(classes)
+        return cls.of_indices(as_features(x), to_indices(y, names), classes=names, bias=bias, features=features)
+
+    @classmethod
+    def of_indices(
+        cls, rows: npt.NDArray[Any], labels: Counts, *, classes: Classes, bias: bool = False, features: str = ""
+    ) -> Self:
+        """Do what `of` does with labels that are known to be indices into `classes`."""
         if len(rows) != len(labels):
             raise InvalidData(f"{len(rows)} samples but {len(labels)} labels")
-        kind = Kind(names, rows.shape[1] + bias, features, bias)
-        counts = np.bincount(labels, minlength=len(names))
+        kind = Kind(classes, rows.shape[1] + bias, features, bias)
+        counts = np.bincount(labels, minlength=len(classes))
         present = np.flatnonzero(counts)
         ranks = np.searchsorted(present, labels)
         if len(rows) < kind.dimension / 4:
@@ -152,10 +158,8 @@ class Moments:
         if self._packed is not None:
             return self._packed
         assert self._factor is not None
-        rows = np.empty((self.n, self.d))
-        solve.unpack_factor(self._factor, rows)
         packed = np.zeros(solve.packed_size(self.d))
-        solve.add_gram(packed, rows)
+        solve.add_gram(packed, self._factor)
         packed.flags.writeable = False
         return packed
 
@@ -194,7 +198,7 @@ class Moments:
             if part._factor is None:
                 total.packed += part.packed
             else:
-                total.add_factor(part._factor, part.n)
+                total.add_factor(part._factor)
         if first is None:
             raise InvalidData("a sum of no moments has no shape: give at least one")
         total.flush()
@@ -261,13 +265,12 @@ class Moments:
             raise NotMoments(f"field 'n' is {fields['n']} but the class counts add up to {n}")
         if len(sums) != np.count_nonzero(counts):
             raise NotMoments(f"field 'sums' has {len(sums)} rows for {np.count_nonzero(counts)} classes with samples")
-        if (packed is None) == (factor is None) or (factor is not None and not 0 <= n <= d):
-            raise NotMoments(f"either field 'gram' or, for n ≤ d, field 'factor' must be there (n = {n}, d = {d})")
-        name, array, size = (
-            ("gram", packed, solve.packed_size(d)) if factor is None else ("factor", factor, solve.factor_size(n, d))
-        )
-        if len(array) != size:
-            raise NotMoments(f"field {name!r} has {len(array)} numbers; {n} samples in {d} dimensions need {size}")
+        if (packed is None) == (factor is None):
+            raise NotMoments("either field 'gram' or field 'factor' must be there")
+        if packed is not None and len(packed) != solve.packed_size(d):
+            raise NotMoments(f"field 'gram' has {len(packed)} numbers; {d} dimensions need {solve.packed_size(d)}")
+        if factor is not None and len(factor) != n:
+            raise NotMoments(f"field 'factor' has {len(factor)} rows for {n} samples")
         kind = Kind(classes, d, str(fields["features"]), bool(fields["bias"]))
         return cls(kind, sums=sums, counts=counts, packed=packed, factor=factor)
 

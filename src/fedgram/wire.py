@@ -47,7 +47,9 @@ _DTYPES = {
     }.items()
 }
 _CODES = {dtype: code for code, dtype in _DTYPES.items()}
+_SCALARS = (str, int, float, bool, type(None))
 _PLAIN = frozenset((str, int, bool, type(None)))
+_json = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
 @dataclass(frozen=True)
@@ -147,10 +149,10 @@ def _view(data: bytes, start: int, name: str, entry: Any) -> AnyArray:
 
 
 def _to_tree(value: Payload, path: str, arrays: dict[str, AnyArray]) -> Any:
-    if value is None or isinstance(value, bool | int | float | str):
+    if isinstance(value, _SCALARS):
         return value
     if isinstance(value, np.ndarray):
-        dtype = value.dtype.newbyteorder("<")
+        dtype = value.dtype if value.dtype in _CODES else value.dtype.newbyteorder("<")
         if dtype not in _CODES:
             raise TypeError(f"field {path or 'payload'!r}: arrays of {value.dtype} cannot be sent")
         name = path or "payload"
@@ -162,7 +164,7 @@ def _to_tree(value: Payload, path: str, arrays: dict[str, AnyArray]) -> Any:
         return value.item()
     if isinstance(value, Mapping):
         return {"dict": {str(key): _to_tree(item, _join(path, key), arrays) for key, item in value.items()}}
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         if all(type(item) in _PLAIN for item in value):
             return {"plain": value}
         return {"list": [_to_tree(item, _join(path, i), arrays) for i, item in enumerate(value)]}
@@ -269,10 +271,6 @@ def _expect(value: Any, kind: type[T], where: str) -> T:
     if not isinstance(value, kind):
         raise RefusedMessage(f"field {where!r} is malformed")
     return value
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"))
 
 
 def _join(path: str, key: str | int) -> str:

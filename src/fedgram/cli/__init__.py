@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from fedgram import __version__
+from fedgram.cli import data
 from fedgram.cli.compare import compare
 from fedgram.cli.methods import methods
 from fedgram.cli.report import report
@@ -16,7 +17,6 @@ from fedgram.errors import FedgramError
 
 app = typer.Typer(
     name="fedgram",
-    help="Federated learning in one message: exact global and personal models from sums of moments.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
@@ -26,11 +26,19 @@ app.command()(run)
 app.command()(methods)
 app.command()(compare)
 app.command()(report)
+app.add_typer(data.app, name="data")
 
 
 @app.callback(invoke_without_command=True)
 def version(show: bool = typer.Option(False, "--version", help="Print the version and exit.")) -> None:
-    """Federated learning in one message: exact global and personal models from sums of moments."""
+    """Federated learning in one message: exact global and personal models from sums of moments.
+
+    Examples:
+      fedgram run --method afl --data digits --clients 20 --partition dirichlet:0.1
+
+      fedgram methods
+
+    """
     if show:
         typer.echo(f"fedgram {__version__}")
         raise typer.Exit
@@ -45,10 +53,7 @@ def main() -> None:
 
     warnings.showwarning = show_warning
     try:
-        app()
+        app()  # exits by itself: 2 for wrong usage, 130 for Ctrl-C
     except FedgramError as error:
         errors.print(f"[red]error:[/] {escape(str(error))}")
         sys.exit(2)
-    except KeyboardInterrupt:
-        errors.print("[yellow]interrupted[/]")
-        sys.exit(130)

@@ -10,12 +10,14 @@ from rich.console import Console
 from rich.table import Table
 
 from fedgram.cli.progress import progress_bar
-from fedgram.data import Dataset, load_dataset
+from fedgram.data.bad import OnBad
 from fedgram.data.client import Client, make_clients
+from fedgram.data.dataset import Dataset
 from fedgram.data.spread import spread, usual_partition
 from fedgram.engines import InProcess
 from fedgram.errors import InvalidParameter, UnknownName
 from fedgram.evaluation import Evaluation, count_correct
+from fedgram.features import load_features
 from fedgram.methods import registry
 from fedgram.methods.fit import Fit
 from fedgram.methods.parameters import read_settings
@@ -32,7 +34,21 @@ class Test(StrEnum):
 
 def run(
     method: Annotated[str, typer.Option(help="Which method; see [b]fedgram methods[/].")] = "afl",
-    data: Annotated[str, typer.Option(help="Data set: digits, or synthetic[:alpha,beta].")] = "digits",
+    data: Annotated[
+        str,
+        typer.Option(
+            help="A data set by name (see [b]fedgram data list[/]), or a path: a folder of images per class, "
+            "an .npz, CSV or Parquet file."
+        ),
+    ] = "digits",
+    backbone: Annotated[
+        str | None,
+        typer.Option(help="What turns samples into features: lite0:96, FILE.onnx, hub:NAME, minilm, pixels, …"),
+    ] = None,
+    samples: Annotated[int | None, typer.Option(help="Use only so many of the samples.")] = None,
+    label: Annotated[str | None, typer.Option(help="The label column of your table.")] = None,
+    client_column: Annotated[str | None, typer.Option(help="The column that names each sample's client.")] = None,
+    on_bad: Annotated[OnBad, typer.Option(help="What to do with bad images or rows of yours.")] = "refuse",
     clients: Annotated[int, typer.Option(help="Number of clients.")] = 20,
     partition: Annotated[
         str | None,
@@ -63,7 +79,9 @@ def run(
 
       fedgram run --data digits --clients 100 --partition shards:2 --set gamma=10 --set ri=false --json
 
-      fedgram run --data synthetic:0.5,0.5 --clients 30 --save fit.safetensors
+      fedgram run --data cifar10 --backbone lite0:96 --clients 100 --test standard
+
+      fedgram run --data patients.csv --label diagnosis --client-column hospital --save fit.safetensors
 
     """
     if engine not in ENGINES:
@@ -72,11 +90,19 @@ def run(
         raise InvalidParameter(f"clients must be at least 1, got {clients}")
     chosen = registry[method]
     configured = chosen(**read_settings(chosen, _settings(set_ or [])))
-    dataset = load_dataset(data, clients=clients, seed=seed)
+    dataset = load_features(
+        data,
+        backbone=backbone,
+        samples=samples,
+        own_test=test is Test.standard,
+        clients=clients,
+        seed=seed,
+        label=label,
+        group=client_column,
+        on_bad=on_bad,
+    )
     partition = partition or usual_partition(dataset)
     parts = spread(dataset, partition, clients=clients, seed=seed)
-    if test is Test.standard and dataset.x_test is None:
-        raise InvalidParameter(f"data set {dataset.name!r} has no test set of its own: use --test local")
     fraction = test_fraction if test is Test.local else 0.0
     parties = make_clients(dataset, parts, test_fraction=fraction, seed=seed)
     with progress_bar() as progress:
@@ -92,7 +118,7 @@ def run(
     if save is not None:
         fit.save(save)
     if as_json:
-        typer.echo(json.dumps(_record(fit, evaluation, data, parties, partition), allow_nan=False))
+        typer.echo(json.dumps(_record(fit, evaluation, data, dataset.features, parties, partition), allow_nan=False))
     else:
         _show(fit, evaluation, dataset, parties)
 
@@ -118,13 +144,14 @@ def _standard(fit: Fit, data: Dataset) -> Evaluation:
 
 
 def _record(
-    fit: Fit, evaluation: Evaluation | None, data: str, clients: list[Client], partition: str
+    fit: Fit, evaluation: Evaluation | None, data: str, features: str, clients: list[Client], partition: str
 ) -> dict[str, Any]:
     accuracy = evaluation.summary() if evaluation and any(evaluation.tested.values()) else None
     return {
         "method": fit.method,
         "settings": dict(fit.settings),
         "data": data,
+        "features": features,
         "partition": partition,
         "clients": len(clients),
         "seed": fit.seed,
@@ -134,6 +161,7 @@ def _record(
         "absent": dict(fit.absent),
         "traffic": {"up": fit.traffic.up, "down": fit.traffic.down},
         "seconds": round(fit.seconds, 4),
+        "cpu_seconds": {who: round(seconds, 4) for who, seconds in fit.cpu_seconds.items()},
     }
 
 

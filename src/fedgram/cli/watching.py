@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from fedgram.experiments import Run
+from fedgram.experiments import Run, Setting
 
 
 @contextmanager
@@ -36,8 +36,13 @@ class Watching:
         self._bar, self._task, self._left = bar, task, list(left)
         self._seconds: dict[str, list[float]] = defaultdict(list)
 
+    def prepares(self, setting: Setting) -> None:
+        """Make way for the progress of loading and extracting."""
+        self._bar.stop()
+
     def starts(self, run: Run) -> None:
         """Show the method that begins."""
+        self._bar.start()
         self._bar.update(self._task, description=f"{run.label} · {run.setting.describe()}")
 
     def steps(self, run: Run, round: int, step: str, done: int, total: int) -> None:

@@ -1,7 +1,8 @@
 """Data: clients, data sets, and ways to spread one over the other."""
 
-from collections.abc import Callable
+from pathlib import Path
 
+from fedgram.data.bad import OnBad
 from fedgram.data.dataset import Dataset
 from fedgram.data.digits import digits
 from fedgram.data.synthetic import synthetic
@@ -10,30 +11,42 @@ from fedgram.errors import InvalidParameter, UnknownName
 __all__ = ["Dataset", "digits", "load_dataset", "synthetic"]
 
 
-def _load_digits(options: str, clients: int, seed: int) -> Dataset:
-    if options:
-        raise InvalidParameter(f"data set 'digits' has no options, got {options!r}")
-    return digits()
+def load_dataset(
+    name: str,
+    *,
+    clients: int = 100,
+    seed: int = 0,
+    label: str | None = None,
+    group: str | None = None,
+    on_bad: OnBad = "refuse",
+) -> Dataset:
+    """Return a data set by name, or the user's own from a path.
 
-
-def _load_synthetic(options: str, clients: int, seed: int) -> Dataset:
-    try:
-        alpha, beta = (float(value) for value in (options or "0.5,0.5").split(","))
-    except ValueError:
-        raise InvalidParameter(f"synthetic takes alpha,beta such as synthetic:0.5,0.5, got {options!r}") from None
-    return synthetic(alpha, beta, clients=clients, seed=seed)
-
-
-_LOADERS: dict[str, Callable[[str, int, int], Dataset]] = {"digits": _load_digits, "synthetic": _load_synthetic}
-
-
-def load_dataset(name: str, *, clients: int = 100, seed: int = 0) -> Dataset:
-    """Return a data set by name, with options after a colon; `clients` and `seed` count for those that are drawn.
+    A name may have an option behind a colon: `synthetic:0.5,0.5` its α and β, a published one the folder that holds it
+    (`cifar100:folder`). `clients` and `seed` count for what is drawn; `label`, `group` name columns of a user's table.
 
     >>> load_dataset("digits").x.shape
     (1797, 64)
     """
-    base, _, options = name.partition(":")
-    if base not in _LOADERS:
-        raise UnknownName("data set", base, _LOADERS)
-    return _LOADERS[base](options, clients, seed)
+    from fedgram.data import catalog
+    from fedgram.data.files import open_path
+
+    base, _, option = name.partition(":")
+    if base == "synthetic":
+        alpha, beta = _two_numbers(option or "0.5,0.5")
+        return synthetic(alpha, beta, clients=clients, seed=seed)
+    if base.lower() in catalog.names():
+        return catalog.load(base, option or None)
+    if Path(name).expanduser().exists():
+        return open_path(name, label, group, on_bad)
+    if any(mark in name for mark in "/\\."):
+        raise InvalidParameter(f"data {name!r}: there is no such file or folder")
+    raise UnknownName("data set", base, catalog.names())
+
+
+def _two_numbers(text: str) -> tuple[float, float]:
+    try:
+        first, second = (float(value) for value in text.split(","))
+    except ValueError:
+        raise InvalidParameter(f"synthetic takes alpha,beta such as synthetic:0.5,0.5, got {text!r}") from None
+    return first, second

@@ -66,7 +66,6 @@ def make_clients(
     *,
     test_fraction: float = 0.2,
     seed: int = 0,
-    features: str = "",
 ) -> list[Client]:
     """Return one client per index array in `parts`, with a random split into training and test samples inside each.
 
@@ -82,5 +81,5 @@ def make_clients(
         held_back = min(round(len(part) * test_fraction), max(len(part) - 1, 0))
         # Sorted indices read a memory-mapped array from front to back.
         test, train = np.sort(shuffled[:held_back]), np.sort(shuffled[held_back:])
-        clients.append(Client(name, data.x[train], data.y[train], data.x[test], data.y[test], features))
+        clients.append(Client(name, data.x[train], data.y[train], data.x[test], data.y[test], data.features))
     return clients

@@ -1,22 +1,24 @@
 """A labelled data set before it is spread over clients."""
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from fedgram.errors import InvalidParameter
 from fedgram.labels import Label
+from fedgram.randomness import generator
 
 
 @dataclass(frozen=True)
 class Dataset:
     """Samples with labels, and what is known about them.
 
-    `x` is (n, d) features, (n, h, w) or (n, h, w, 3) uint8 images, or anything else that has `len` and gives
-    such an array for a slice. `y` is (n,) and holds indices into `classes`. `groups`, where it exists, names
-    the natural owner of each sample, for `partition.by_group`. `x_test`, `y_test` are the data set's own
-    ("standard") test set, where it has one. `fingerprint` identifies the content.
+    `x` is (n, d) features, (n, h, w) or (n, h, w, 3) uint8 images, (n,) texts, or anything else that has `len` and
+    gives such an array for a slice. `y` is (n,) and holds indices into `classes`. `groups`, where it exists, names the
+    natural owner of each sample, for `partition.by_group`. `x_test`, `y_test` are the data set's own ("standard") test
+    set, where it has one. `fingerprint` identifies the content, `features` the backbone that made x ("" for none).
     """
 
     name: str
@@ -27,6 +29,30 @@ class Dataset:
     groups: npt.NDArray[Any] | None = None
     x_test: Any = None
     y_test: npt.NDArray[np.int64] | None = None
+    features: str = ""
 
     def __len__(self) -> int:
         return len(self.y)
+
+    def pooled(self) -> Self:
+        """Return the data set with its own test set among the samples, for clients to hold back their own."""
+        if self.x_test is None or self.y_test is None:
+            return self
+        if self.groups is not None:
+            raise InvalidParameter(f"{self.name}: its test set has no groups, so it cannot be spread with the rest")
+        x, y = (np.concatenate([a, b]) for a, b in ((self.x, self.x_test), (self.y, self.y_test)))
+        return replace(self, x=x, y=y, x_test=None, y_test=None, fingerprint=f"{self.fingerprint}/pooled")
+
+    def sample(self, n: int) -> Self:
+        """Return n of the samples, drawn at random but always the same ones; the test set stays whole.
+
+        >>> from fedgram.data import digits
+        >>> len(digits().sample(100))
+        100
+        """
+        if not 1 <= n <= len(self):
+            raise InvalidParameter(f"samples must be 1 to the {len(self):,} that {self.name} has, got {n}")
+        chosen = np.sort(generator(0, "sample", self.name).permutation(len(self))[:n])
+        groups = None if self.groups is None else self.groups[chosen]
+        fingerprint = f"{self.fingerprint}/sample-{n}"
+        return replace(self, x=self.x[chosen], y=self.y[chosen], groups=groups, fingerprint=fingerprint)

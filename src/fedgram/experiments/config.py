@@ -35,6 +35,9 @@ class Experiment:
     variants: tuple[Variant, ...]
     seeds: tuple[int, ...]
     backbone: str | None = None
+    samples: int | None = None
+    label_column: str | None = None
+    client_column: str | None = None
     test: str = LOCAL
     test_fraction: float = 0.2
     require: Require = "all"
@@ -127,6 +130,10 @@ def _whole(least: int) -> Callable[[str, Any], int]:
     return read
 
 
+def _samples(key: str, value: Any) -> int | None:
+    return None if value is None else _whole(1)(key, value)
+
+
 def _name(key: str, value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise InvalidParameter(f"{key} must be text such as {_EXAMPLES[key]}, got {value!r}")
@@ -148,6 +155,9 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "title": _text,
     "data": _each(_name),
     "backbone": _text,
+    "samples": _samples,
+    "label_column": _text,
+    "client_column": _text,
     "clients": _each(_whole(1)),
     "partitions": _each(_partition),
     "methods": _methods,

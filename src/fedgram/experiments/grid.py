@@ -24,6 +24,9 @@ class Setting:
     test: str
     test_fraction: float
     seed: int
+    samples: int | None = None
+    label_column: str | None = None
+    client_column: str | None = None
 
     @cached_property
     def key(self) -> str:
@@ -72,7 +75,18 @@ def runs_of(experiment: Experiment) -> Iterator[Run]:
     fraction = 0.0 if experiment.test == STANDARD else experiment.test_fraction
     combinations = product(experiment.seeds, experiment.data, experiment.clients, experiment.partitions)
     for seed, data, clients, partition in combinations:
-        setting = Setting(data, experiment.backbone, clients, partition, experiment.test, fraction, seed)
+        setting = Setting(
+            data,
+            experiment.backbone,
+            clients,
+            partition,
+            experiment.test,
+            fraction,
+            seed,
+            experiment.samples,
+            experiment.label_column,
+            experiment.client_column,
+        )
         yield Run(setting, CENTRALISED, None, ridge=experiment.centralised_ridge)
         for variant in experiment.variants:
             yield Run(setting, variant.label, variant.method, experiment.require)

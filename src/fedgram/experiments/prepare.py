@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from fedgram.data import load_dataset
 from fedgram.data.client import Client, make_clients
 from fedgram.data.dataset import Dataset
 from fedgram.data.spread import spread
-from fedgram.errors import InvalidParameter, MissingExtra
+from fedgram.errors import InvalidParameter
 from fedgram.evaluation import Evaluation, count_correct
-from fedgram.experiments.config import HELD_OUT, LOCAL
+from fedgram.experiments.config import HELD_OUT, LOCAL, STANDARD
 from fedgram.experiments.grid import Setting
+from fedgram.features import load_features
 from fedgram.labels import to_indices
 from fedgram.methods.fit import Fit
 from fedgram.models import Model
@@ -30,6 +30,11 @@ class Prepared:
     setting: Setting
     data: Dataset
     clients: list[Client]
+
+    @property
+    def fingerprint(self) -> str:
+        """What the features are features of, and what made them."""
+        return "/".join(part for part in (self.data.fingerprint, self.data.features) if part)
 
     @cached_property
     def class_counts(self) -> list[list[int]]:
@@ -49,7 +54,7 @@ class Prepared:
         """Score the reference: least squares on all training samples pooled, which nobody could send."""
         model = self.total.model(ridge)
         if self.setting.test != LOCAL:
-            return self._on_test_set(model)
+            return self._on_test_set(model, _flat(self.data.x_test))
         tested = {client.name: len(client.y_test) for client in self.clients}
         correct = {
             client.name: count_correct(model, _flat(client.x_test), self._indices(client.y_test))
@@ -66,10 +71,10 @@ class Prepared:
             raise InvalidParameter(
                 f"method {fit.method!r} has no global model to score on a common test set: use test = 'local'"
             )
-        return self._on_test_set(fit.model)
+        return self._on_test_set(fit.model, self.data.x_test)
 
-    def _on_test_set(self, model: Model) -> Evaluation:
-        x, y = self.data.x_test, self.data.y_test
+    def _on_test_set(self, model: Model, x: Any) -> Evaluation:
+        y = self.data.y_test
         assert y is not None
         return Evaluation({TEST_SET: count_correct(model, x, y)}, {TEST_SET: len(y)})
 
@@ -79,36 +84,45 @@ class Prepared:
 
 def prepare(setting: Setting) -> Prepared:
     """Load and spread the data of a setting."""
-    data = _load(setting.data, setting.backbone, setting.clients, setting.seed)
-    if setting.test == LOCAL:
-        data = _whole(data)
-    elif setting.test == HELD_OUT:
-        data = _hold_out(_whole(data), setting.test_fraction)
-    elif data.x_test is None:
-        raise InvalidParameter(f"data set {data.name!r} has no test set of its own: use test = 'local' or 'held-out'")
+    data = _load(
+        setting.data,
+        setting.backbone,
+        setting.samples,
+        setting.label_column,
+        setting.client_column,
+        setting.test == STANDARD,
+        # Only what is drawn depends on these; everything else is loaded once.
+        *((setting.clients, setting.seed) if setting.data.startswith("synthetic") else (1, 0)),
+    )
+    if setting.test == HELD_OUT:
+        data = _hold_out(data, setting.test_fraction)
     parts = spread(data, setting.partition, clients=setting.clients, seed=setting.seed)
     fraction = setting.test_fraction if setting.test == LOCAL else 0.0
-    features = setting.backbone or ""
-    clients = make_clients(data, parts, test_fraction=fraction, seed=setting.seed, features=features)
+    clients = make_clients(data, parts, test_fraction=fraction, seed=setting.seed)
     return Prepared(setting, data, clients)
 
 
 @lru_cache(maxsize=1)
-def _load(name: str, backbone: str | None, clients: int, seed: int) -> Dataset:
-    data = load_dataset(name, clients=clients, seed=seed)
-    return data if backbone is None else _through(data, backbone)
-
-
-def _through(data: Dataset, name: str) -> Dataset:
-    raise MissingExtra(f"backbone {name!r}: this build has no backbones yet")
-
-
-def _whole(data: Dataset) -> Dataset:
-    """Return the data set with its own test set among the samples: clients hold back their own."""
-    if data.x_test is None or data.y_test is None or data.groups is not None:
-        return data
-    x, y = np.concatenate([data.x, data.x_test]), np.concatenate([data.y, data.y_test])
-    return replace(data, x=x, y=y, x_test=None, y_test=None)
+def _load(
+    name: str,
+    backbone: str | None,
+    samples: int | None,
+    label: str | None,
+    group: str | None,
+    own_test: bool,
+    clients: int,
+    seed: int,
+) -> Dataset:
+    return load_features(
+        name,
+        backbone=backbone,
+        samples=samples,
+        own_test=own_test,
+        clients=clients,
+        seed=seed,
+        label=label,
+        group=group,
+    )
 
 
 def _hold_out(data: Dataset, fraction: float) -> Dataset:

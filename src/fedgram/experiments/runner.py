@@ -34,6 +34,9 @@ _AROUND = ("hello", "receive", "evaluate")
 class Watcher(Protocol):
     """Someone who looks on: a progress bar, or nobody."""
 
+    def prepares(self, setting: Setting) -> None:
+        """Hear that data are loaded, which may show progress of its own."""
+
     def starts(self, run: Run) -> None:
         """Hear that a run begins."""
 
@@ -89,6 +92,7 @@ def execute(
     left = [run for run in runs if run.key not in before.keys]
     with Journal(path, overwrite=done is None) as file:
         for setting, group in groupby(left, key=lambda run: run.setting):
+            watcher.prepares(setting)
             prepared = _prepared(setting, before)
             if isinstance(prepared, Prepared) and setting.key not in before.settings:
                 file.append(setting_record(prepared))
@@ -112,10 +116,10 @@ def _prepared(setting: Setting, before: Finished) -> Prepared | Exception:
     except Exception as error:
         return error
     for key, fingerprint in before.fingerprints:
-        if key == setting.key and fingerprint != prepared.data.fingerprint:
+        if key == setting.key and fingerprint != prepared.fingerprint:
             raise Mismatch(
                 f"the data of {setting.describe()} have changed since the results were begun: fingerprint "
-                f"{prepared.data.fingerprint!r}, before {fingerprint!r}; write to another folder with --out"
+                f"{prepared.fingerprint!r}, before {fingerprint!r}; write to another folder with --out"
             )
     return prepared
 
@@ -128,7 +132,7 @@ def _perform(run: Run, prepared: Prepared | Exception, watcher: Watcher, workers
         try:
             if isinstance(prepared, Exception):
                 raise prepared
-            record["fingerprint"] = prepared.data.fingerprint
+            record["fingerprint"] = prepared.fingerprint
             record |= _measured(run, prepared, watcher, workers) | {"status": OK}
         except JournalError:
             raise
@@ -223,7 +227,7 @@ def setting_record(prepared: Prepared) -> dict[str, Any]:
         "schema": SCHEMA,
         "setting": prepared.setting.key,
         **asdict(prepared.setting),
-        "fingerprint": prepared.data.fingerprint,
+        "fingerprint": prepared.fingerprint,
         "classes": list(prepared.data.classes),
         "names": [client.name for client in prepared.clients],
         "class_counts": prepared.class_counts,

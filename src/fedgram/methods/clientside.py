@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from fedgram.accumulate import as_features
 from fedgram.data.client import Client
 from fedgram.errors import FedgramError, InvalidParameter, UnknownName
 from fedgram.labels import Classes, as_classes, to_indices
@@ -64,7 +65,9 @@ class ClientSide:
 
     def moments(self, *, bias: bool = False) -> Moments:
         """Return the moments of the client's training samples."""
-        return Moments.of(self.x, self.y, classes=self.classes, bias=bias, features=self.data.features)
+        return Moments.of_indices(
+            as_features(self.x), self.y, classes=self.classes, bias=bias, features=self.data.features
+        )
 
     def keep(self, model: Model) -> None:
         """Keep a personal model; it never leaves the client."""

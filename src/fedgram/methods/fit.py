@@ -1,13 +1,13 @@
 """What comes of a run: the model, the personal ones, who took part, and what it cost."""
 
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from fedgram import wire
+from fedgram.cache import replace_file
 from fedgram.errors import InvalidData, Mismatch
 from fedgram.evaluation import Evaluation
 from fedgram.models import Model
@@ -68,14 +68,7 @@ class Fit:
         """Write the fit to one file, whole or not at all."""
         target = Path(path)
         try:
-            with tempfile.NamedTemporaryFile(dir=target.parent, prefix=target.name, delete=False) as stream:
-                temporary = Path(stream.name)
-                try:
-                    stream.write(wire.encode(self))
-                    stream.close()
-                    temporary.replace(target)
-                finally:
-                    temporary.unlink(missing_ok=True)
+            replace_file(target, wire.encode(self))
         except OSError as error:
             raise InvalidData(f"cannot write {target}: {error.strerror or error}") from error
 

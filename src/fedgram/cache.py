@@ -1,0 +1,197 @@
+"""The one folder on disk for what is fetched or computed once.
+
+```
+downloads/NAME/   archives as they came; files a user places by hand go here too
+data/v1/NAME/     the same data as arrays that can be memory-mapped (see `data.store`)
+models/           backbones exported to ONNX (see `features.export`)
+features/         features of data sets (see `features.store`)
+locks/, tmp/      who is working on what, and work that is not finished
+```
+Work happens in `tmp` under a lock and is moved into place by one rename, so whatever has its final name is
+whole. Locks belong to the operating system: a killed process leaves none behind.
+"""
+
+import errno
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from platformdirs import user_cache_dir
+
+from fedgram.errors import FedgramError
+from fedgram.progress import spinner
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
+
+_NO_ROOM = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
+_NOT_ALLOWED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR}
+
+
+class CacheError(FedgramError):
+    """The cache folder cannot be used: full, or not writable."""
+
+
+class WrongChecksum(FedgramError):
+    """A file is not the one that was published."""
+
+
+def cache_dir() -> Path:
+    """Return the cache folder: `$FEDGRAM_CACHE` if set, else the platform's usual place."""
+    chosen = os.environ.get("FEDGRAM_CACHE")
+    return Path(chosen).expanduser().resolve() if chosen else Path(user_cache_dir("fedgram", appauthor=False))
+
+
+def cache_folder(root: Path | str | None, part: str) -> Path:
+    """Return (and make) a part of the cache folder, or of another one given as `root`."""
+    folder = (cache_dir() if root is None else Path(root)) / part
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn the system's refusal to write `path` (disk full, no permission) into one line with a remedy."""
+    try:
+        yield
+    except OSError as error:
+        raise CacheError(
+            f"cannot write {path}: {error.strerror or error}; make room, or set FEDGRAM_CACHE to another folder "
+            "(what is finished stays and will be used)"
+        ) from error
+
+
+def checksum(path: Path, algorithm: str = "sha256") -> str:
+    """Return the checksum of a file as `algorithm:hex`."""
+    with path.open("rb") as file:
+        return f"{algorithm}:{hashlib.file_digest(file, algorithm).hexdigest()}"
+
+
+def verify(path: Path, expected: str) -> None:
+    """Raise `WrongChecksum` unless the file has the expected checksum, given as `algorithm:hex`."""
+    found = checksum(path, expected.partition(":")[0])
+    if found != expected:
+        raise WrongChecksum(f"{path.name} has checksum {found}, expected {expected}")
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file so that a reader sees the old content or the new, never a part."""
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+        try:
+            file.write(content)
+            file.close()
+            os.replace(file.name, path)
+        except BaseException:
+            file.close()
+            os.unlink(file.name)
+            raise
+
+
+def write_atomic(path: Path, content: bytes) -> None:
+    """Write a small file of the cache, whole or not at all."""
+    with _explained():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, content)
+
+
+@contextmanager
+def workshop(name: str, show: bool | None = None) -> Iterator[Path]:
+    """Lock `name` among all processes and give an empty folder to work in, removed at the end.
+
+    What a killed predecessor left there is removed first.
+    """
+    with _explained(), locked(cache_dir() / "locks" / f"{name}.lock", name, show):
+        benches = cache_dir() / "tmp" / name
+        shutil.rmtree(benches, ignore_errors=True)
+        benches.mkdir(parents=True, exist_ok=True)
+        # A new name each time: a child of a killed predecessor may still be writing under the old one.
+        bench = Path(tempfile.mkdtemp(dir=benches))
+        try:
+            yield bench
+        finally:
+            shutil.rmtree(benches, ignore_errors=True)
+
+
+def move_into_place(made: Path, final: Path) -> None:
+    """Give a finished file or folder its final name, replacing what was there. Hold the lock of its name."""
+    final.parent.mkdir(parents=True, exist_ok=True)
+    if final.is_dir():
+        shutil.rmtree(final)
+    os.replace(made, final)
+
+
+@contextmanager
+def locked(path: Path, what: str, show: bool | None = None) -> Iterator[None]:
+    """Hold the lock file `path`; wait while another process holds it, and say so.
+
+    The empty file stays: removing it would let a third process lock a file that a second one still waits for.
+    """
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("a+b")
+    with file:
+        if not _try_lock(file):
+            with spinner(f"waiting for another process that works on {what}", show):
+                while not _try_lock(file):
+                    time.sleep(0.1)
+        try:
+            yield
+        finally:
+            _unlock(file)
+
+
+if sys.platform == "win32":
+
+    def _try_lock(file: IO[Any]) -> bool:
+        file.seek(0)
+        try:
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+
+    def _unlock(file: IO[Any]) -> None:
+        file.seek(0)
+        msvcrt.locking(file.fileno(), msvcrt.LK_UNLCK, 1)
+
+else:
+
+    def _try_lock(file: IO[Any]) -> bool:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def _unlock(file: IO[Any]) -> None:
+        fcntl.flock(file, fcntl.LOCK_UN)
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Say what to do about a cache folder that is full or not writable."""
+    folder = cache_dir()
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NO_ROOM:
+            raise CacheError(
+                f"no room left in the cache folder {folder} ({error.strerror}): free some, or set FEDGRAM_CACHE "
+                "to a folder on a larger disk"
+            ) from error
+        inside = error.filename is not None and str(error.filename).startswith(str(folder))
+        if error.errno in _NOT_ALLOWED and inside:
+            raise CacheError(
+                f"cannot write to {error.filename} ({error.strerror}): set FEDGRAM_CACHE to a folder of yours"
+            ) from error
+        raise

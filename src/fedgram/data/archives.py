@@ -1,0 +1,88 @@
+"""Unpack the archives that packages and data sets come in: tar, zip, Debian's ar, single gzip files.
+
+Only regular files are written, and only inside the target folder, whatever names an archive holds.
+"""
+
+import gzip
+import io
+import lzma
+import shutil
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import IO, cast
+
+from fedgram.errors import FedgramError
+
+
+class BadArchive(FedgramError):
+    """An archive that cannot be read to its end."""
+
+
+def unpack(archive: Path, target: Path) -> None:
+    """Write an archive's files under `target`; a file that is no archive is copied as it is."""
+    try:
+        for name, file in _members(archive):
+            inside = PurePosixPath(name.replace("\\", "/"))
+            if inside.is_absolute() or ".." in inside.parts or ":" in name:
+                raise BadArchive(f"{archive.name} holds {name!r}, which points out of its folder: refused")
+            path = target.joinpath(*inside.parts)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("wb") as out:
+                shutil.copyfileobj(file, out, 1 << 20)
+    except (
+        tarfile.TarError,
+        zipfile.BadZipFile,
+        lzma.LZMAError,
+        zlib.error,
+        gzip.BadGzipFile,
+        EOFError,
+    ) as error:
+        raise BadArchive(f"{archive.name} is damaged ({error}): delete it and fetch it again") from error
+
+
+def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    if archive.suffix in (".zip", ".whl"):
+        with zipfile.ZipFile(archive) as zipped:
+            for info in zipped.infolist():
+                if not info.is_dir():
+                    with zipped.open(info) as file:
+                        yield info.filename, file
+    elif archive.suffix == ".deb":
+        yield from _tar_members(_data_of_deb(archive), "r:*")
+    elif archive.name.endswith((".tar.gz", ".tgz")):
+        with archive.open("rb") as raw:
+            yield from _tar_members(raw, "r:gz")
+    elif archive.suffix == ".gz":
+        with gzip.open(archive) as plain:
+            yield archive.stem, cast("IO[bytes]", plain)
+    else:
+        with archive.open("rb") as raw:
+            yield archive.name, raw
+
+
+def _tar_members(raw: IO[bytes], mode: str) -> Iterator[tuple[str, IO[bytes]]]:
+    with tarfile.open(fileobj=raw, mode=mode) as tar:  # type: ignore[call-overload]
+        for member in tar:
+            file = tar.extractfile(member) if member.isfile() else None
+            if file is not None:
+                yield member.name, file
+
+
+def _data_of_deb(archive: Path) -> IO[bytes]:
+    """Return the `data.tar.*` member: 60-byte headers with name and size, members padded to even length."""
+    with archive.open("rb") as file:
+        if file.read(8) != b"!<arch>\n":
+            raise BadArchive(f"{archive.name} is not a Debian package: delete it and fetch it again")
+        while header := file.read(60):
+            name = header[:16].decode("ascii", "replace").rstrip(" /")
+            size = int(header[48:58]) if header[48:58].strip().isdigit() else -1
+            data = file.read(size) if size >= 0 else b""
+            if size < 0 or len(data) < size:
+                break
+            if name.startswith("data.tar"):
+                return io.BytesIO(data)
+            file.seek(size % 2, io.SEEK_CUR)
+    raise BadArchive(f"{archive.name} is cut short: delete it and fetch it again")

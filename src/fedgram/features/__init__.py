@@ -1,0 +1,27 @@
+"""Frozen backbones, the cache of their features, and random projections.
+
+A backbone is anything that maps a batch of samples to features (n, d). `backbone("lite0:96")` gives a named
+one, `TorchBackbone` wraps a module of your own, and `extract` runs any of them over a data set once and keeps
+the result.
+"""
+
+from fedgram.cache import CacheError
+from fedgram.features.base import Backbone, CannotLoad
+from fedgram.features.extract import extract
+from fedgram.features.featurize import featurize, load_features
+from fedgram.features.projection import ACTIVATIONS, RandomFeatures
+from fedgram.features.specs import backbone
+from fedgram.features.torchmodel import TorchBackbone
+
+__all__ = [
+    "ACTIVATIONS",
+    "Backbone",
+    "CacheError",
+    "CannotLoad",
+    "RandomFeatures",
+    "TorchBackbone",
+    "backbone",
+    "extract",
+    "featurize",
+    "load_features",
+]

@@ -1,0 +1,85 @@
+"""A data set seen through a backbone."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fedgram.data import load_dataset
+from fedgram.data.dataset import Dataset
+from fedgram.errors import InvalidParameter
+from fedgram.features.base import Backbone
+from fedgram.features.extract import extract
+from fedgram.features.specs import backbone as backbone_of
+
+PIXELS = "pixels"
+
+
+def load_features(
+    name: str,
+    *,
+    backbone: str | Backbone | None = None,
+    samples: int | None = None,
+    own_test: bool = False,
+    progress: bool | None = None,
+    **options: Any,
+) -> Dataset:
+    """Return a data set by name or path as features, ready to be spread.
+
+    With `own_test` the data set keeps its own test set apart (and must have one); otherwise that is pooled with
+    the rest, for clients to hold back their own. `samples` takes so many of them. Other options are those of
+    `load_dataset`.
+    """
+    data = load_dataset(name, **options)
+    if own_test and data.x_test is None:
+        raise InvalidParameter(f"data set {data.name!r} has no test set of its own: let clients hold back (test local)")
+    if samples is not None:
+        data = (data if own_test else data.pooled()).sample(samples)
+    # Features of whole data sets are extracted before pooling, so that both ways of testing share them.
+    data = featurize(data, backbone, progress=progress)
+    return data if own_test else data.pooled()
+
+
+def featurize(data: Dataset, backbone: str | Backbone | None, *, progress: bool | None = None) -> Dataset:
+    """Return the data set with features in place of its samples, extracted once and kept on disk.
+
+    None takes samples that are features already. "pixels" takes images as they are, scaled to [0, 1].
+
+    >>> from fedgram.data import digits
+    >>> featurize(digits(), None).x.shape
+    (1797, 64)
+    """
+    if backbone is None:
+        if _are_features(data.x):
+            return data
+        raise InvalidParameter(f"{data.name} holds {_kind(data.x)}, not features: choose a backbone, {_advice(data.x)}")
+    if _are_features(data.x):
+        raise InvalidParameter(f"{data.name} holds features already: leave the backbone out")
+    if backbone == PIXELS:
+        if _kind(data.x) != "images":
+            raise InvalidParameter(f"{data.name} holds {_kind(data.x)}, which have no pixels: {_advice(data.x)}")
+        x, x_test = (None if samples is None else _pixels(samples) for samples in (data.x, data.x_test))
+        return replace(data, x=x, x_test=x_test, features=PIXELS)
+    model = backbone_of(backbone) if isinstance(backbone, str) else backbone
+    x = extract(data.x, model, data_fingerprint=data.fingerprint, progress=progress)
+    x_test = None
+    if data.x_test is not None:
+        x_test = extract(data.x_test, model, data_fingerprint=f"{data.fingerprint}/test", progress=progress)
+    return replace(data, x=x, x_test=x_test, features=f"{model.name}@{model.fingerprint[:12]}")
+
+
+def _are_features(x: Any) -> bool:
+    return isinstance(x, np.ndarray) and x.ndim == 2 and x.dtype.kind in "fiu"
+
+
+def _kind(x: Any) -> str:
+    return "texts" if getattr(x, "dtype", None) is not None and x.dtype.kind in "OU" else "images"
+
+
+def _advice(x: Any) -> str:
+    return "minilm" if _kind(x) == "texts" else "such as lite0:96, or pixels"
+
+
+def _pixels(x: Any) -> np.ndarray[Any, np.dtype[np.float32]]:
+    images = np.asarray(x[:])
+    return images.reshape(len(images), -1).astype(np.float32) / np.float32(255)

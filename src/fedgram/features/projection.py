@@ -1,0 +1,141 @@
+"""Random projections with an activation: the two feature maps of APFL (3), (11).
+
+The projection comes from a seed, so parties that share the seed share the map and never send it. The paper
+does not give its law; here entries are normal with standard deviation 1/√dim_in, so that a projected feature
+is of the size of an input feature (`scale` chooses another).
+
+>>> phi = RandomFeatures(dim_in=4, dim_out=3, activation="relu", seed=0)
+>>> phi(np.ones((2, 4), dtype=np.float32)).shape
+(2, 3)
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import expit, ndtr
+
+from fedgram.errors import InvalidParameter, Mismatch, UnknownName
+
+Array: TypeAlias = npt.NDArray[Any]
+_ROWS = 1024  # rows per block: the block and the activation's scratch space stay in the processor's cache
+
+
+def _relu(x: Array) -> Array:
+    return np.maximum(x, 0, out=x)
+
+
+def _leaky_relu(x: Array) -> Array:
+    return np.maximum(x, 0.01 * x, out=x)
+
+
+def _gelu(x: Array) -> Array:
+    x *= ndtr(x)
+    return x
+
+
+def _hardswish(x: Array) -> Array:
+    gate = np.clip(x + 3, 0, 6)
+    gate /= 6
+    x *= gate
+    return x
+
+
+def _tanh(x: Array) -> Array:
+    return np.tanh(x, out=x)
+
+
+def _sigmoid(x: Array) -> Array:
+    expit(x, out=x)
+    return x
+
+
+def _elu(x: Array) -> Array:
+    below = np.expm1(np.minimum(x, 0))
+    return np.add(_relu(x), below, out=x)
+
+
+def _softplus(x: Array) -> Array:
+    tail = np.log1p(np.exp(-np.abs(x)))
+    return np.add(_relu(x), tail, out=x)
+
+
+def _identity(x: Array) -> Array:
+    return x
+
+
+ACTIVATIONS: Mapping[str, Callable[[Array], Array]] = MappingProxyType(
+    {
+        "relu": _relu,
+        "leaky_relu": _leaky_relu,
+        "gelu": _gelu,
+        "hardswish": _hardswish,
+        "tanh": _tanh,
+        "sigmoid": _sigmoid,
+        "elu": _elu,
+        "softplus": _softplus,
+        "identity": _identity,
+    }
+)
+"""The eight of APFL and the identity. Each **overwrites** its floating-point argument and returns it."""
+
+
+@dataclass(frozen=True)
+class RandomFeatures:
+    """The map x ↦ activation(x R); R: (dim_in, dim_out) is normal of deviation `scale`, from `seed`."""
+
+    dim_in: int
+    dim_out: int
+    activation: str = "relu"
+    seed: int = 0
+    scale: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.dim_in < 1 or self.dim_out < 1:
+            raise InvalidParameter(f"a projection from {self.dim_in} to {self.dim_out} features: both must be positive")
+        if self.activation not in ACTIVATIONS:
+            raise UnknownName("activation", self.activation, ACTIVATIONS)
+        if self.seed < 0:
+            raise InvalidParameter(f"seed {self.seed} is negative: give a whole number from 0 on")
+        if self.scale is not None and not 0 < self.scale < np.inf:
+            raise InvalidParameter(f"scale {self.scale} must be positive and finite")
+
+    @cached_property
+    def matrix(self) -> npt.NDArray[np.float64]:
+        """R: (dim_in, dim_out)."""
+        rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(self.seed)))
+        scale = self.dim_in**-0.5 if self.scale is None else self.scale
+        projection = rng.standard_normal((self.dim_in, self.dim_out))
+        projection *= scale
+        projection.flags.writeable = False
+        return projection
+
+    def __call__(self, x: Array) -> Array:
+        """Return the features (n, dim_out) of x: (n, dim_in); float32 stays, all else becomes float64."""
+        out = np.empty((len(x), self.dim_out), dtype=_dtype(x))
+        for start, block in self.blocks(x):
+            out[start : start + len(block)] = block
+        return out
+
+    def blocks(self, x: Array, rows: int = _ROWS) -> Iterator[tuple[int, Array]]:
+        """Yield (first row, features of up to `rows` rows): for sums that never hold all features at once.
+
+        The block is overwritten by the next one: use it or copy it.
+        """
+        if x.ndim != 2 or x.shape[1] != self.dim_in:
+            raise Mismatch(f"this projection takes (n, {self.dim_in}) features, got shape {x.shape}")
+        dtype = _dtype(x)
+        projection = self.matrix.astype(dtype, copy=False)
+        activate = ACTIVATIONS[self.activation]
+        space = np.empty((min(rows, len(x)), self.dim_out), dtype=dtype)
+        for start in range(0, len(x), rows):
+            part = x[start : start + rows]
+            yield start, activate(np.matmul(part, projection, out=space[: len(part)]))
+
+
+def _dtype(x: Array) -> npt.DTypeLike:
+    return np.float32 if x.dtype == np.float32 else np.float64

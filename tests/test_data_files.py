@@ -1,0 +1,412 @@
+"""The user's own data: folders of images, .npz, CSV and Parquet, good and bad."""
+
+import io
+import sys
+import time
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from fedgram.data import catalog
+from fedgram.data.bad import Skipped
+from fedgram.data.files import open_path
+from fedgram.data.images import BadImage, ImageFiles, decode
+from fedgram.errors import InvalidData, InvalidParameter, MissingExtra, UnknownName
+
+Bytes = npt.NDArray[np.uint8]
+
+
+@pytest.fixture(scope="session")
+def photos() -> Bytes:
+    return np.array(catalog.load("cifar10").x[:40])
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, photos: Bytes) -> Path:
+    monkeypatch.setenv("FEDGRAM_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, photos: Bytes) -> Path:
+    """Real photographs, ten in each of three classes."""
+    for i, name in enumerate(["cat", "dog", "fox"]):
+        (tmp_path / "pets" / name).mkdir(parents=True)
+        for j in range(10):
+            Image.fromarray(photos[10 * i + j]).save(tmp_path / "pets" / name / f"{j}.png")
+    (tmp_path / "pets" / "cat" / ".DS_Store").write_bytes(b"not meant as an image")
+    return tmp_path / "pets"
+
+
+def test_a_folder_of_images_per_class(folder: Path, photos: Bytes) -> None:
+    data = open_path(folder)
+    assert data.classes == ("cat", "dog", "fox")
+    assert data.y.tolist() == [0] * 10 + [1] * 10 + [2] * 10
+    assert isinstance(data.x, ImageFiles)
+    assert data.x.shape == (30, 32, 32, 3)
+    np.testing.assert_array_equal(data.x[:], photos[:30])
+    np.testing.assert_array_equal(data.x[5:8], photos[5:8])
+    np.testing.assert_array_equal(data.x[-1], photos[29])
+    np.testing.assert_array_equal(data.x[[3, 1]], photos[[3, 1]])
+    np.testing.assert_array_equal(data.x[data.y == 1], photos[10:20])
+    part = data.x.take([29, 0])
+    assert isinstance(part, ImageFiles)
+    np.testing.assert_array_equal(part[:], photos[[29, 0]])
+
+
+def test_train_and_test_folders_are_told_apart(tmp_path: Path, photos: Bytes) -> None:
+    for part, names in (("train", "ab"), ("val", "ba")):
+        for i, name in enumerate(names):
+            (tmp_path / "set" / part / name).mkdir(parents=True)
+            Image.fromarray(photos[i]).save(tmp_path / "set" / part / name / "0.png")
+    data = open_path(tmp_path / "set")
+    np.testing.assert_array_equal(data.x[:], photos[:2])
+    np.testing.assert_array_equal(data.x_test[:], photos[[1, 0]])
+    assert data.y_test is not None
+    assert data.y_test.tolist() == [0, 1]
+    (tmp_path / "set" / "val" / "c").mkdir()
+    Image.fromarray(photos[0]).save(tmp_path / "set" / "val" / "c" / "0.png")
+    with pytest.raises(InvalidData, match="class 'c', which has no training images"):
+        open_path(tmp_path / "set")
+
+
+def make_bad(folder: Path) -> None:
+    whole = io.BytesIO()
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)).save(whole, "JPEG")
+    (folder / "cat" / "truncated.jpg").write_bytes(whole.getvalue()[:-200])
+    (folder / "dog" / "notes.txt").write_text("not an image")
+    (folder / "dog" / "empty.png").write_bytes(b"")
+    Image.fromarray(np.zeros((32, 32), dtype=np.uint16)).save(folder / "fox" / "deep.png")
+
+
+def test_bad_images_are_refused_by_name(folder: Path) -> None:
+    make_bad(folder)
+    with pytest.raises(InvalidData, match="4 bad images in") as failure:
+        open_path(folder)
+    said = str(failure.value)
+    assert "cat/truncated.jpg: is damaged" in said
+    assert "dog/notes.txt: is not an image" in said
+    assert "dog/empty.png: is not an image" in said
+    assert "fox/deep.png: has pixels of kind 'I;16': convert it to 8 bits" in said
+
+
+def test_bad_images_are_skipped_by_name(folder: Path, photos: Bytes) -> None:
+    good = open_path(folder).fingerprint
+    make_bad(folder)
+    for _ in range(2):  # the second time from what was remembered
+        with pytest.warns(Skipped, match="skipped 4 bad images .*cat/truncated.jpg"):
+            data = open_path(folder, on_bad="skip")
+        np.testing.assert_array_equal(data.x[:], photos[:30])
+        assert data.fingerprint == good
+
+
+def test_a_folder_is_examined_again_when_a_file_changes(folder: Path, photos: Bytes) -> None:
+    first = open_path(folder)
+    assert open_path(folder).fingerprint == first.fingerprint
+    Image.fromarray(photos[35]).save(folder / "dog" / "3.png")
+    second = open_path(folder)
+    assert second.fingerprint != first.fingerprint
+    np.testing.assert_array_equal(second.x[13], photos[35])
+
+
+def test_images_of_many_sizes_kinds_and_orientations(folder: Path, photos: Bytes) -> None:
+    data = open_path(folder, size=16)
+    assert data.x[:2].shape == (2, 16, 16, 3)
+    assert data.fingerprint != open_path(folder).fingerprint
+    Image.fromarray(photos[0]).resize((300, 200)).save(folder / "fox" / "large.jpg")
+    Image.fromarray(photos[0]).convert("L").save(folder / "fox" / "grey.png")
+    Image.fromarray(photos[0]).convert("RGBA").save(folder / "fox" / "clear.png")
+    Image.fromarray(photos[0]).convert("P").save(folder / "fox" / "palette.gif")
+    mixed = open_path(folder)
+    assert mixed.x.shape == (34, 224, 224, 3)
+    assert mixed.x[:].std(axis=(1, 2, 3)).min() > 0
+
+    exif = Image.Exif()
+    exif[0x0112] = 6  # lying on its side
+    path = folder.parent / "turned.png"
+    Image.fromarray(photos[0]).save(path, exif=exif)
+    np.testing.assert_array_equal(decode(path), np.rot90(photos[0], -1))
+
+
+def test_grey_images_stay_grey(tmp_path: Path, photos: Bytes) -> None:
+    grey = photos[:, :, :, 0]
+    for i in range(4):
+        (tmp_path / "grey" / f"c{i % 2}").mkdir(parents=True, exist_ok=True)
+        Image.fromarray(grey[i]).save(tmp_path / "grey" / f"c{i % 2}" / f"{i}.png")
+    data = open_path(tmp_path / "grey")
+    np.testing.assert_array_equal(data.x[:], grey[[0, 2, 1, 3]])
+
+
+def test_an_image_that_goes_bad_later_is_named(folder: Path) -> None:
+    data = open_path(folder)
+    (folder / "cat" / "4.png").unlink()
+    with pytest.raises(BadImage, match=r"4.png is missing"):
+        data.x[:]
+
+
+def test_memory_stays_flat_in_the_number_of_images(tmp_path: Path, photos: Bytes) -> None:
+    for name in "ab":
+        (tmp_path / "many" / name).mkdir(parents=True)
+        for i in range(150):
+            Image.fromarray(photos[i % 40]).resize((128, 128)).save(tmp_path / "many" / name / f"{i}.jpg")
+    open_path(tmp_path / "many")  # warm up Pillow
+    Image.fromarray(photos[0]).resize((128, 128)).save(tmp_path / "many" / "a" / "one-more.jpg")
+    tracemalloc.start()
+    data = open_path(tmp_path / "many")
+    for start in range(0, len(data), 10):
+        data.x[start : start + 10]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    whole = 301 * 128 * 128 * 3
+    assert peak < whole / 8
+
+
+def test_folders_that_hold_no_classes(tmp_path: Path, folder: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InvalidData, match="expected one subfolder per class"):
+        open_path(tmp_path / "empty")
+    with pytest.raises(InvalidParameter, match="subfolders are the labels"):
+        open_path(folder, label="kind")
+
+
+def test_without_pillow_one_line_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'fedgram\[vision\]'"):
+        open_path(folder)
+
+
+def test_npz(tmp_path: Path, photos: Bytes) -> None:
+    path = tmp_path / "own.npz"
+    names = np.array(["b", "a"] * 20)
+    np.savez(path, x=photos, y=names, x_test=photos[:3], y_test=names[:3], groups=np.arange(40) // 10)
+    data = open_path(path)
+    np.testing.assert_array_equal(data.x, photos)
+    assert data.classes == ("a", "b")
+    assert data.y[:2].tolist() == [1, 0]
+    assert data.groups is not None
+    assert data.groups.tolist() == (np.arange(40) // 10).tolist()
+    np.testing.assert_array_equal(data.x_test, photos[:3])
+    assert data.y_test is not None
+    assert data.y_test.tolist() == [1, 0, 1]
+    assert open_path(path).fingerprint == data.fingerprint
+
+
+def test_npz_with_named_classes_and_arrays(tmp_path: Path) -> None:
+    path = tmp_path / "own.npz"
+    np.savez(
+        path, x=np.eye(3), kind=np.array([2, 0, 2]), site=np.array(["p", "q", "p"]), classes=np.array(["u", "v", "w"])
+    )
+    data = open_path(path, label="kind", client="site")
+    assert data.classes == ("u", "v", "w")
+    assert data.y.tolist() == [2, 0, 2]
+    assert data.groups is not None
+    assert data.groups.tolist() == ["p", "q", "p"]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "reason"),
+    [
+        ({"x": np.eye(3)}, "has no array 'y'; it has x"),
+        ({"x": np.eye(3), "y": np.arange(2)}, "has 3 samples in x but 2 labels"),
+        ({"x": np.eye(3), "y": np.arange(3), "client": np.arange(2)}, "3 samples in x but 2 groups"),
+        ({"x": np.eye(3), "y": np.arange(3), "x_test": np.eye(3)}, "has x_test but no y_test"),
+        ({"x": np.arange(3), "y": np.arange(3)}, "one row per sample"),
+        ({"x": np.array([[None], [1]]), "y": np.arange(2)}, "not an .npz file of plain arrays"),
+    ],
+)
+def test_npz_that_makes_no_sense(tmp_path: Path, arrays: dict[str, npt.NDArray[np.float64]], reason: str) -> None:
+    np.savez(tmp_path / "own.npz", **arrays)
+    with pytest.raises(InvalidData, match=reason):
+        open_path(tmp_path / "own.npz")
+
+
+def test_npz_with_bad_rows(tmp_path: Path) -> None:
+    x = np.eye(5)
+    x[1, 2], x[4, 0] = np.nan, np.inf
+    np.savez(tmp_path / "own.npz", x=x, y=np.arange(5) % 2)
+    with pytest.raises(InvalidData, match=r"2 bad rows .*x\[1\]: holds NaN or infinity; x\[4\]"):
+        open_path(tmp_path / "own.npz")
+    with pytest.warns(Skipped, match=r"x\[1\]"):
+        data = open_path(tmp_path / "own.npz", on_bad="skip")
+    np.testing.assert_array_equal(data.x, x[[0, 2, 3]])
+    assert data.y.tolist() == [0, 0, 1]
+
+
+def test_a_cut_npz_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "own.npz"
+    np.savez(path, x=np.eye(9), y=np.arange(9))
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(InvalidData, match=r"own.npz is not an .npz file"):
+        open_path(path)
+    np.save(tmp_path / "one.npy", np.eye(3))
+    (tmp_path / "one.npy").rename(path)
+    with pytest.raises(InvalidData, match="a single array"):
+        open_path(path)
+
+
+@pytest.fixture(params=["with pyarrow", "without pyarrow"])
+def arrow(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    if request.param == "without pyarrow":
+        monkeypatch.setitem(sys.modules, "pyarrow", None)
+    return bool(request.param == "with pyarrow")
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+GOOD = "a,client,b,label\n1.5,x,2,cat\n-3,y,4e2,dog\n0.1,x,7,cat\n"
+
+
+@pytest.mark.parametrize(
+    "text", [GOOD, GOOD.replace(",", ";"), GOOD.replace(",", "\t"), "\ufeff" + GOOD, GOOD.replace("\n", "\r\n")]
+)
+def test_csv(tmp_path: Path, arrow: bool, text: str) -> None:
+    data = open_path(write(tmp_path / "own.csv", text))
+    np.testing.assert_array_equal(data.x, [[1.5, 2], [-3, 400], [0.1, 7]])
+    assert data.classes == ("cat", "dog")
+    assert data.y.tolist() == [0, 1, 0]
+    assert data.groups is not None
+    assert data.groups.tolist() == ["x", "y", "x"]
+    assert data.name == "own"
+
+
+def test_both_csv_readers_agree_to_the_last_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((2000, 7)) * 10.0 ** rng.integers(-8, 8, (2000, 7)), rng.integers(0, 4, 2000)
+    header = ",".join([*"abcdefg", "y"])
+    rows = "\n".join(",".join([*map(repr, row.tolist()), str(label)]) for row, label in zip(x, y, strict=True))
+    path = write(tmp_path / "own.csv", f"{header}\n{rows}\n")
+    with_arrow = open_path(path)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    without = open_path(path)
+    np.testing.assert_array_equal(with_arrow.x, x)
+    np.testing.assert_array_equal(without.x, x)
+    np.testing.assert_array_equal(without.y, y)
+    assert with_arrow.classes == without.classes == (0, 1, 2, 3)
+    assert with_arrow.fingerprint == without.fingerprint
+
+
+BAD = "a,b,label\n1,2,u\n,2,v\n1,two,u\n1,2\n1,nan,v\n5,6,v\n1,2,\n\n1,-inf,u\n7,8,u\n"
+REASONS = [
+    "line 3: column 'a' is empty",
+    "line 4: column 'b' holds 'two', not a number",
+    "line 5: 2 values for 3 columns",
+    "line 6: column 'b' is nan",
+    "line 8: column 'label' is empty",
+]
+
+
+def test_bad_rows_are_refused_by_line(tmp_path: Path, arrow: bool) -> None:
+    with pytest.raises(InvalidData, match="6 bad rows") as failure:
+        open_path(write(tmp_path / "own.csv", BAD))
+    for reason in REASONS:
+        assert reason in str(failure.value)
+    assert "and 1 more" in str(failure.value)
+
+
+def test_bad_rows_are_skipped(tmp_path: Path, arrow: bool) -> None:
+    with pytest.warns(Skipped, match="skipped 6 bad rows .*line 3: column 'a' is empty"):
+        data = open_path(write(tmp_path / "own.csv", BAD), on_bad="skip")
+    np.testing.assert_array_equal(data.x, [[1, 2], [5, 6], [7, 8]])
+    assert [data.classes[i] for i in data.y] == ["u", "v", "u"]
+
+
+@pytest.mark.parametrize("bad", ["NA", "null", "true", "", "2024-01-01", "1,5"])
+def test_one_bad_cell_is_found_by_both_readers(tmp_path: Path, arrow: bool, bad: str) -> None:
+    with pytest.raises(InvalidData, match=r"1 bad row in .*line 3: "):
+        open_path(write(tmp_path / "own.csv", f"a,label\n1,u\n{bad},v\n3,u\n"))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("a,b\n1,2\n", "no column named label, y, target, class"),
+        ("label\n1\n", "no feature columns"),
+        ("a,label\n", "holds no usable row"),
+        ("a,label\n1,0.5\n2,1.5\n", "labels are whole or names"),
+        ("a,label\n1,u\n2,u\n", "at least two"),
+    ],
+)
+def test_tables_that_make_no_sense(tmp_path: Path, arrow: bool, text: str, reason: str) -> None:
+    with pytest.raises(InvalidData, match=reason):
+        open_path(write(tmp_path / "own.csv", text))
+
+
+def test_columns_by_name(tmp_path: Path) -> None:
+    path = write(tmp_path / "own.csv", "a,site,kind,label\n1,s,0,5\n2,t,1,6\n")
+    data = open_path(path, label="kind", client="site")
+    np.testing.assert_array_equal(data.x, [[1, 5], [2, 6]])
+    with pytest.raises(UnknownName, match="did you mean 'kind'"):
+        open_path(path, label="kinds")
+
+
+def test_text_that_is_not_utf8(tmp_path: Path, arrow: bool) -> None:
+    path = tmp_path / "own.csv"
+    path.write_bytes("a,label\n1,caf\xe9\n2,th\xe9\n".encode("latin-1"))
+    with pytest.raises(InvalidData, match="is not UTF-8"):
+        open_path(path)
+
+
+def test_csv_without_pyarrow_is_fast_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    row = ",".join(f"{v:.6f}" for v in np.linspace(-1, 1, 100))
+    header = ",".join(f"f{i}" for i in range(100))
+    path = write(tmp_path / "big.csv", f"{header},y\n" + "".join(f"{row},{i % 3}\n" for i in range(5000)))
+    start = time.perf_counter()
+    assert open_path(path).x.shape == (5000, 100)
+    assert time.perf_counter() - start < 3
+
+
+def test_parquet(tmp_path: Path) -> None:
+    path = tmp_path / "own.parquet"
+    table = {"a": [1.5, -3.0, 0.1], "client": ["x", "y", "x"], "b": [2, 400, 7], "label": ["cat", "dog", "cat"]}
+    pq.write_table(pa.table(table), path)
+    data = open_path(path)
+    assert data.fingerprint == open_path(write(tmp_path / "own.csv", GOOD)).fingerprint
+    np.testing.assert_array_equal(data.x, [[1.5, 2], [-3, 400], [0.1, 7]])
+
+
+def test_parquet_with_bad_rows(tmp_path: Path) -> None:
+    path = tmp_path / "own.parquet"
+    pq.write_table(pa.table({"a": [1.0, None, 3.0, float("nan"), 5.0], "y": [0, 1, None, 0, 1]}), path)
+    with pytest.raises(
+        InvalidData, match=r"3 bad rows .*row 2: column 'a' is empty or NaN; row 3: label or client is empty"
+    ):
+        open_path(path)
+    with pytest.warns(Skipped):
+        data = open_path(path, on_bad="skip")
+    assert data.x.tolist() == [[1.0], [5.0]]
+    assert data.y.tolist() == [0, 1]
+
+
+def test_parquet_that_is_none_and_one_with_texts(tmp_path: Path) -> None:
+    path = tmp_path / "own.parquet"
+    path.write_bytes(b"not parquet at all")
+    with pytest.raises(InvalidData, match="is not a Parquet file"):
+        open_path(path)
+    pq.write_table(pa.table({"city": ["a", "b"], "y": [0, 1]}), path)
+    with pytest.raises(InvalidData, match=r"column 'city' of .* holds string, not numbers"):
+        open_path(path)
+
+
+def test_without_pyarrow_one_line_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'fedgram\[tables\]'"):
+        open_path(write(tmp_path / "own.parquet", ""))
+
+
+def test_paths_and_choices_that_do_not_exist(tmp_path: Path) -> None:
+    with pytest.raises(InvalidData, match="does not exist"):
+        open_path(tmp_path / "nowhere.csv")
+    with pytest.raises(InvalidData, match="is not of a known kind"):
+        open_path(write(tmp_path / "own.docx", ""))
+    with pytest.raises(InvalidParameter, match="on_bad must be one of refuse, skip; got 'ignore'"):
+        open_path(tmp_path, on_bad="ignore")  # type: ignore[arg-type]

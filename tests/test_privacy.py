@@ -1,0 +1,45 @@
+"""What docs/privacy.md says moments reveal, shown."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+import fedgram as fg
+
+
+def intercepted(x, y):
+    """Return what the server sees of one client."""
+    return fg.Moments.from_bytes(fg.Moments.of(x, y, classes=10).to_bytes())
+
+
+def test_a_client_with_one_sample_is_reconstructed():
+    digits = load_digits()
+    for i in range(20):
+        seen = intercepted(digits.data[i : i + 1], digits.target[i : i + 1])
+        assert seen.counts.argmax() == digits.target[i]
+        np.testing.assert_allclose(seen.cross[:, digits.target[i]], digits.data[i], atol=1e-9)
+
+
+def test_a_class_with_one_sample_is_reconstructed_from_any_client():
+    digits = load_digits()
+    sevens, others = np.flatnonzero(digits.target == 7)[:1], np.flatnonzero(digits.target != 7)[:500]
+    chosen = np.concatenate([sevens, others])
+    seen = intercepted(digits.data[chosen], digits.target[chosen])
+    assert seen.counts[7] == 1
+    np.testing.assert_allclose(seen.cross[:, 7], digits.data[sevens[0]], atol=1e-9)
+
+
+def test_the_papers_upload_reveals_the_same():
+    """The server recovers the cross moments from (C_k, W_k), whatever γ is: C_k W_k = X_kᵀY_k."""
+    rng = np.random.default_rng(0)
+    x, gamma = rng.normal(size=(1, 8)), 3.0
+    C = x.T @ x + gamma * np.eye(8)
+    W = np.linalg.solve(C, x.T @ np.eye(2)[[1]])
+    np.testing.assert_allclose((C @ W)[:, 1], x[0], atol=1e-12)
+
+
+def test_the_difference_of_two_totals_is_the_leaver():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(40, 6)), np.arange(40) % 2
+    before, after = fg.Moments.of(x, y, classes=2), fg.Moments.of(x[1:], y[1:], classes=2)
+    assert (before - after).cross[:, 0] == pytest.approx(x[0], abs=1e-12)
