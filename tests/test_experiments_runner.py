@@ -1,5 +1,6 @@
 """Running experiments: every run is written down once, whatever happens on the way."""
 
+import io
 import json
 import os
 import signal
@@ -10,10 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 import fedgram as fg
 from fedgram.cli import app
+from fedgram.cli.watching import watching
 from fedgram.data import digits
 from fedgram.errors import InvalidParameter, Mismatch, UnknownName
 from fedgram.experiments import Experiment, execute, finished, prepare, runner, runs_of
@@ -244,6 +247,25 @@ def test_rounds_are_told_to_the_watcher(tmp_path):
     run(tmp_path / "results.jsonl", Watcher(), methods=[{"name": "gradual", "rounds": 3}])
     assert [entry[1] for entry in told if entry[2] == "gradient" and entry[3] == 4] == [1, 2, 3]
     assert ("gradual (rounds=3)", 2, "gradient", 1, 4) in told
+
+
+def test_progress_tells_runs_method_round_and_time_left(tmp_path):
+    screen = Console(file=io.StringIO(), force_terminal=True, width=160)
+    experiment = Experiment.of({"data": "digits", "clients": 4, "methods": [{"name": "gradual", "rounds": 3}, "afl"]})
+    runs = list(runs_of(experiment))
+    with watching(runs, frozenset([runs[0].key]), screen) as watcher:
+        watcher.prepares(runs[0].setting)
+        watcher.starts(runs[1])
+        watcher.steps(runs[1], 2, "gradient", 3, 4)
+        watcher._bar.refresh()
+        watcher.ends(runs[1], {"total_seconds": 90.0})
+        watcher._bar.refresh()
+    shown = screen.file.getvalue()
+    assert "1 of 3 runs are finished already" in shown
+    assert "1/3" in shown
+    assert "gradual (rounds=3) · digits, 4 clients, dirichlet:0.1, seed 0 · round 2 of 3 · gradient 3/4" in shown
+    assert "2/3" in shown
+    assert "about 2 min left" in shown
 
 
 def test_ctrl_c_keeps_what_is_finished(tmp_path):

@@ -25,7 +25,7 @@ def watching(runs: Sequence[Run], done: frozenset[str], console: Console) -> Ite
         TimeElapsedColumn(),
         TextColumn("{task.fields[left]}"),
     )
-    with Progress(*columns, console=console, transient=True) as bar:
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         yield Watching(bar, bar.add_task("", total=len(runs), completed=len(runs) - len(left), left=""), left)
 
 

@@ -103,9 +103,9 @@ def stable_key(about: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Write 1.0 as 1: they are the same hyper-parameter."""
+    """Write 1.0 as 1, the same hyper-parameter, and leave out what is None: an option added later changes no key."""
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: _plain(item) for key, item in value.items() if item is not None}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
