@@ -250,7 +250,7 @@ def test_rounds_are_told_to_the_watcher(tmp_path):
 
 
 def test_progress_tells_runs_method_round_and_time_left(tmp_path):
-    screen = Console(file=io.StringIO(), force_terminal=True, width=160)
+    screen = Console(file=io.StringIO(), force_terminal=True, color_system=None, width=160)
     experiment = Experiment.of({"data": "digits", "clients": 4, "methods": [{"name": "gradual", "rounds": 3}, "afl"]})
     runs = list(runs_of(experiment))
     with watching(runs, frozenset([runs[0].key]), screen) as watcher:

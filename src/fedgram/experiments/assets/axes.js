@@ -95,6 +95,19 @@ const axisX = (f, scale, format, caption, ticks = scale.ticks(Math.max(3, Math.r
   }
   f.chart.append(svg("text", { x: (f.x0 + f.x1) / 2, y: f.height - 4, "text-anchor": "middle" }, caption));
 };
+// How wide a name is drawn, and a name cut to a width.
+const ruler = document.createElement("canvas").getContext("2d");
+const widthOf = (text) => {
+  ruler.font = `600 12px ${getComputedStyle(document.body).fontFamily}`;
+  return ruler.measureText(text).width;
+};
+const cutTo = (text, width) => {
+  if (widthOf(text) <= width) return text;
+  let length = text.length;
+  while (length > 1 && widthOf(`${text.slice(0, length)}…`) > width) length--;
+  return `${text.slice(0, length)}…`;
+};
+const widestName = (methods) => Math.ceil(Math.max(...methods.map((m) => widthOf(data.methods[m].label))));
 // Names beside points, each in the first place where it covers nothing.
 const placeNames = (f, points, covered) => {
   const taken = [...covered, ...points.map(({ x, y }) => [x - 7, y - 7, x + 7, y + 7])];

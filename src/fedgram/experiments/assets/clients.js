@@ -37,7 +37,8 @@ const drawClients = (holder, c, follow) => {
     return holder.replaceChildren(el("p", { class: "empty" }, "No accuracies of single clients in this setting."));
   const labelled = holder.clientWidth > 560,
     pitch = labelled ? 38 : 50;
-  const left = labelled ? Math.min(240, Math.max(...rows.map(({ m }) => data.methods[m].label.length)) * 7 + 20) : 12;
+  const beside = Math.min(widestName(rows.map(({ m }) => m)), 240),
+    left = labelled ? beside + 20 : 12;
   for (const row of rows) {
     row.sorted = row.detail.accuracy
       .filter((v) => v !== null)
@@ -69,7 +70,11 @@ const drawClients = (holder, c, follow) => {
       tall = labelled ? 20 : 18;
     f.chart.append(
       labelled
-        ? svg("text", { class: "name", x: left - 12, y: at + 4, "text-anchor": "end" }, data.methods[row.m].label)
+        ? svg(
+            "text",
+            { class: "name", x: left - 12, y: at + 4, "text-anchor": "end" },
+            cutTo(data.methods[row.m].label, beside),
+          )
         : svg("text", { class: "name", x: left, y: at - 15 }, data.methods[row.m].label),
     );
     const [a, b, half] = [0.25, 0.75, 0.5].map((q) => x(quantile(row.sorted, q)));

@@ -168,11 +168,15 @@ addEventListener("resize", () => {
     requestAnimationFrame(refresh);
   }
 });
+// Charts are drawn for the width that they have, so a sheet of paper needs its own.
 addEventListener("beforeprint", () => {
   document.documentElement.dataset.theme = "light";
+  document.body.classList.add("paper");
   refresh();
+  for (const node of document.querySelectorAll("#about details")) node.open = true;
 });
 addEventListener("afterprint", () => {
+  document.body.classList.remove("paper");
   setTheme(recall() || (system.matches ? "dark" : "light"));
   refresh();
 });

@@ -13,18 +13,15 @@ const drawRounds = (holder, c) => {
     return holder.replaceChildren(el("p", { class: "empty" }, "No iterative method is shown in this setting."));
   const all = [...curves.flatMap((curve) => curve.points.map((p) => p[1])), ...flat.map((p) => p.y)];
   const last = Math.max(...curves.flatMap((curve) => curve.points.map((p) => p[0])));
-  const longest = Math.min(
-    170,
-    Math.max(...[...curves, ...flat].map(({ m }) => data.methods[m].label.length)) * 6.8 + 14,
-  );
+  const beside = Math.min(widestName([...curves, ...flat].map(({ m }) => m)), holder.clientWidth * 0.36);
   const f = frame(holder, {
     height: 360,
-    right: longest,
+    right: beside + 14,
     title: `Accuracy per round, ${where(c)}`,
     description: [
       ...curves.map(
         ({ m, points }) =>
-          `${data.methods[m].label} ends at ${percent(points[points.length - 1][1])} % after ${points.length} rounds`,
+          `${data.methods[m].label} ends at ${percent(points[points.length - 1][1])} % after ${points[points.length - 1][0]} rounds`,
       ),
       ...flat.map(
         ({ m, y }) =>
@@ -92,7 +89,11 @@ const drawRounds = (holder, c) => {
   for (let i = names.length - 1, low = f.y0 + 4; i >= 0; i--) low = (names[i].at = Math.min(names[i].at, low)) - 14;
   for (const { m, at } of names)
     f.chart.append(
-      svg("text", { x: f.x1 + 6, y: at + 4, style: `fill:${colour(m)};font-weight:600` }, data.methods[m].label),
+      svg(
+        "text",
+        { x: f.x1 + 6, y: at + 4, style: `fill:${colour(m)};font-weight:600` },
+        cutTo(data.methods[m].label, beside),
+      ),
     );
   const cross = svg("line", { class: "axis", y1: f.y1, y2: f.y0, visibility: "hidden" });
   f.chart.append(cross);

@@ -127,7 +127,7 @@ const drawTable = (section) => {
   }
   const grid = el(
     "table",
-    { class: columns.length > 6 ? "main dense" : "main" },
+    { class: "main" },
     el("caption", { hidden: true }, data.captions[METRICS[state.metric]]),
     el(
       "thead",
@@ -198,6 +198,7 @@ const drawTable = (section) => {
       ),
     ),
   );
+  if (grid.offsetWidth > grid.parentNode?.clientWidth) grid.classList.add("dense");
 };
 const copy = async (button, text) => {
   const name = button.textContent;
