@@ -40,7 +40,8 @@ class Dataset:
             return self
         if self.groups is not None:
             raise InvalidParameter(f"{self.name}: its test set has no groups, so it cannot be spread with the rest")
-        x, y = (np.concatenate([a, b]) for a, b in ((self.x, self.x_test), (self.y, self.y_test)))
+        # A slice, because samples may be files that are read only then.
+        x, y = (np.concatenate([a[:], b[:]]) for a, b in ((self.x, self.x_test), (self.y, self.y_test)))
         return replace(self, x=x, y=y, x_test=None, y_test=None, fingerprint=f"{self.fingerprint}/pooled")
 
     def sample(self, n: int) -> Self:

@@ -53,7 +53,12 @@ class Package(Source):
         client = self._command()
         staging = bench / self.manager
         staging.mkdir()
-        self._run([*client, *self._arguments(), *self._options(staging)], staging, show)
+        options = self._options(staging)
+        if self.manager == "apt":
+            # Lists of its own, because the system's may be empty, and only root may fill them.
+            (bench / "lists" / "partial").mkdir(parents=True)
+            self._run([*client, "update", *options], staging, show)
+        self._run([*client, *self._arguments(), *options], staging, show)
         (file,) = self.files
         path = file.found_in(staging)
         if path is None:
@@ -87,7 +92,8 @@ class Package(Source):
                 retries = ["--fetch-retries=1", "--fetch-retry-mintimeout=1000"]
                 return ["--ignore-scripts", "--loglevel=error", f"--cache={staging / 'client'}", *retries]
             case "apt":
-                return ["--quiet", "--option=Acquire::Retries=1"]
+                own = {"Dir::State::lists": staging.parent / "lists", "Dir::Cache": staging.parent / "lists"}
+                return ["--quiet", "--option=Acquire::Retries=1", *(f"--option={key}={at}" for key, at in own.items())]
             case "pip":
                 return ["--quiet", "--disable-pip-version-check", "--no-input", "--retries=1"]
 

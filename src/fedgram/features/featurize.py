@@ -60,12 +60,12 @@ def featurize(data: Dataset, backbone: str | Backbone | None, *, progress: bool 
             raise InvalidParameter(f"{data.name} holds {_kind(data.x)}, which have no pixels: {_advice(data.x)}")
         x, x_test = (None if samples is None else _pixels(samples) for samples in (data.x, data.x_test))
         return replace(data, x=x, x_test=x_test, features=PIXELS)
-    model = backbone_of(backbone) if isinstance(backbone, str) else backbone
+    model, name = (backbone_of(backbone), backbone) if isinstance(backbone, str) else (backbone, backbone.name)
     x = extract(data.x, model, data_fingerprint=data.fingerprint, progress=progress)
     x_test = None
     if data.x_test is not None:
         x_test = extract(data.x_test, model, data_fingerprint=f"{data.fingerprint}/test", progress=progress)
-    return replace(data, x=x, x_test=x_test, features=f"{model.name}@{model.fingerprint[:12]}")
+    return replace(data, x=x, x_test=x_test, features=f"{name}@{model.fingerprint[:12]}")
 
 
 def _are_features(x: Any) -> bool:
