@@ -3,13 +3,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test bench lint clean
+.PHONY: demo test bench lint browser clean
 
+# Real photographs, a comparison table, a report page. What is finished is not repeated.
 demo: .venv/.demo
-	$(BIN)/fedgram run --method afl --data digits --clients 50 --partition dirichlet:0.1
-	$(BIN)/python examples/afl_claims.py
+	$(BIN)/fedgram compare examples/demo.toml --out report --resume
 
-test: .venv/.dev
+test: .venv/.dev browser
 	$(BIN)/python -m pytest -n auto
 
 bench: .venv/.dev
@@ -21,12 +21,19 @@ lint: .venv/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# The report page is tested in a real browser. Where one is missing it is installed if that is possible; otherwise
+# the tests that need it say so and are skipped.
+browser:
+	@if ! command -v chromedriver >/dev/null && command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+	  apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium chromium-driver >/dev/null; \
+	fi
+
 .venv/.python:
 	$(PYTHON) -m venv .venv
 	@touch $@
 
 .venv/.demo: .venv/.python pyproject.toml constraints.txt
-	$(PIP) install -c constraints.txt -e .
+	$(PIP) install -c constraints.txt -e '.[vision,plot]'
 	@touch $@
 
 .venv/.dev: .venv/.python pyproject.toml constraints.txt
