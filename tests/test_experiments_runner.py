@@ -280,7 +280,7 @@ def start(folder, seeds):
     """Start a comparison as a user does, in a process of its own; wait until some runs are there."""
     program = "from fedgram.cli import main; main()"
     wanted = ",".join(map(str, range(seeds)))
-    options = ["--data", "digits", "--clients", "60", "--methods", "afl,local", "--seeds", wanted, "--out", str(folder)]
+    options = ["--data", "digits", "--clients", "40", "--methods", "afl,local", "--seeds", wanted, "--out", str(folder)]
     process = subprocess.Popen(
         [sys.executable, "-c", program, "compare", *options],
         stdout=subprocess.DEVNULL,
@@ -299,16 +299,16 @@ def start(folder, seeds):
 @not_windows
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGKILL", -9)])
 def test_a_killed_comparison_goes_on_where_it_was(tmp_path, name, code):
-    process, options, path = start(tmp_path / "out", seeds=15)
+    process, options, path = start(tmp_path / "out", seeds=8)
     process.send_signal(getattr(signal, name))
     _, errors = process.communicate(timeout=60)
     assert process.returncode == code, errors
     assert ("--resume" in errors) == (name == "SIGINT")
     before = path.read_bytes()
     done = len(finished(path)[0].keys)
-    assert 0 < done < 45
+    assert 0 < done < 24
     result = compare(*options, "--resume")
     assert result.exit_code == 0, result.output
     assert path.read_bytes().startswith(before[: before.rfind(b"\n") + 1])
     keys = [record["key"] for record in records(path)]
-    assert len(keys) == len(set(keys)) == 45
+    assert len(keys) == len(set(keys)) == 24
