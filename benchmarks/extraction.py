@@ -21,6 +21,7 @@ import onnxruntime as ort
 from PIL import Image
 from sklearn.datasets import load_sample_images
 
+from benchmarks.measure import Results
 from fedgram.features import backbone, extract
 from fedgram.features.onnxmodel import OnnxBackbone
 
@@ -51,12 +52,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as cache:
         net = backbone("lite0:96", device="onnx")
         assert isinstance(net, OnnxBackbone)
-        print(f"features: {net.dim}, model: {net.name}, images: {IMAGES}, batch: {BATCH}")
+        results = Results(f"Extraction, EfficientNet-Lite0 at 96 px, {IMAGES} images, batches of {BATCH}")
         for name, seconds in _times(net, Path(cache)).items():
-            print(f"{name:24s} {IMAGES / seconds['loop']:6.0f} images/s, ours / bare = {seconds['ratio']:.3f}")
+            results.note(f"images a second, {name}", f"{IMAGES / seconds['loop']:.0f}")
+            results.at_most(f"ours / {name}", seconds["ratio"], 1.15)
         if sys.platform == "linux":
             few, many = _peak(2000), _peak(8000)
-            print(f"peak memory at 2,000 / 8,000 images: {few:.0f} / {many:.0f} MB, ratio {many / few:.3f}")
+            results.note("peak memory in MB at 2,000 and 8,000 images", f"{few:.0f}, {many:.0f}")
+            results.at_most("memory at 8,000 / at 2,000 images", many / few, 1.1)
+        results.show()
 
 
 def _times(net: OnnxBackbone, cache: Path) -> dict[str, dict[str, float]]:
