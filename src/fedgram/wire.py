@@ -18,7 +18,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import isfinite
+from math import isfinite, prod
 from typing import Any, ClassVar, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
@@ -101,17 +101,9 @@ def register_message(cls: M) -> M:
 def encode(payload: Payload) -> bytes:
     """Return the payload as bytes."""
     arrays: dict[str, AnyArray] = {}
-    tree = _to_tree(payload, "", arrays)
-    entries: dict[str, Any] = {"__metadata__": {"fedgram": _json({"schema": SCHEMA, "payload": tree})}}
-    end = 0
-    for name, array in arrays.items():
-        begin, end = end, end + array.nbytes
-        entries[name] = {"dtype": _CODES[array.dtype], "shape": array.shape, "data_offsets": (begin, end)}
-    header = _json(entries).encode()
-    header += b" " * (-len(header) % 8)  # safetensors aligns the arrays
-    return b"".join(
-        (len(header).to_bytes(8, "little"), header, *(array.data for array in arrays.values() if array.size))
-    )
+    tree = _json({"schema": SCHEMA, "payload": _to_tree(payload, "", arrays)})
+    header = _header(tree, tuple((name, array.dtype, array.shape) for name, array in arrays.items()))
+    return b"".join((header, *(array.data for array in arrays.values() if array.size)))
 
 
 def decode(data: bytes, *, sender: str | None = None) -> Payload:
@@ -126,6 +118,28 @@ def decode(data: bytes, *, sender: str | None = None) -> Payload:
         raise RefusedMessage(f"message from {sender!r} refused: {error}" if sender else str(error)) from error
 
 
+# Many clients answer with the same scalars and shapes, hence with the same header.
+@lru_cache(maxsize=32)
+def _header(tree: str, arrays: tuple[tuple[str, np.dtype[Any], tuple[int, ...]], ...]) -> bytes:
+    """Return the header with its length in front."""
+    entries: dict[str, Any] = {"__metadata__": {"fedgram": tree}}
+    end = 0
+    for name, dtype, shape in arrays:
+        begin, end = end, end + prod(shape) * dtype.itemsize
+        entries[name] = {"dtype": _CODES[dtype], "shape": shape, "data_offsets": (begin, end)}
+    header = _json(entries).encode()
+    header += b" " * (-len(header) % 8)  # safetensors aligns the arrays
+    return len(header).to_bytes(8, "little") + header
+
+
+@lru_cache(maxsize=32)
+def _parse(header: bytes) -> tuple[Any, Any, dict[str, Any]]:
+    """Return schema, tree, and where the arrays are."""
+    entries = json.loads(header)
+    ours = json.loads(entries.pop("__metadata__")["fedgram"])
+    return ours["schema"], ours["payload"], entries
+
+
 def _open(data: bytes) -> tuple[Any, dict[str, AnyArray]]:
     """Return the payload's tree and its arrays, which are views of `data`: a message of gigabytes is not copied."""
     start = 8 + int.from_bytes(data[:8], "little")
@@ -136,13 +150,6 @@ def _open(data: bytes) -> tuple[Any, dict[str, AnyArray]]:
     if schema != SCHEMA:
         raise RefusedMessage(f"schema {schema!r}, this version reads schema {SCHEMA}: update the older side")
     return tree, {name: _view(data, start, name, entry) for name, entry in entries.items()}
-
-
-@lru_cache(maxsize=32)  # many clients answer with the same scalars and shapes, hence with the same header
-def _parse(header: bytes) -> tuple[Any, Any, dict[str, Any]]:
-    entries = json.loads(header)
-    ours = json.loads(entries.pop("__metadata__")["fedgram"])
-    return ours["schema"], ours["payload"], entries
 
 
 def _view(data: bytes, start: int, name: str, entry: Any) -> AnyArray:
