@@ -9,7 +9,7 @@ array([1, 0, 1])
 (0, 1, 2)
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -24,7 +24,7 @@ Classes: TypeAlias = tuple[Label, ...]
 
 def as_classes(classes: int | Iterable[Label]) -> Classes:
     """Return the classes as a tuple: 0 … c - 1 for a number, the labels themselves otherwise."""
-    return _checked(tuple(range(classes) if isinstance(classes, int | np.integer) else classes))
+    return _numbered(int(classes)) if isinstance(classes, (int, np.integer)) else _checked(tuple(classes))
 
 
 def shorten(classes: Classes) -> int | Classes:
@@ -36,7 +36,13 @@ def shorten(classes: Classes) -> int | Classes:
     return len(classes) if classes == as_classes(len(classes)) else classes
 
 
-@lru_cache(maxsize=16)  # every message names the classes, and it is always the same ones
+# Every message names the classes, and it is always the same ones.
+@lru_cache(maxsize=16)
+def _numbered(count: int) -> Classes:
+    return _checked(tuple(range(count)))
+
+
+@lru_cache(maxsize=16)
 def _checked(classes: tuple[Any, ...]) -> Classes:
     names: Classes = tuple(name if isinstance(name, str) else int(name) for name in classes)
     if len(set(names)) != len(names):
@@ -68,10 +74,13 @@ def as_labels(y: Any) -> npt.NDArray[Any]:
     raise InvalidData(f"labels must be whole numbers or names, got {labels.dtype}: convert them first")
 
 
-def distinct(y: npt.NDArray[Any]) -> list[Label]:
-    """Return the labels that occur in `y`, sorted."""
-    labels: list[Label] = np.unique(y).tolist()
-    return labels
+def distinct(*parts: npt.NDArray[Any] | None) -> list[Label]:
+    """Return the labels that occur, sorted.
+
+    >>> distinct(np.array([3, 1, 3]), np.array([2]), None)
+    [1, 2, 3]
+    """
+    return sorted({label for part in parts if part is not None for label in np.unique(part).tolist()})
 
 
 def to_indices(y: Any, classes: Classes) -> npt.NDArray[np.int64]:
@@ -95,8 +104,8 @@ def to_indices(y: Any, classes: Classes) -> npt.NDArray[np.int64]:
     return labels.astype(np.int64, copy=False)
 
 
-def _are_indices(classes: Sequence[Label]) -> bool:
-    return isinstance(classes[0], str) or tuple(classes) == tuple(range(len(classes)))
+def _are_indices(classes: Classes) -> bool:
+    return isinstance(classes[0], str) or classes == _numbered(len(classes))
 
 
 def _unknown(label: Label, classes: Classes) -> InvalidData:

@@ -14,6 +14,7 @@ moments away again is exact unlearning.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
+from math import isfinite
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -45,6 +46,8 @@ class Kind:
 
     def check_same(self, other: "Kind") -> None:
         """Refuse another kind, naming both sides."""
+        if self == other:
+            return
         for field in fields(self):
             mine, theirs = getattr(self, field.name), getattr(other, field.name)
             if mine != theirs:
@@ -110,20 +113,20 @@ class Moments:
             raise InvalidData(f"{len(rows)} samples but {len(labels)} labels")
         kind = Kind(classes, rows.shape[1] + bias, features, bias)
         counts = np.bincount(labels, minlength=len(classes))
-        present = np.flatnonzero(counts)
-        ranks = np.searchsorted(present, labels)
+        [present] = counts.nonzero()
+        ranks = present.searchsorted(labels)
         if len(rows) < kind.dimension / 4:
             block = as_block(rows, bias=bias)
             factor = solve.triangular_factor(block)
             moments = cls(kind, sums=class_sums(block, ranks, len(present)), counts=counts, factor=factor)
-            evidence = factor.sum()
+            evidence = factor[:1].sum()
         else:
             total = Accumulator(kind.dimension, len(present))
             total.add_samples(rows, ranks, bias=bias)
             moments = cls(kind, sums=total.sums, counts=counts, packed=total.packed)
             evidence = moments._diagonal().sum()
-        # A NaN or infinity anywhere in a column shows in its sum of squares, and in the factor.
-        if not np.isfinite(evidence):
+        # A NaN or infinity anywhere in a column shows in its sum of squares, and in each of its elements of the factor.
+        if not isfinite(evidence):
             raise not_finite(rows)
         return moments
 
@@ -258,21 +261,22 @@ class Moments:
         """Put moments together from the wire."""
         counts, sums, classes = fields["counts"], fields["sums"], as_classes(fields["classes"])
         packed, factor = fields["gram"], fields["factor"]
-        d, n = sums.shape[1], int(counts.sum())
+        kind = Kind(classes, sums.shape[1], str(fields["features"]), bool(fields["bias"]))
+        moments = cls(kind, sums=sums, counts=counts, packed=packed, factor=factor)
+        d, n, present = moments.d, moments.n, np.count_nonzero(counts)
         if len(counts) != len(classes):
             raise NotMoments(f"field 'counts' has {len(counts)} entries for {len(classes)} classes")
         if fields["n"] != n:
             raise NotMoments(f"field 'n' is {fields['n']} but the class counts add up to {n}")
-        if len(sums) != np.count_nonzero(counts):
-            raise NotMoments(f"field 'sums' has {len(sums)} rows for {np.count_nonzero(counts)} classes with samples")
+        if len(sums) != present:
+            raise NotMoments(f"field 'sums' has {len(sums)} rows for {present} classes with samples")
         if (packed is None) == (factor is None):
             raise NotMoments("either field 'gram' or field 'factor' must be there")
         if packed is not None and len(packed) != solve.packed_size(d):
             raise NotMoments(f"field 'gram' has {len(packed)} numbers; {d} dimensions need {solve.packed_size(d)}")
         if factor is not None and len(factor) != n:
             raise NotMoments(f"field 'factor' has {len(factor)} rows for {n} samples")
-        kind = Kind(classes, d, str(fields["features"]), bool(fields["bias"]))
-        return cls(kind, sums=sums, counts=counts, packed=packed, factor=factor)
+        return moments
 
     def to_bytes(self) -> bytes:
         """Return the moments as bytes, fit to be a file that one party sends another."""

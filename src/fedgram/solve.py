@@ -77,20 +77,23 @@ def add_gram(packed: Array, rows: Array, *, onto: float = 1.0) -> None:
 def triangular_factor(rows: Array) -> Array:
     """Return R (m, d), upper trapezoidal with RᵀR = rowsᵀ rows, for rows (m, d) with m ≤ d.
 
-    R says exactly what the Gram matrix says and nothing of the rows' order. The reflections are found on the leading m
-    columns and applied to the rest as one product, which is three times faster than LAPACK's own way for small m.
+    R says exactly what the Gram matrix says and nothing of the rows' order: a triangular factor is unique once its
+    diagonal is positive, and `geqrfp` makes it so. The reflections are found on the leading m columns and applied to
+    all as one product, which is three times faster than LAPACK's own way for small m.
     """
     m = len(rows)
-    r = np.empty_like(rows)
-    if m:
-        reflections, tau, _, _ = lapack.dgeqrf(rows[:, :m], lwork=32 * m)
-        # A triangular factor is unique once its diagonal is positive: the message is a function of the Gram matrix.
-        signs = np.copysign(1.0, np.diagonal(reflections))
-        np.multiply(np.triu(reflections), signs[:, None], out=r[:, :m])
-        q, _, _ = lapack.dorgqr(reflections, tau, lwork=32 * m, overwrite_a=1)
-        q *= signs
-        np.matmul(q.T, rows[:, m:], out=r[:, m:])
+    if not m:
+        return rows.copy()
+    reflections, tau, _ = lapack.dgeqrfp(rows[:, :m], lwork=32 * m)
+    q, _, _ = lapack.dorgqr(reflections, tau, lwork=32 * m, overwrite_a=1)
+    r: Array = q.T @ rows
+    r[:, :m][_below_diagonal(m)] = 0.0  # not just to rounding
     return r
+
+
+@lru_cache(maxsize=32)
+def _below_diagonal(m: int) -> npt.NDArray[np.bool_]:
+    return np.tri(m, k=-1, dtype=np.bool_)
 
 
 def rounding_level(d: int, n: int) -> float:

@@ -17,6 +17,7 @@ array([[1., 0.],
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import isfinite, prod
 from typing import Any, ClassVar, Protocol, Self, TypeAlias, TypeVar
 
@@ -47,6 +48,7 @@ _DTYPES = {
     }.items()
 }
 _CODES = {dtype: code for code, dtype in _DTYPES.items()}
+_NAMES = {dtype: dtype.name for dtype in _CODES}
 _SCALARS = (str, int, float, bool, type(None))
 _PLAIN = frozenset((str, int, bool, type(None)))
 _json = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
@@ -99,17 +101,9 @@ def register_message(cls: M) -> M:
 def encode(payload: Payload) -> bytes:
     """Return the payload as bytes."""
     arrays: dict[str, AnyArray] = {}
-    tree = _to_tree(payload, "", arrays)
-    entries: dict[str, Any] = {"__metadata__": {"fedgram": _json({"schema": SCHEMA, "payload": tree})}}
-    end = 0
-    for name, array in arrays.items():
-        begin, end = end, end + array.nbytes
-        entries[name] = {"dtype": _CODES[array.dtype], "shape": array.shape, "data_offsets": (begin, end)}
-    header = _json(entries).encode()
-    header += b" " * (-len(header) % 8)  # safetensors aligns the arrays
-    return b"".join(
-        (len(header).to_bytes(8, "little"), header, *(array.data for array in arrays.values() if array.size))
-    )
+    tree = _json({"schema": SCHEMA, "payload": _to_tree(payload, "", arrays)})
+    header = _header(tree, tuple((name, array.dtype, array.shape) for name, array in arrays.items()))
+    return b"".join((header, *(array.data for array in arrays.values() if array.size)))
 
 
 def decode(data: bytes, *, sender: str | None = None) -> Payload:
@@ -118,32 +112,53 @@ def decode(data: bytes, *, sender: str | None = None) -> Payload:
     With a `sender` the bytes come from another party: contents are checked too, and an error names the sender.
     """
     try:
-        header, arrays = _open(data)
-        return _from_tree(header["payload"], arrays, "", suspicious=sender is not None)
+        tree, arrays = _open(data)
+        return _from_tree(tree, arrays, "", suspicious=sender is not None)
     except FedgramError as error:
         raise RefusedMessage(f"message from {sender!r} refused: {error}" if sender else str(error)) from error
 
 
-def _open(data: bytes) -> tuple[dict[str, Any], dict[str, AnyArray]]:
-    """Return the fedgram header and the arrays, which are views of `data`: a message of gigabytes is not copied."""
+# Many clients answer with the same scalars and shapes, hence with the same header.
+@lru_cache(maxsize=32)
+def _header(tree: str, arrays: tuple[tuple[str, np.dtype[Any], tuple[int, ...]], ...]) -> bytes:
+    """Return the header with its length in front."""
+    entries: dict[str, Any] = {"__metadata__": {"fedgram": tree}}
+    end = 0
+    for name, dtype, shape in arrays:
+        begin, end = end, end + prod(shape) * dtype.itemsize
+        entries[name] = {"dtype": _CODES[dtype], "shape": shape, "data_offsets": (begin, end)}
+    header = _json(entries).encode()
+    header += b" " * (-len(header) % 8)  # safetensors aligns the arrays
+    return len(header).to_bytes(8, "little") + header
+
+
+@lru_cache(maxsize=32)
+def _parse(header: bytes) -> tuple[Any, Any, dict[str, Any]]:
+    """Return schema, tree, and where the arrays are."""
+    entries = json.loads(header)
+    ours = json.loads(entries.pop("__metadata__")["fedgram"])
+    return ours["schema"], ours["payload"], entries
+
+
+def _open(data: bytes) -> tuple[Any, dict[str, AnyArray]]:
+    """Return the payload's tree and its arrays, which are views of `data`: a message of gigabytes is not copied."""
     start = 8 + int.from_bytes(data[:8], "little")
     try:
-        entries = json.loads(data[8:start])
-        header = json.loads(entries.pop("__metadata__")["fedgram"])
-        schema, _ = header["schema"], header["payload"]
+        schema, tree, entries = _parse(data[8:start])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RefusedMessage(f"{len(data)} bytes that are not a fedgram message") from error
     if schema != SCHEMA:
         raise RefusedMessage(f"schema {schema!r}, this version reads schema {SCHEMA}: update the older side")
-    return header, {name: _view(data, start, name, entry) for name, entry in entries.items()}
+    return tree, {name: _view(data, start, name, entry) for name, entry in entries.items()}
 
 
 def _view(data: bytes, start: int, name: str, entry: Any) -> AnyArray:
     try:
         dtype, (begin, end) = _DTYPES[entry["dtype"]], entry["data_offsets"]
-        if begin < 0 or end - begin != prod(entry["shape"]) * dtype.itemsize:
+        array: AnyArray = np.ndarray(entry["shape"], dtype, data, start + begin)
+        if begin < 0 or end - begin != array.nbytes:
             raise ValueError(f"{end - begin} bytes for shape {entry['shape']} of {dtype}")
-        return np.frombuffer(data, dtype, prod(entry["shape"]), start + begin).reshape(entry["shape"])
+        return array
     except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise RefusedMessage(f"field {name!r} is damaged or of a kind never sent: {error}") from error
 
@@ -160,25 +175,29 @@ def _to_tree(value: Payload, path: str, arrays: dict[str, AnyArray]) -> Any:
             name += "'"
         arrays[name] = np.asarray(value, dtype, order="C")
         return {"array": name}
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, Mapping):
-        return {"dict": {str(key): _to_tree(item, _join(path, key), arrays) for key, item in value.items()}}
     if isinstance(value, (list, tuple)):
-        if all(type(item) in _PLAIN for item in value):
+        if _PLAIN.issuperset(map(type, value)):
             return {"plain": value}
         return {"list": [_to_tree(item, _join(path, i), arrays) for i, item in enumerate(value)]}
-    if type(value) in _registered.values():
-        cls, fields = type(value), value.to_fields()
+    cls = type(value)
+    if _registered.get(getattr(cls, "wire_name", "")) is cls:
         return {
             "message": cls.wire_name,
             "version": cls.wire_version,
-            "fields": {key: _to_tree(item, _join(path, key), arrays) for key, item in fields.items()},
+            "fields": _to_trees(value.to_fields(), path, arrays),
         }
+    if isinstance(value, Mapping):
+        return {"dict": _to_trees(value, path, arrays)}
+    if isinstance(value, np.generic):
+        return value.item()
     raise TypeError(
         f"field {path or 'payload'!r}: a {type(value).__name__} cannot be sent; send arrays, numbers, strings, "
         "lists, dicts or a type registered with wire.register_message"
     )
+
+
+def _to_trees(fields: Mapping[Any, Payload], path: str, arrays: dict[str, AnyArray]) -> dict[str, Any]:
+    return {str(key): _to_tree(item, _join(path, key), arrays) for key, item in fields.items()}
 
 
 def _from_tree(tree: Any, arrays: dict[str, AnyArray], path: str, *, suspicious: bool) -> Payload:
@@ -195,7 +214,7 @@ def _from_tree(tree: Any, arrays: dict[str, AnyArray], path: str, *, suspicious:
             _check_finite(array, where)
         return array
     if "plain" in tree:
-        return _expect(tree["plain"], list, where)
+        return list(_expect(tree["plain"], list, where))
     if "list" in tree:
         return [
             _from_tree(item, arrays, _join(path, i), suspicious=suspicious)
@@ -242,8 +261,8 @@ def _check_arrays(cls: type[Message], fields: dict[str, Payload]) -> None:
             if field.optional:
                 continue
             raise RefusedMessage(f"{cls.wire_name} lacks field {name!r}")
-        if not isinstance(value, np.ndarray) or value.dtype != field.dtype:
-            got = getattr(value, "dtype", type(value).__name__)
+        got = _NAMES[value.dtype] if isinstance(value, np.ndarray) else type(value).__name__
+        if got != field.dtype:
             raise RefusedMessage(f"{cls.wire_name} field {name!r} must be {field.dtype}, got {got}")
         if len(value.shape) != len(field.shape) or not all(
             size == (sizes.setdefault(want, size) if isinstance(want, str) else want)

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from time import perf_counter, process_time
 from typing import Any
 
-from fedgram.errors import FedgramError, InvalidData, Mismatch
-from fedgram.labels import Classes, Label, as_classes, to_indices
+from fedgram.errors import InvalidData, Mismatch
+from fedgram.labels import Label, as_classes
 from fedgram.methods.base import Method, Require
 from fedgram.methods.clients import NO_SAMPLES, Clients, Progress, Transport
 from fedgram.methods.fit import Fit
@@ -26,7 +26,8 @@ def run(
     if not transport.names:
         raise InvalidData("no clients: give at least one")
     clients = Clients(transport, method=method, seed=seed, require=require, progress=progress)
-    agree(clients, method, None if classes is None else as_classes(classes))
+    clients.classes = None if classes is None else as_classes(classes)
+    agree(clients, method)
     model = method.serve(clients)
     if model is not None:
         # Whoever has no personal model gets the global one; everybody can predict afterwards.
@@ -49,33 +50,27 @@ def run(
     )
 
 
-def agree(clients: Clients, method: Method, classes: Classes | None) -> None:
+def agree(clients: Clients, method: Method) -> None:
     """Find out what data the clients have, and go on only with those that have the same kind.
 
     The kind that most clients have counts; the others are refused by name. Class folders {cat, dog} and {dog, fox} are
     never added as 0, 1: labels are matched by name.
     """
     hellos = {reply.client: reply.value for reply in clients.ask(method.hello, to=clients.present)}
-    filled = {name: hello for name, hello in hellos.items() if hello["n"]}
-    if not filled:
+    kinds = {name: _kind(hello) for name, hello in hellos.items() if hello["n"]}
+    if not kinds:
         raise InvalidData(f"none of the {len(hellos)} clients has any samples")
-    by_name = classes is not None
-    usual = Counter(_kind(hello, by_name) for hello in filled.values()).most_common(1)[0][0]
-    strangers: dict[str, FedgramError] = {}
-    for name, hello in filled.items():
-        if (kind := _kind(hello, by_name)) != usual:
-            strangers[name] = Mismatch(f"has {_describe(kind)}; most clients have {_describe(usual)}")
-        elif classes is not None:
-            try:
-                to_indices(hello["labels"], classes)
-            except InvalidData as error:
-                strangers[name] = error
+    [(usual, _)] = Counter(kinds.values()).most_common(1)
+    strangers = {
+        name: Mismatch(f"has {_describe(kind)}; most clients have {_describe(usual)}")
+        for name, kind in kinds.items()
+        if kind != usual
+    }
     if strangers:
         clients.lose(strangers, during="agreeing on the data")
-    if classes is None:
-        seen = {label for name, hello in filled.items() if name not in strangers for label in hello["labels"]}
-        classes = as_classes(sorted(seen))
-    clients.classes = classes
+    if clients.classes is None:
+        alike = (hellos[name] for name in kinds if name not in strangers)
+        clients.classes = as_classes(sorted({label for hello in alike for label in hello["labels"]}))
     for name, hello in hellos.items():
         clients.samples[name] = hello["n"]
         clients.tested[name] = hello["tested"]
@@ -83,9 +78,9 @@ def agree(clients: Clients, method: Method, classes: Classes | None) -> None:
             clients.absent[name] = NO_SAMPLES
 
 
-def _kind(hello: dict[str, Any], by_name: bool) -> tuple[tuple[int, ...], str, str]:
-    labels = "" if by_name else type(hello["labels"][0]).__name__
-    return tuple(hello["shape"]), hello["features"], labels
+def _kind(hello: dict[str, Any]) -> tuple[tuple[int, ...], str, str]:
+    labels = hello["labels"]
+    return tuple(hello["shape"]), hello["features"], type(labels[0]).__name__ if labels else ""
 
 
 def _describe(kind: tuple[tuple[int, ...], str, str]) -> str:

@@ -122,15 +122,14 @@ class Method:
 
     @step
     def hello(self, client: ClientSide) -> dict[str, Any]:
-        """Tell what kind of data the client has, before anything is computed."""
+        """Tell what kind of data the client has, before anything is computed; its labels only if classes are sought."""
         data = client.data
-        tested = 0 if data.x_test is None else len(data.x_test)
         return {
             "n": len(data.x),
-            "shape": list(data.x.shape[1:]),
+            "shape": data.x.shape[1:],
             "features": data.features,
-            "labels": sorted({*distinct(data.y), *distinct(data.y_test)}) if tested else distinct(data.y),
-            "tested": tested,
+            "labels": None if client.classes else distinct(data.y, data.y_test),
+            "tested": 0 if data.x_test is None else len(data.x_test),
         }
 
     @step

@@ -5,7 +5,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from fedgram.accumulate import as_features
 from fedgram.data.client import Client
@@ -23,9 +22,9 @@ if TYPE_CHECKING:
 class ClientSide:
     """What a step sees of its client: x, y, classes, rng, round and a state that lasts for the run.
 
-    `y` holds indices into the agreed `classes`. `rng` is derived from (seed, method, step, round, client name), so that
-    results depend neither on the engine nor on who comes first. `state` may hold payloads only: on other engines it
-    travels.
+    `y` and `y_test` (for evaluation only) hold indices into the agreed `classes`. `rng` is derived from (seed, method,
+    step, round, client name), so that results depend neither on the engine nor on who comes first. `state` may hold
+    payloads only: on other engines it travels.
     """
 
     def __init__(self, data: Client) -> None:
@@ -33,6 +32,7 @@ class ClientSide:
         self.name = data.name
         self.x = data.x
         self.classes: Classes = ()
+        self.y = self.y_test = np.zeros(0, dtype=np.int64)
         self.round = 0
         self.state: dict[str, Payload] = {}
         self.model: Model | None = None
@@ -42,26 +42,23 @@ class ClientSide:
     def enter(self, method: str, request: dict[str, Any]) -> None:
         """Get ready for one step: the agreed classes, the round, fresh random numbers."""
         if request["classes"] is not None and not self.classes:
-            self.classes = as_classes(request["classes"])
+            self._agree(as_classes(request["classes"]))
         self.round = request["round"]
         self._purpose = (request["seed"], method, request["step"])
         self.__dict__.pop("rng", None)
+
+    def _agree(self, classes: Classes) -> None:
+        """Take the classes as agreed; labels that are not among them are refused here, where they are."""
+        self.y = to_indices(self.data.y, classes)
+        if self.data.y_test is not None:
+            self.y_test = to_indices(self.data.y_test, classes)
+        self.classes = classes
 
     @cached_property
     def rng(self) -> np.random.Generator:
         """Random numbers of this step."""
         seed, method, step = self._purpose
         return generator(seed, method, step, self.round, self.name)
-
-    @cached_property
-    def y(self) -> npt.NDArray[np.int64]:
-        """Labels as indices into `classes`."""
-        return to_indices(self.data.y, self.classes)
-
-    @cached_property
-    def y_test(self) -> npt.NDArray[np.int64]:
-        """Test labels as indices into `classes`; for evaluation only."""
-        return to_indices(self.data.y_test, self.classes)
 
     def moments(self, *, bias: bool = False) -> Moments:
         """Return the moments of the client's training samples."""
