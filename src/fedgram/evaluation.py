@@ -1,7 +1,7 @@
 """Accuracy of clients' models on clients' own test samples, from counts alone: test data stay where they are."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil, nan
 from typing import Any
 
@@ -16,7 +16,8 @@ from fedgram.models import Model
 class Evaluation:
     """How many test samples each client has, and how many of them its model gets right.
 
-    A client without test samples is left out of the means and counted in `untested`.
+    A client without test samples, or whose test samples could not be scored (`failed` says why), is left out of the
+    means and counted in `untested`.
 
     >>> result = Evaluation(correct={"a": 9, "b": 2, "c": 0}, tested={"a": 10, "b": 4, "c": 0})
     >>> result.client_mean, result.pooled, result.worst_decile, result.untested
@@ -25,6 +26,7 @@ class Evaluation:
 
     correct: Mapping[str, int]
     tested: Mapping[str, int]
+    failed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def by_client(self) -> dict[str, float]:

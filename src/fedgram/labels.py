@@ -24,7 +24,12 @@ Classes: TypeAlias = tuple[Label, ...]
 
 def as_classes(classes: int | Iterable[Label]) -> Classes:
     """Return the classes as a tuple: 0 … c - 1 for a number, the labels themselves otherwise."""
-    return _numbered(int(classes)) if isinstance(classes, (int, np.integer)) else _checked(tuple(classes))
+    if isinstance(classes, (int, np.integer)):
+        return _numbered(int(classes))
+    try:
+        return _checked(tuple(classes))
+    except TypeError:
+        raise InvalidData(f"classes must be a number or a list of labels, got {classes!r}") from None
 
 
 def shorten(classes: Classes) -> int | Classes:
@@ -36,6 +41,13 @@ def shorten(classes: Classes) -> int | Classes:
     return len(classes) if classes == as_classes(len(classes)) else classes
 
 
+def read_classes(sent: Any, count: int) -> Classes:
+    """Return classes as a message has them, `count` of them; what claims to be more is not even listed."""
+    if (sent if isinstance(sent, int) else len(sent)) != count:
+        raise InvalidData(f"classes {str(sent)[:60]} do not fit the {count} that the arrays have")
+    return as_classes(sent)
+
+
 # Every message names the classes, and it is always the same ones.
 @lru_cache(maxsize=16)
 def _numbered(count: int) -> Classes:
@@ -44,7 +56,10 @@ def _numbered(count: int) -> Classes:
 
 @lru_cache(maxsize=16)
 def _checked(classes: tuple[Any, ...]) -> Classes:
-    names: Classes = tuple(name if isinstance(name, str) else int(name) for name in classes)
+    for name in classes:
+        if not isinstance(name, (str, int, np.integer)) or isinstance(name, bool):
+            raise InvalidData(f"class {name!r} is neither a whole number nor a name")
+    names: Classes = tuple(str(name) if isinstance(name, str) else int(name) for name in classes)
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise InvalidData(f"class {twice!r} is listed twice: give each class once")

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgram.errors import InvalidData, Mismatch
-from fedgram.labels import Classes, as_classes, shorten
+from fedgram.labels import Classes, read_classes, shorten
 from fedgram.solve import Array
 from fedgram.wire import Field, register_message
 
@@ -39,7 +39,7 @@ class LinearModel:
     """Scores x @ weights + intercept.
 
     `weights` is (d, c) float64, `intercept` (c,) or None. `features` is the fingerprint of the features that the
-    model was made from; scoring others would be a mistake that nothing else could notice.
+    model was made from, for whoever scores with it to compare.
 
     >>> model = LinearModel(np.eye(2), ("cat", "dog"))
     >>> model.predict([[0.1, 0.9], [0.7, 0.2]])
@@ -58,6 +58,15 @@ class LinearModel:
         "intercept": Field("float64", ("c",), optional=True),
     }
 
+    def __post_init__(self) -> None:
+        """Refuse arrays that do not fit together."""
+        count = len(self.classes)
+        if np.shape(self.weights)[1:] != (count,) or (self.intercept is not None and len(self.intercept) != count):
+            shapes = f"{np.shape(self.weights)} and {np.shape(self.intercept)}"
+            raise Mismatch(
+                f"a linear model of {count} classes has weights (d, {count}), intercept ({count},); got {shapes}"
+            )
+
     def scores(self, x: Any) -> Array:
         """Return the scores (n, c) of x (n, d), float32 or float64, by blocks of rows."""
         samples = np.asarray(x)
@@ -69,6 +78,9 @@ class LinearModel:
             np.matmul(block, self.weights, out=out[start : start + len(block)])
         if self.intercept is not None:
             out += self.intercept
+        if not np.isfinite(out).all():
+            row = int(np.argmin(np.isfinite(out).all(axis=1)))
+            raise InvalidData(f"sample {row} has scores that are not finite: check its features")
         return out
 
     def predict(self, x: Any) -> npt.NDArray[Any]:
@@ -88,10 +100,7 @@ class LinearModel:
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> Self:
         """Put a model together from the wire."""
-        model = cls(**fields | {"classes": as_classes(fields["classes"])})
-        if len(model.classes) != model.weights.shape[1]:
-            raise Mismatch(f"{model.weights.shape[1]} columns of weights for {len(model.classes)} classes")
-        return model
+        return cls(**fields | {"classes": read_classes(fields["classes"], fields["weights"].shape[1])})
 
     def check(self) -> None:
         """Accept: finite values are all that a linear model needs."""

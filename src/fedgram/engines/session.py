@@ -5,11 +5,12 @@ from collections.abc import Iterable
 from time import perf_counter, process_time
 from typing import Any
 
-from fedgram.errors import InvalidData, Mismatch
+from fedgram.errors import InvalidData, InvalidParameter, Mismatch
 from fedgram.labels import Label, as_classes
 from fedgram.methods.base import Method, Require
 from fedgram.methods.clients import NO_SAMPLES, Clients, Progress, Transport
 from fedgram.methods.fit import Fit
+from fedgram.models import Model
 
 
 def run(
@@ -30,6 +31,8 @@ def run(
     agree(clients, method)
     model = method.serve(clients)
     if model is not None:
+        if not isinstance(model, Model):
+            raise InvalidParameter(f"serve of {method.name} must return a model or None, got a {type(model).__name__}")
         # Whoever has no personal model gets the global one; everybody can predict afterwards.
         without = [name for name in clients.present if not method.personal or name in clients.absent]
         clients.each(method.receive, model, to=without)
@@ -76,11 +79,11 @@ def agree(clients: Clients, method: Method) -> None:
         clients.tested[name] = hello["tested"]
         if not hello["n"]:
             clients.absent[name] = NO_SAMPLES
+    clients.lose({}, during="agreeing on the data")
 
 
 def _kind(hello: dict[str, Any]) -> tuple[tuple[int, ...], str, str]:
-    labels = hello["labels"]
-    return tuple(hello["shape"]), hello["features"], type(labels[0]).__name__ if labels else ""
+    return tuple(hello["shape"]), hello["features"], hello["kind"]
 
 
 def _describe(kind: tuple[tuple[int, ...], str, str]) -> str:

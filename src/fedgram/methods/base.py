@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias, TypeVar, overload
 
 from fedgram.data.client import Client
-from fedgram.errors import UnknownName
+from fedgram.errors import InvalidData, UnknownName
 from fedgram.evaluation import count_correct
 from fedgram.labels import Label, distinct
 from fedgram.methods import parameters
@@ -105,11 +105,15 @@ class Method:
         engine object.
         `progress(step, done, total)` is called as replies arrive.
         """
+        parties = list(clients)
+        for party in parties:
+            if not isinstance(party, Client):
+                raise InvalidData(f"clients must be fg.Client objects, got a {type(party).__name__}")
         if isinstance(engine, str):
             if engine not in engines:
                 raise UnknownName("engine", engine, engines)
             engine = engines[engine]()
-        return engine.run(self, list(clients), classes=classes, seed=seed, require=require, progress=progress)
+        return engine.run(self, parties, classes=classes, seed=seed, require=require, progress=progress)
 
     def settings(self) -> dict[str, Any]:
         """Return the hyper-parameters by name."""
@@ -128,6 +132,7 @@ class Method:
             "n": len(data.x),
             "shape": data.x.shape[1:],
             "features": data.features,
+            "kind": "names as" if data.y.dtype.kind == "U" else "numbers as",
             "labels": None if client.classes else distinct(data.y, data.y_test),
             "tested": 0 if data.x_test is None else len(data.x_test),
         }

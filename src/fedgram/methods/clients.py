@@ -1,16 +1,17 @@
 """The server's side of a run: asking clients for steps, and adding up what they reply."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 from itertools import chain
 from math import ceil
+from numbers import Integral
 from operator import add
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 import numpy as np
 
 from fedgram import wire
-from fedgram.errors import ClientFailed, FedgramError, InvalidParameter, MissingClients
+from fedgram.errors import ClientFailed, FedgramError, InvalidParameter, MissingClients, UnknownName
 from fedgram.evaluation import Evaluation
 from fedgram.labels import Classes, shorten
 from fedgram.methods.fit import Traffic
@@ -74,8 +75,8 @@ class Clients:
         self._heard: set[str] = set()
         self._transport, self._method, self._seed = transport, method, seed
         self._progress = progress
-        self._require = require
-        self._needed = _needed(require, len(transport.names))
+        self._require = _checked(require, len(transport.names))
+        self._rng: tuple[int, np.random.Generator] | None = None
 
     @property
     def names(self) -> list[str]:
@@ -95,7 +96,9 @@ class Clients:
     @property
     def rng(self) -> np.random.Generator:
         """The server's random numbers of this round."""
-        return generator(self._seed, self._method.name, "server", self.round)
+        if self._rng is None or self._rng[0] != self.round:
+            self._rng = self.round, generator(self._seed, self._method.name, "server", self.round)
+        return self._rng[1]
 
     def call(
         self,
@@ -121,11 +124,12 @@ class Clients:
             pass
 
     def sum(self, step: Callable[..., T], payload: Payload = None, **options: Any) -> T:
-        """Return the sum of the replies."""
+        """Return the sum of the replies: moments, or arrays, or lists or dicts of them."""
         values = (reply.value for reply in self.call(step, payload, **options))
         first = next(values, None)
-        total = Moments.sum(chain((first,), values)) if isinstance(first, Moments) else reduce(add, values, first)
-        return cast("T", total)
+        if isinstance(first, Moments):
+            return cast("T", Moments.sum(chain((first,), values)))
+        return cast("T", reduce(partial(_combine, add), values, first))
 
     def mean(self, step: Step, payload: Payload = None, *, weighted: bool = True, **options: Any) -> Any:
         """Return the mean of the replies (arrays, or lists or dicts of them), weighted by numbers of samples."""
@@ -159,25 +163,36 @@ class Clients:
             self.rounds.append(evaluation)
 
     def evaluate(self, model: Model | None = None) -> Evaluation | None:
-        """Let clients score the model (None: each its own) on their own test samples; only counts come back."""
+        """Let clients score the model (None: each its own) on their own test samples; only counts come back.
+
+        A client that cannot is listed in the evaluation; the model is what it is, and not lost for that.
+        """
         able = [name for name in self.present if self.tested[name]]
         if not able:
             return None
-        replies = self.ask(self._method.evaluate, model, to=able, counted=False)
+        failures: dict[str, FedgramError] = {}
+        replies = self.ask(self._method.evaluate, model, to=able, counted=False, failures=failures)
         correct = {reply.client: reply.value for reply in replies if reply.value is not None}
-        return Evaluation(correct, {name: self.tested[name] if name in correct else 0 for name in self.present})
+        tested = {name: self.tested[name] if name in correct else 0 for name in self.present}
+        return Evaluation(correct, tested, {name: str(error) for name, error in failures.items()})
 
     def lose(self, failures: Mapping[str, FedgramError], *, during: str) -> None:
         """Go on without some clients, or end the run if too few are left."""
         self.absent.update({name: f"{during}: {error}" for name, error in failures.items()})
-        left = len(self.present)
-        if left >= self._needed:
-            return
         what = "; ".join(f"client {name!r}: {error}" for name, error in failures.items())
-        cause = next(iter(failures.values()))
+        if self._require == "all" and failures:
+            raise ClientFailed(f"{during}: {what}") from next(iter(failures.values()))
+        left, required = len(self.names), self._required()
+        if left < required:
+            raise MissingClients(f"{during}: {left} clients left, {required} required; {what or 'the rest is empty'}")
+
+    def _required(self) -> int:
+        """Return how many clients with samples must be left; those known to have none are nobody's loss."""
+        filled = len(self._transport.names) - list(self.absent.values()).count(NO_SAMPLES)
         if self._require == "all":
-            raise ClientFailed(f"{during}: {what}") from cause
-        raise MissingClients(f"{during}: {left} clients left, {self._needed} required; {what}") from cause
+            return filled
+        # A fraction is what the user wrote in decimals: 0.07 of 100 is 7.
+        return self._require if isinstance(self._require, int) else ceil(self._require * filled - 1e-9)
 
     def ask(
         self,
@@ -187,11 +202,15 @@ class Clients:
         to: Iterable[str] | None = None,
         per_client: Mapping[str, Payload] | None = None,
         counted: bool = True,
+        failures: dict[str, FedgramError] | None = None,
     ) -> Iterator[Reply]:
-        """Do what `call` does, for messages that are no contribution to the result."""
+        """Do what `call` does, for messages that are no contribution to the result.
+
+        With `failures`, clients that fail are noted there, and stay with the run.
+        """
         name = step.__name__
-        asked = list(per_client or (self.names if to is None else to))
-        failures: dict[str, FedgramError] = {}
+        asked = self._recipients(to, per_client)
+        failed: dict[str, FedgramError] = {}
         requests = self._requests(name, asked, payload, per_client, counted=counted)
         for done, (client, answer) in enumerate(self._transport.exchange(name, requests), start=1):
             if self._progress is not None:
@@ -203,11 +222,25 @@ class Clients:
                     self.traffic.count(client, up=len(answer))
                 value = wire.decode(answer, sender=None if self._transport.trusted else client)
             except FedgramError as error:
-                failures[client] = error
+                failed[client] = error
                 continue
             yield Reply(client, value)
-        if failures:
-            self.lose(failures, during=f"step {name!r}")
+        if failures is not None:
+            failures.update(failed)
+        elif failed:
+            self.lose(failed, during=f"step {name!r}")
+
+    def _recipients(self, to: Iterable[str] | None, per_client: Mapping[str, Payload] | None) -> list[str]:
+        if to is not None and per_client is not None:
+            raise InvalidParameter("give `to` or `per_client`, not both: the keys of per_client say who is asked")
+        chosen = per_client if per_client is not None else to
+        if chosen is None:
+            return self.names
+        asked = [chosen] if isinstance(chosen, str) else list(chosen)
+        for name in asked:
+            if name not in self.samples and name not in self._transport.names:
+                raise UnknownName("client", name, self._transport.names)
+        return asked
 
     def _requests(
         self,
@@ -224,7 +257,7 @@ class Clients:
             "seed": self._seed,
             "classes": self.classes and shorten(self.classes),
         }
-        shared = None if per_client else wire.encode(envelope | {"payload": payload})
+        shared = None if per_client is not None else wire.encode(envelope | {"payload": payload})
         for name in names:
             request = shared or wire.encode(envelope | {"payload": (per_client or {})[name]})
             if counted:
@@ -232,13 +265,13 @@ class Clients:
             yield name, request
 
 
-def _needed(require: str | float, clients: int) -> int:
+def _checked(require: Any, clients: int) -> Any:
     if require == "all":
-        return clients
-    if isinstance(require, int) and not isinstance(require, bool) and 1 <= require <= clients:
         return require
+    if isinstance(require, Integral) and not isinstance(require, bool) and 1 <= int(require) <= clients:
+        return int(require)
     if isinstance(require, float) and 0 < require <= 1:
-        return ceil(require * clients)
+        return require
     raise InvalidParameter(
         f"require must be 'all', a number of clients from 1 to {clients}, or a fraction such as 0.8, got {require!r}"
     )

@@ -82,7 +82,7 @@ def perform(method: "Method", sides: Sequence[ClientSide], requests: Sequence[di
         side.enter(method.name, request)
     function, payloads = getattr(method, name), [request["payload"] for request in requests]
     if steps[name]:
-        return list(function(sides) if payloads[0] is None else function(sides, payloads))
+        return list(function(sides) if all(payload is None for payload in payloads) else function(sides, payloads))
     return [
         function(side) if payload is None else function(side, payload)
         for side, payload in zip(sides, payloads, strict=True)

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -99,7 +99,7 @@ _PLAIN = ("model", "method", "settings", "seed", "contributors", "absent", "pers
 
 
 def _counts(evaluation: Evaluation | None) -> dict[str, Any] | None:
-    return None if evaluation is None else {"correct": evaluation.correct, "tested": evaluation.tested}
+    return None if evaluation is None else asdict(evaluation)
 
 
 def load(path: str | os.PathLike[str]) -> Fit:

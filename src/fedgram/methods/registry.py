@@ -1,5 +1,6 @@
 """Methods by name: ours, and anyone's."""
 
+import warnings
 from collections.abc import Iterator, Mapping
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, TypeVar
@@ -22,6 +23,8 @@ class Registry(Mapping[str, "type[Method]"]):
 
     def register(self, cls: M) -> M:
         """Register a method under its name (a class decorator)."""
+        if "__dataclass_fields__" not in cls.__dict__:
+            raise TypeError(f"decorate {cls.__name__} with @dataclass(frozen=True, kw_only=True) below @register")
         name = cls.name
         known = self._methods.get(name)
         if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
@@ -33,7 +36,11 @@ class Registry(Mapping[str, "type[Method]"]):
         if not self._looked_outside:
             self._looked_outside = True
             for entry in entry_points(group=GROUP):
-                self.register(entry.load())
+                try:
+                    self.register(entry.load())
+                except Exception as error:
+                    # Somebody else's broken package must not keep ours from working.
+                    warnings.warn(f"method {entry.name!r} ({entry.value}) cannot be loaded: {error}", stacklevel=2)
         return self._methods
 
     def __getitem__(self, name: str) -> "type[Method]":
