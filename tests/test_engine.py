@@ -301,6 +301,26 @@ def test_unknown_labels_are_refused_by_name():
         fit(fg.AFL(), parties)
 
 
+def test_unknown_test_labels_are_refused_too():
+    parties = [*clients(2), fg.Client("odd", np.ones((2, 3)), [0, 1], np.ones((1, 3)), [7])]
+    with pytest.raises(ClientFailed, match="'odd': label 7 is not one of the 2 classes"):
+        fit(fg.AFL(), parties)
+
+
+def test_labels_are_told_only_where_classes_are_sought():
+    class Hello(Probe):
+        @fg.step
+        def hello(self, client):
+            reply = super().hello(client)
+            told.append(reply["labels"])
+            return reply
+
+    told = []
+    fit(Hello(), clients(1))
+    fit(Hello(), clients(1), classes=None)
+    assert told == [None, [0, 1]]
+
+
 def test_classes_are_the_union_of_names_where_none_are_given():
     a = fg.Client("a", np.eye(4)[:2], ["cat", "dog"])
     b = fg.Client("b", np.eye(4)[2:], ["dog", "fox"])

@@ -71,6 +71,13 @@ def test_decoded_arrays_are_views_that_cannot_be_changed():
         decoded[0] = 1
 
 
+def test_messages_with_the_same_header_share_nothing_that_can_be_changed():
+    data = wire.encode({"labels": [1, 2], "nested": [[3]]})
+    wire.decode(data)["labels"].append(9)
+    wire.decode(data)["nested"][0].append(9)
+    assert wire.decode(data) == {"labels": [1, 2], "nested": [[3]]}
+
+
 @pytest.mark.parametrize("value", [object(), {1, 2}, np.array(["a"]), np.array([1j]), b"bytes"])
 def test_what_cannot_be_sent_is_named(value):
     with pytest.raises(TypeError, match="'a/0'.*cannot be sent"):

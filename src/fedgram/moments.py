@@ -85,7 +85,7 @@ class Moments:
         self._sums, self._packed, self._factor = sums, packed, factor
         for array in (packed, factor, sums, counts):
             if array is not None:
-                array.flags.writeable = False
+                array.setflags(write=False)
 
     @classmethod
     def of(

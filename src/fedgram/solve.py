@@ -53,7 +53,8 @@ def unpack(packed: Array, d: int) -> Array:
 
 def _lower_triangle(packed: Array, d: int) -> Array:
     lower, _ = lapack.dtfttr(d, packed, uplo="L")
-    return np.tril(lower)
+    upper: Array = np.triu(lower.T)  # in the order of memory: ten times faster than np.tril(lower)
+    return upper.T
 
 
 @lru_cache(maxsize=32)

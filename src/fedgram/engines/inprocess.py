@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
 from time import process_time, thread_time
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from fedgram import wire
 from fedgram.data.client import Client
@@ -18,6 +18,7 @@ from fedgram.methods.clients import Progress
 from fedgram.methods.clientside import ClientSide, explain, perform
 from fedgram.methods.fit import Fit
 
+T = TypeVar("T")
 Answer: TypeAlias = tuple[str, bytes | Exception]
 
 
@@ -78,7 +79,7 @@ class Room:
     def exchange(self, step: str, requests: Iterable[tuple[str, bytes]]) -> Iterator[Answer]:
         """Perform a step at each client and yield the replies in order, with bounded work under way."""
         size = self._engine.batch if self._method.steps().get(step) else 1
-        groups = _groups(_opened(requests), size)
+        groups = _groups(self._deliver(requests), size)
         if self._pool is None:
             for group in groups:
                 yield from self._answer(group)
@@ -95,29 +96,28 @@ class Room:
             for future in under_way:
                 future.cancel()
 
-    def _answer(self, group: list[tuple[str, dict[str, Any]]]) -> list[Answer]:
+    def _deliver(self, requests: Iterable[tuple[str, bytes]]) -> Iterator[tuple[ClientSide, dict[str, Any]]]:
+        """Decode requests; what is sent to all is decoded once, since payloads cannot be changed."""
+        last, opened = None, {}
+        for name, request in requests:
+            if request is not last:
+                last, opened = request, wire.decode(request)
+            yield self.sides[name], opened
+
+    def _answer(self, group: list[tuple[ClientSide, dict[str, Any]]]) -> list[Answer]:
         started = self._clock()
-        names, requests = [name for name, _ in group], [request for _, request in group]
+        sides, requests = zip(*group, strict=True)
         try:
-            replies = perform(self._method, [self.sides[name] for name in names], requests)
-            return [(name, wire.encode(reply)) for name, reply in zip(names, replies, strict=True)]
+            replies = perform(self._method, sides, requests)
+            return [(side.name, wire.encode(reply)) for side, reply in zip(sides, replies, strict=True)]
         except Exception as error:
             failure = ClientFailed(explain(error))
             failure.__cause__ = error
-            return [(name, failure) for name in names]
+            return [(side.name, failure) for side in sides]
         finally:
             self.client_seconds += self._clock() - started
 
 
-def _opened(requests: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Decode requests; what is sent to all is decoded once, since payloads cannot be changed."""
-    last, opened = None, {}
-    for name, request in requests:
-        if request is not last:
-            last, opened = request, wire.decode(request)
-        yield name, opened
-
-
-def _groups(items: Iterator[Any], size: int) -> Iterator[list[Any]]:
+def _groups(items: Iterator[T], size: int) -> Iterator[list[T]]:
     while group := list(islice(items, size)):
         yield group
