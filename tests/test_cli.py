@@ -93,6 +93,9 @@ def test_version():
         (("--engine", "flower"), "unknown engine 'flower'"),
         (("--workers", "0"), "workers and batch must be at least 1"),
         (("--save", "no/such/folder/fit"), "cannot write"),
+        (("--set", "gamma=1", "--set", "gamma=2"), "names a parameter twice"),
+        (("--data", ""), "unknown data set ''"),
+        (("--method", "local", "--data", "mnist", "--backbone", "pixels", "--test", "standard"), "no global model"),
     ],
 )
 def test_bad_input_is_one_clear_line_and_exit_code_2(arguments, words):

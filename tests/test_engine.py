@@ -1,5 +1,6 @@
 """The method protocol: what a step sees, what crosses, who counts, and what happens when something fails."""
 
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -277,9 +278,97 @@ def test_bad_requirement(require):
         fit(fg.AFL(), require=require)
 
 
+def test_empty_clients_do_not_fill_a_quorum():
+    empties = [fg.Client(f"empty-{k}", np.zeros((0, 3)), []) for k in range(3)]
+    bad = fg.Client("bad", np.full((2, 3), np.nan), [0, 1])
+    with pytest.raises(MissingClients, match="0 clients left, 1 required"):
+        fit(fg.AFL(), [*empties, bad], require=1)
+    with pytest.raises(MissingClients, match="1 clients left, 2 required"):
+        fit(fg.AFL(), [*empties, bad, *clients(1)], require=0.8)
+    assert fit(fg.AFL(), [*empties, *clients(1)], require=np.int64(1)).contributors == ("c0",)
+
+
+def test_a_fraction_is_taken_as_written():
+    bad = [fg.Client(f"bad-{k}", np.full((2, 3), np.nan), [0, 1]) for k in range(93)]
+    assert len(fit(fg.AFL(), [*clients(7), *bad], require=0.07).contributors) == 7
+
+
+def test_one_bad_client_does_not_spoil_its_batch():
+    class Batched(Fail):
+        @fg.step(batched=True)
+        def give(self, clients):
+            return [Fail.give(self, client) for client in clients]
+
+    result = fit(Batched(), require=2)
+    assert result.contributors == ("c0", "c3")
+    assert set(result.absent) == {"c1", "c2"}
+
+
+def test_unknown_clients_cannot_be_asked():
+    class Ask(Probe):
+        def run(self, clients):
+            with pytest.raises(UnknownName, match="unknown client 'nobody'"):
+                list(clients.call(self.hello, to=["nobody"]))
+            with pytest.raises(InvalidParameter, match="not both"):
+                list(clients.call(self.hello, to=["c0"], per_client={"c0": 1}))
+            assert [reply.client for reply in clients.call(self.hello, to="c1")] == ["c1"]
+            assert list(clients.call(self.hello, per_client={})) == []
+
+    fit(Ask())
+
+
+def test_the_servers_random_numbers_go_on_within_a_round():
+    class Draw(Probe):
+        def run(self, clients):
+            assert clients.rng.random() != clients.rng.random()
+
+    fit(Draw())
+
+
+def test_sums_go_through_lists_and_dicts():
+    class Sum(Probe):
+        def run(self, clients):
+            total = clients.sum(self.give)
+            assert total["w"].tolist() == [4.0, 4.0]
+            assert total["b"][0] == 8
+
+        @fg.step
+        def give(self, client):
+            return {"w": np.ones(2), "b": [2]}
+
+    fit(Sum())
+
+
+def test_serve_must_return_a_model():
+    class Wrong(Probe):
+        def serve(self, clients):
+            return np.eye(2)
+
+    with pytest.raises(InvalidParameter, match="must return a model or None, got a ndarray"):
+        fit(Wrong())
+
+
+def test_numbers_are_not_taken_for_names():
+    parties = [fg.Client("a", np.eye(3), ["cat", "dog", "dog"]), fg.Client("b", np.eye(3), [0, 1, 1])]
+    with pytest.raises(ClientFailed, match="'b': has .*numbers as labels; most clients have .*names as labels"):
+        fg.AFL().fit(parties, classes=["cat", "dog"])
+
+
+def test_a_broken_package_does_not_keep_ours_from_working(monkeypatch):
+    from importlib.metadata import EntryPoint
+
+    module = sys.modules["fedgram.methods.registry"]
+    broken = EntryPoint("theirs", "no_such_module:Theirs", module.GROUP)
+    monkeypatch.setattr(module, "entry_points", lambda group: [broken])
+    fresh = module.Registry()
+    fresh.register(fg.AFL)
+    with pytest.warns(UserWarning, match="'theirs' .* cannot be loaded"):
+        assert list(fresh) == ["afl"]
+
+
 def test_strangers_are_refused_by_name():
     parties = [*clients(3), fg.Client("odd", np.ones((2, 5)), [0, 1])]
-    with pytest.raises(ClientFailed, match=r"'odd': has samples of shape \(5,\); most clients have .*\(3,\)"):
+    with pytest.raises(ClientFailed, match=r"'odd': has samples of shape \(5,\), .*; most clients have .*\(3,\)"):
         fit(fg.AFL(), parties)
     result = fit(fg.AFL(), parties, require=3)
     assert result.contributors == ("c0", "c1", "c2")
@@ -290,7 +379,7 @@ def test_other_features_are_refused_by_name():
     x = np.eye(3)
     parties = [fg.Client(name, x, [0, 1, 1], features=print_) for name, print_ in zip("abc", "112", strict=True)]
     with pytest.raises(
-        ClientFailed, match="'c': has samples of shape .*features '2'; most clients have .*features '1'"
+        ClientFailed, match="'c': has samples of shape .*features '2', .*; most clients have .*features '1'"
     ):
         fit(fg.AFL(), parties)
 
@@ -331,7 +420,7 @@ def test_classes_are_the_union_of_names_where_none_are_given():
 
 def test_names_and_numbers_do_not_mix():
     parties = [fg.Client("a", np.eye(3), [0, 1, 1]), fg.Client("b", np.eye(3), ["x", "y", "y"])]
-    with pytest.raises(ClientFailed, match="(int|str) labels"):
+    with pytest.raises(ClientFailed, match="'b': has .*names as labels; most clients have .*numbers as labels"):
         fg.AFL().fit(parties)
 
 
@@ -341,6 +430,7 @@ def test_names_and_numbers_do_not_mix():
         ([], "no clients"),
         ([fg.Client("a", np.zeros((0, 3)), [])], "none of the 1 clients has any samples"),
         (clients(1) + clients(1), "2 clients are named 'c0'"),
+        ([(np.eye(2), [0, 1])], "must be fg.Client objects, got a tuple"),
     ],
 )
 def test_impossible_sets_of_clients(parties, words):
@@ -361,6 +451,7 @@ def test_a_single_class_is_refused():
         (("a", np.ones(2), [0, 1]), r"'a': x must have shape \(n, d\)"),
         (("a", np.ones((1, 1)), [0.5]), "'a': y: labels must be whole numbers"),
         (("a", np.ones((1, 1)), [0], np.ones((1, 1))), "both x_test and y_test"),
+        (("a", [[1, 2], [3]], [0, 1]), "'a': x is not an array of numbers"),
         (("a", np.ones((1, 1)), [0], np.ones((1, 2)), [0]), r"shape \(1,\), x_test \(2,\)"),
     ],
 )
@@ -384,7 +475,9 @@ def test_registering_from_outside():
         assert fg.registry["outside"] is Outside
         assert "outside" in list(fg.registry)
         with pytest.raises(ValueError, match="'afl' is taken"):
-            fg.register(type("AFL", (fg.AFL,), {}))
+            fg.register(dataclass(frozen=True, kw_only=True)(type("AFL", (fg.AFL,), {})))
+        with pytest.raises(TypeError, match="with @dataclass"):
+            fg.register(type("Plain", (fg.AFL,), {}))
     finally:
         del fg.registry._methods["outside"]
     with pytest.raises(UnknownName, match="unknown method 'outsid'"):
@@ -434,9 +527,13 @@ def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
 
 
 def test_evaluation_refuses_scores_that_are_not_finite():
+    """A bad test sample is named, and does not cost the model that was trained without it."""
     party = fg.Client("a", np.eye(3)[:2], [0, 1], np.full((1, 3), np.nan), [0])
-    with pytest.raises(ClientFailed, match="'evaluate': client 'a'.*not finite for test sample 0"):
-        fit(fg.AFL(), [party, *clients(1)])
+    result = fit(fg.AFL(), [party, *clients(1)])
+    assert "sample 0 has scores that are not finite" in result.evaluation.failed["a"]
+    assert result.evaluation.untested == 2
+    assert result.contributors == ("a", "c0")
+    assert result.absent == {}
 
 
 def test_checks_helper_makes_unequal_real_clients():

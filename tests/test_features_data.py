@@ -93,6 +93,8 @@ def test_own_table_with_a_client_column(tmp_path):
     assert record["clients"] == 3
     assert record["partition"] == "by_group"
     assert record["contributors"] == 3
+    wrong = run("run", "--data", str(path), *options, "--clients", "7")
+    assert "--clients 7, but the data has 3 groups" in wrong.stderr
     path.write_text(path.read_text() + "\n50,NaN,A,ill")
     refused = run("run", "--data", str(path), *options)
     assert refused.returncode == 2

@@ -95,6 +95,22 @@ def test_a_small_clients_factor_says_no_more_than_its_gram_matrix():
     np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize("leading", [0, 3, 30])
+def test_a_factor_never_shows_the_samples_in_clear(leading):
+    """Also where leading columns are zero, as in images with white borders: the order of samples does not show."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(6, 60))
+    x[:, :leading] = 0
+    x[5] = x[4]  # and where samples are equal
+    y = [0, 0, 0, 0, 1, 1]
+    sent = Moments.of(x, y, classes=2)
+    again = Moments.of(x[[3, 1, 2, 0, 5, 4]], y, classes=2)
+    np.testing.assert_allclose(sent._factor, again._factor, atol=1e-10)
+    np.testing.assert_allclose(sent.gram, x.T @ x, atol=1e-12)
+    distances = np.abs(sent._factor[:, None] - x[None]).max(axis=2)
+    assert distances.min() > 0.1, "a row of the factor is a sample"
+
+
 def test_are_immutable():
     moments = random_moments(np.random.default_rng(0))
     for array in (moments.gram, moments.cross, moments.counts, moments.packed):
@@ -154,6 +170,35 @@ def test_subtracting_what_was_not_added_is_refused():
         Moments.of(x, np.zeros(60, int), classes=2) - total
 
 
+def test_subtracting_other_samples_is_refused_also_when_counts_agree():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 5)), np.arange(60) % 2
+    total = Moments.of(x, y, classes=2)
+    with pytest.raises(NotMoments, match="not the moments of samples that were added"):
+        total - Moments.of(rng.normal(size=(60, 5)), y, classes=2)
+    with pytest.raises(NotMoments, match="not the moments of samples that were added"):
+        total - Moments.of(0.5 * x[y == 0], y[y == 0], classes=2)
+    assert (total - total).n == 0
+    assert not (total - total).gram.any()
+
+
+def test_what_is_left_after_unlearning_almost_everything_can_still_be_sent():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(20, 64)), np.arange(20) % 2
+    rest, others = (
+        Moments.of(x, y, classes=2),
+        Moments.of(3e3 * rng.normal(size=(9000, 64)), np.arange(9000) % 2, classes=2),
+    )
+    left = (rest + others) - others
+    assert Moments.from_bytes(left.to_bytes()).n == 20
+
+
+def test_builtin_sum_adds():
+    rng = np.random.default_rng(0)
+    parts = [random_moments(rng) for _ in range(3)]
+    assert sum(parts) == parts[0] + parts[1] + parts[2]
+
+
 @pytest.mark.parametrize(
     ("x", "y", "words"),
     [
@@ -179,6 +224,8 @@ def test_nan_is_found_in_a_small_clients_factor_too(column):
     x[2, column] = np.nan
     with pytest.raises(InvalidData, match=f"nan in row 2, column {column}"):
         Moments.of(x, [0, 1, 1], classes=2)
+    with pytest.raises(InvalidData, match="squares overflow"):
+        Moments.of(np.full((2, 40), 1e200), [0, 1], classes=2)
 
 
 def test_one_class_is_refused():
@@ -207,7 +254,10 @@ def tampered(moments, **changes):
         ({"sums": np.full((3, 6), 1e3)}, "positive semidefinite"),
         ({"sums": np.full((3, 6), np.inf)}, "'sums' is inf"),
         ({"sums": np.zeros((2, 6))}, "'sums' has 2 rows for 3 classes"),
-        ({"counts": np.array([10, 10, 10, 0])}, "4 entries for 3 classes"),
+        ({"counts": np.array([10, 10, 10, 0])}, "classes 3 do not fit the 4"),
+        ({"counts": np.array([2**62, 2**62, 2**62])}, "add up to"),
+        ({"classes": 30_000_000}, "classes 30000000 do not fit the 3"),
+        ({"gram": np.full(21, 1.7e308)}, "too large"),
         ({"counts": np.array([10, 10, 11])}, "'n' is 30 but the class counts add up to 31"),
         ({"counts": np.array([-10, 20, 20])}, "negative count: -10"),
         ({"n": 31}, "'n' is 31"),
@@ -219,6 +269,30 @@ def test_what_another_party_sends_is_checked(changes, words):
     moments = Moments.of(rng.normal(size=(30, 6)), np.arange(30) % 3, classes=3)
     with pytest.raises(RefusedMessage, match=f"(?s)'hospital-3'.*{words}"):
         Moments.from_bytes(tampered(moments, **changes), sender="hospital-3")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"factor": np.full((4, 30), np.nan)}, "'factor' is nan"),
+        ({"factor": np.full((4, 30), 1e200)}, "too large"),
+        ({"factor": np.zeros((4, 30))}, "positive semidefinite"),
+        ({"factor": np.ones((3, 30))}, "3 rows for 4 samples"),
+        ({"sums": np.full((3, 30), 9.0)}, "positive semidefinite"),
+    ],
+)
+def test_a_small_clients_message_is_checked_too(changes, words):
+    rng = np.random.default_rng(0)
+    moments = Moments.of(rng.normal(size=(4, 30)), [0, 1, 2, 2], classes=3)
+    Moments.from_bytes(moments.to_bytes())
+    with pytest.raises(RefusedMessage, match=f"(?s)'hospital-3'.*{words}"):
+        Moments.from_bytes(tampered(moments, **changes), sender="hospital-3")
+
+
+def test_a_short_message_cannot_make_the_receiver_work_long():
+    moments = Moments.of(np.zeros((0, 10)), [], classes=2)
+    huge = tampered(moments, factor=np.zeros((0, 1_000_000)), sums=np.zeros((0, 1_000_000)))
+    assert Moments.from_bytes(huge).n == 0
 
 
 def test_other_messages_are_not_moments():

@@ -48,7 +48,10 @@ class Accumulator:
 
 def as_features(x: npt.ArrayLike) -> npt.NDArray[Any]:
     """Return features as an (n, d) array of numbers; refuse other shapes and kinds."""
-    rows = np.asarray(x)
+    try:
+        rows = np.asarray(x)
+    except ValueError as error:  # numpy's word for rows of unequal length
+        raise InvalidData(f"features are not an array of numbers: {error}") from error
     if rows.ndim != 2 or rows.shape[1] == 0:
         raise InvalidData(f"features must have shape (n, d) with d ≥ 1, got {rows.shape}")
     if rows.dtype.kind not in "fiub":

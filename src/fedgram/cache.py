@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
+from uuid import uuid4
 
 from platformdirs import user_cache_dir
 
@@ -86,15 +87,12 @@ def verify(path: Path, expected: str) -> None:
 
 def replace_file(path: Path, content: bytes) -> None:
     """Write a file so that a reader sees the old content or the new, never a part."""
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        try:
-            file.write(content)
-            file.close()
-            os.replace(file.name, path)
-        except BaseException:
-            file.close()
-            os.unlink(file.name)
-            raise
+    made = path.with_name(f".{path.name}.{uuid4().hex}")
+    try:
+        made.write_bytes(content)
+        os.replace(made, path)
+    finally:
+        made.unlink(missing_ok=True)
 
 
 def write_atomic(path: Path, content: bytes) -> None:

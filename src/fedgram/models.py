@@ -62,7 +62,7 @@ class LinearModel:
         """Refuse arrays that do not fit together."""
         count = len(self.classes)
         if np.shape(self.weights)[1:] != (count,) or (self.intercept is not None and len(self.intercept) != count):
-            shapes = f"{np.shape(self.weights)} and {np.shape(self.intercept)}"
+            shapes = f"{np.shape(self.weights)} and {np.shape(self.intercept or ())}"
             raise Mismatch(
                 f"a linear model of {count} classes has weights (d, {count}), intercept ({count},); got {shapes}"
             )

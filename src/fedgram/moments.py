@@ -23,7 +23,7 @@ import numpy.typing as npt
 from fedgram import solve, wire
 from fedgram.accumulate import Accumulator, as_block, as_features, class_sums, not_finite
 from fedgram.errors import InvalidData, Mismatch, NotMoments
-from fedgram.labels import Classes, Label, as_classes, shorten, to_indices
+from fedgram.labels import Classes, Label, as_classes, read_classes, shorten, to_indices
 from fedgram.models import LinearModel
 from fedgram.solve import Array
 
@@ -81,7 +81,7 @@ class Moments:
         """
         self.kind = kind
         self.counts = counts
-        self.n = int(counts.sum())
+        self.n = sum(counts.tolist())  # whole numbers of Python do not overflow
         self._sums, self._packed, self._factor = sums, packed, factor
         for array in (packed, factor, sums, counts):
             if array is not None:
@@ -119,13 +119,13 @@ class Moments:
             block = as_block(rows, bias=bias)
             factor = solve.triangular_factor(block)
             moments = cls(kind, sums=class_sums(block, ranks, len(present)), counts=counts, factor=factor)
-            evidence = factor[:1].sum()
+            evidence = np.vdot(factor, factor)
         else:
             total = Accumulator(kind.dimension, len(present))
             total.add_samples(rows, ranks, bias=bias)
             moments = cls(kind, sums=total.sums, counts=counts, packed=total.packed)
             evidence = moments._diagonal().sum()
-        # A NaN or infinity anywhere in a column shows in its sum of squares, and in each of its elements of the factor.
+        # A NaN or infinity anywhere shows in the sum of all squares, and so do features too large to be squared.
         if not isfinite(evidence):
             raise not_finite(rows)
         return moments
@@ -207,6 +207,10 @@ class Moments:
         total.flush()
         return cls(first.kind, sums=total.sums[counts > 0], counts=counts, packed=total.packed)
 
+    def __radd__(self, other: object) -> Self:
+        """Let `sum([a, b])` start from 0."""
+        return self if isinstance(other, int) and other == 0 else NotImplemented
+
     def __sub__(self, other: Self) -> Self:
         """Return the moments without those of `other`, a data set that was added before (exact unlearning)."""
         if not isinstance(other, Moments):
@@ -216,31 +220,62 @@ class Moments:
         if (counts < 0).any():
             label = self.classes[int(np.argmax(counts < 0))]
             raise NotMoments(f"cannot subtract: it has more samples of class {label!r} than there are")
-        sums = (self.cross - other.cross).T[counts > 0]
-        packed = self.packed - other.packed if counts.any() else np.zeros_like(self.packed)
-        rest = type(self)(self.kind, sums=sums, counts=counts, packed=packed)
-        rest.check(rounding_of=self)
-        return rest
+        sums, packed, noise = (self.cross - other.cross).T, self.packed - other.packed, self._noise()
+        # What is left of a class, or of everything, when all its samples are gone must be rounding.
+        if (np.abs(sums[counts == 0]) > np.sqrt(noise * self.n)).any() or (
+            not counts.any() and (np.abs(packed) > noise).any()
+        ):
+            raise NotMoments("cannot subtract: these are not the moments of samples that were added")
+        rest = type(self)(self.kind, sums=sums[counts > 0], counts=counts, packed=packed * counts.any())
+        rest.check(noise)
+        try:
+            rest.check()
+        except NotMoments:
+            # The whole's rounding is more than the rest can bear; a diagonal as large makes it a Gram matrix again.
+            packed[solve.packed_diagonal(self.d)[: self.d - self.kind.bias]] += noise
+        return type(self)(self.kind, sums=sums[counts > 0], counts=counts, packed=packed * counts.any())
 
-    def check(self, rounding_of: Self | None = None) -> None:
-        """Refuse arrays that no data set could have as its moments.
+    def _noise(self) -> float:
+        """Return how large rounding errors in the Gram matrix may be, as `solve` estimates them."""
+        with np.errstate(over="ignore"):
+            return 8 * solve.rounding_level(self.d, self.n) * float(self._diagonal().sum())
+
+    def check(self, noise: float | None = None) -> None:
+        """Refuse arrays that no data set could have as its moments, but for rounding errors up to `noise`.
 
         The whole matrix [X Y]ᵀ[X Y] must be positive semidefinite. Since YᵀY is the diagonal of class counts, that
-        is the scatter within classes, XᵀX - Σ_c s_c s_cᵀ / n_c, being so. Rounding is that of `rounding_of`: what
-        was subtracted from.
+        is the scatter within classes, XᵀX - Σ_c s_c s_cᵀ / n_c, being so.
         """
-        whole = rounding_of or self
         if (self.counts < 0).any():
             raise NotMoments(f"field 'counts' has a negative count: {self.counts.min()}")
-        slack = 8 * solve.rounding_level(self.d, whole.n) * max(float(whole._diagonal().sum()), TINY)
+        means = self._sums / np.sqrt(self.counts[self.counts > 0])[:, None]
+        if self._factor is not None:
+            return self._check_factor(self._factor, means)
+        noise = max(self._noise() if noise is None else noise, TINY)
+        if not isfinite(noise):
+            raise NotMoments(f"field 'gram' has {self._diagonal().max()} on its diagonal: too large")
         ones = self._diagonal()[-1]
-        if self.kind.bias and abs(ones - self.n) > slack:
+        if self.kind.bias and abs(ones - self.n) > noise:
             raise NotMoments(f"field 'gram' counts {ones} samples, field 'counts' {self.n}")
         between = np.zeros_like(self.packed)
-        solve.add_gram(between, self._sums / np.sqrt(self.counts[self.counts > 0])[:, None])
-        if not solve.is_positive_semidefinite(self.packed - between, self.d, slack):
+        solve.add_gram(between, means)
+        if not solve.is_positive_semidefinite(self.packed - between, self.d, noise):
             raise NotMoments(
                 f"field 'gram' with field 'sums' is not positive semidefinite: no {self.n} samples have these moments"
+            )
+        return None
+
+    def _check_factor(self, factor: Array, means: Array) -> None:
+        """Do the same for few samples without a d × d matrix: the means are M R with a matrix M of norm at most 1."""
+        if self.kind.bias and abs(float(factor[:, -1] @ factor[:, -1]) - self.n) > 1e-6 * self.n:
+            raise NotMoments(f"field 'factor' counts other samples than field 'counts', {self.n}")
+        if not isfinite(np.vdot(factor, factor)):
+            raise NotMoments("field 'factor' is too large to be squared")
+        mixing = np.linalg.lstsq(factor.T, means.T, rcond=None)[0]
+        missed = np.abs(mixing.T @ factor - means).max(initial=0.0)
+        if missed > 1e-6 * np.abs(means).max(initial=0.0) or np.linalg.norm(mixing, 2) > 1 + 1e-6:
+            raise NotMoments(
+                f"field 'factor' with field 'sums' is not positive semidefinite: no {self.n} samples have these moments"
             )
 
     def to_fields(self) -> dict[str, Any]:
@@ -259,13 +294,12 @@ class Moments:
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> Self:
         """Put moments together from the wire."""
-        counts, sums, classes = fields["counts"], fields["sums"], as_classes(fields["classes"])
+        counts, sums = fields["counts"], fields["sums"]
+        classes = read_classes(fields["classes"], len(counts))
         packed, factor = fields["gram"], fields["factor"]
         kind = Kind(classes, sums.shape[1], str(fields["features"]), bool(fields["bias"]))
         moments = cls(kind, sums=sums, counts=counts, packed=packed, factor=factor)
         d, n, present = moments.d, moments.n, np.count_nonzero(counts)
-        if len(counts) != len(classes):
-            raise NotMoments(f"field 'counts' has {len(counts)} entries for {len(classes)} classes")
         if fields["n"] != n:
             raise NotMoments(f"field 'n' is {fields['n']} but the class counts add up to {n}")
         if len(sums) != present:

@@ -16,9 +16,9 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import eigh, lapack
+from scipy.linalg import eigh, lapack, qr
 
-from fedgram.errors import InvalidParameter, RankDeficient
+from fedgram.errors import InvalidData, InvalidParameter, RankDeficient
 
 Array: TypeAlias = npt.NDArray[np.float64]
 EPS = float(np.finfo(np.float64).eps)
@@ -76,20 +76,39 @@ def add_gram(packed: Array, rows: Array, *, onto: float = 1.0) -> None:
 
 
 def triangular_factor(rows: Array) -> Array:
-    """Return R (m, d), upper trapezoidal with RᵀR = rowsᵀ rows, for rows (m, d) with m ≤ d.
+    """Return R (m, d) with RᵀR = rowsᵀ rows, for rows (m, d) with m ≤ d: upper trapezoidal, if need be after a
+    permutation.
 
-    R says exactly what the Gram matrix says and nothing of the rows' order: a triangular factor is unique once its
-    diagonal is positive, and `geqrfp` makes it so. The reflections are found on the leading m columns and applied to
-    all as one product, which is three times faster than LAPACK's own way for small m.
+    R says exactly what the Gram matrix says and nothing of the rows or their order: a triangular factor is unique
+    once its diagonal is positive, and `geqrfp` makes it so. The reflections are found on the leading m columns and
+    applied to all as one product, which is three times faster than LAPACK's own way for small m.
     """
     m = len(rows)
     if not m:
         return rows.copy()
     reflections, tau, _ = lapack.dgeqrfp(rows[:, :m], lwork=32 * m)
+    diagonal = reflections.diagonal()
+    if not diagonal.min() > sqrt(EPS) * diagonal.max():
+        return _pivoted_factor(rows)
     q, _, _ = lapack.dorgqr(reflections, tau, lwork=32 * m, overwrite_a=1)
     r: Array = q.T @ rows
     r[:, :m][_below_diagonal(m)] = 0.0  # not just to rounding
     return r
+
+
+def _pivoted_factor(rows: Array) -> Array:
+    """Return a factor where the leading columns determine none, as the white borders of images do not.
+
+    Without reflections to make, R would be the rows themselves, in clear. The largest columns first, then; rows of
+    R beyond the rank are nothing but rounding, and are made zero.
+    """
+    r, order = qr(rows, mode="r", pivoting=True, check_finite=False)
+    diagonal = r.diagonal()
+    r *= np.copysign(1.0, diagonal)[:, None]
+    r[np.abs(diagonal) <= rounding_level(*rows.shape[::-1]) * np.abs(diagonal[0])] = 0.0
+    factor = np.empty_like(rows)
+    factor[:, order] = r
+    return factor
 
 
 @lru_cache(maxsize=32)
@@ -118,20 +137,24 @@ def is_positive_semidefinite(packed: Array, d: int, slack: float) -> bool:
 class Factor:
     """A factored symmetric positive definite system: solve for many right-hand sides.
 
-    Either `lower` is its Cholesky factor (Fortran order), or, where it is singular to rounding, `vectors` and
+    Either `lower` is the Cholesky factor of the system scaled to a unit diagonal, or, where it is singular to
+    rounding, `vectors` and
     `values` are the eigenpairs above the rounding level, and `solve` gives the minimum-norm solution.
     """
 
     d: int
     rank: int
     lower: Array | None = None
+    scale: Array | None = None
     vectors: Array | None = None
     values: Array | None = None
 
     def solve(self, rhs: Array) -> Array:
         """Return the solution (d, c) for right-hand sides (d, c)."""
         if self.lower is not None:
-            solution, _ = lapack.dpotrs(self.lower, rhs, lower=1)
+            assert self.scale is not None
+            solution, _ = lapack.dpotrs(self.lower, rhs * self.scale[:, None], lower=1, overwrite_b=1)
+            solution *= self.scale[:, None]
             return np.asarray(solution)
         assert self.vectors is not None
         assert self.values is not None
@@ -153,19 +176,26 @@ def factor(packed: Array, d: int, *, ridge: float = 0.0, n: int = 0) -> Factor:
     check_ridge(ridge)
     system = _lower_triangle(packed, d)
     system[np.diag_indices(d)] += ridge
+    # A unit diagonal: which units the features are in should not decide what is singular.
+    diagonal = system.diagonal()
+    scale = 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+    system *= scale[:, None]
+    system *= scale
     sizes = np.abs(system)
     norm = float((sizes.sum(axis=0) + sizes.sum(axis=1) - sizes.diagonal()).max())
+    if not np.isfinite(norm):
+        raise InvalidData("the Gram matrix is not finite: features are too large to be squared; rescale them")
     lower, info = lapack.dpotrf(system, lower=1, clean=0, overwrite_a=1)
     if info == 0:
         reciprocal_condition, _ = lapack.dpocon(lower, norm, uplo="L")
         if reciprocal_condition > rounding_level(d, n):
-            return Factor(d, rank=d, lower=lower)
+            return Factor(d, rank=d, lower=lower, scale=scale)
     values, vectors = _eigenpairs(packed, d, n)
     kept = len(values)
     if kept < d:
         warnings.warn(
             f"the pooled features have rank {kept} of {d}: taking the minimum-norm solution; "
-            "a ridge > 0 or more data makes it unique",
+            "a larger ridge or more data makes it unique",
             RankDeficient,
             stacklevel=2,
         )

@@ -15,7 +15,7 @@ array([[1., 0.],
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import isfinite, prod
@@ -114,8 +114,12 @@ def decode(data: bytes, *, sender: str | None = None) -> Payload:
     try:
         tree, arrays = _open(data)
         return _from_tree(tree, arrays, "", suspicious=sender is not None)
-    except FedgramError as error:
-        raise RefusedMessage(f"message from {sender!r} refused: {error}" if sender else str(error)) from error
+    except Exception as error:
+        if sender is None and not isinstance(error, FedgramError):
+            raise
+        # Whatever another party's message makes go wrong, running out of memory included, is that message's fault.
+        why = str(error) if isinstance(error, FedgramError) else f"{type(error).__name__}: {error}"
+        raise RefusedMessage(f"message from {sender!r} refused: {why}" if sender else why) from error
 
 
 # Many clients answer with the same scalars and shapes, hence with the same header.
@@ -214,7 +218,10 @@ def _from_tree(tree: Any, arrays: dict[str, AnyArray], path: str, *, suspicious:
             _check_finite(array, where)
         return array
     if "plain" in tree:
-        return list(_expect(tree["plain"], list, where))
+        plain = list(_expect(tree["plain"], list, where))
+        if not _PLAIN.issuperset(map(type, plain)):
+            raise RefusedMessage(f"field {where!r} is malformed")
+        return plain
     if "list" in tree:
         return [
             _from_tree(item, arrays, _join(path, i), suspicious=suspicious)
@@ -294,8 +301,3 @@ def _expect(value: Any, kind: type[T], where: str) -> T:
 
 def _join(path: str, key: str | int) -> str:
     return f"{path}/{key}" if path else str(key)
-
-
-def message_types() -> Sequence[str]:
-    """Return the names of the registered message types."""
-    return sorted(_registered)

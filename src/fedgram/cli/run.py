@@ -13,7 +13,7 @@ from fedgram.cli.progress import progress_bar
 from fedgram.data.bad import OnBad
 from fedgram.data.client import Client, make_clients
 from fedgram.data.dataset import Dataset
-from fedgram.data.spread import spread, usual_partition
+from fedgram.data.spread import client_names, spread, usual_partition
 from fedgram.engines import InProcess
 from fedgram.errors import InvalidParameter, UnknownName
 from fedgram.evaluation import Evaluation, count_correct
@@ -49,7 +49,9 @@ def run(
     label: Annotated[str | None, typer.Option(help="The label column of your table.")] = None,
     client_column: Annotated[str | None, typer.Option(help="The column that names each sample's client.")] = None,
     on_bad: Annotated[OnBad, typer.Option(help="What to do with bad images or rows of yours.")] = "refuse",
-    clients: Annotated[int, typer.Option(help="Number of clients.")] = 20,
+    clients: Annotated[
+        int | None, typer.Option(help="Number of clients. Default: 20, or the groups there are.")
+    ] = None,
     partition: Annotated[
         str | None,
         typer.Option(
@@ -86,8 +88,10 @@ def run(
     """
     if engine not in ENGINES:
         raise UnknownName("engine", engine, ENGINES)
-    if clients < 1:
+    if clients is not None and clients < 1:
         raise InvalidParameter(f"clients must be at least 1, got {clients}")
+    if save is not None and not save.absolute().parent.is_dir():
+        raise InvalidParameter(f"cannot write {save}: there is no folder {save.parent}")
     chosen = registry[method]
     configured = chosen(**read_settings(chosen, _settings(set_ or [])))
     dataset = load_features(
@@ -95,16 +99,19 @@ def run(
         backbone=backbone,
         samples=samples,
         own_test=test is Test.standard,
-        clients=clients,
+        clients=clients or 20,
         seed=seed,
         label=label,
         group=client_column,
         on_bad=on_bad,
     )
     partition = partition or usual_partition(dataset)
-    parts = spread(dataset, partition, clients=clients, seed=seed)
+    parts = spread(dataset, partition, clients=clients or 20, seed=seed)
+    if clients is not None and clients != len(parts):
+        raise InvalidParameter(f"--clients {clients}, but the data has {len(parts)} groups: leave one of both out")
     fraction = test_fraction if test is Test.local else 0.0
-    parties = make_clients(dataset, parts, test_fraction=fraction, seed=seed)
+    names = client_names(dataset, partition)
+    parties = make_clients(dataset, parts, test_fraction=fraction, seed=seed, names=names)
     with progress_bar() as progress:
         fit = configured.fit(
             parties,
@@ -127,7 +134,10 @@ def _settings(texts: list[str]) -> dict[str, str]:
     for text in texts:
         if "=" not in text:
             raise InvalidParameter(f"--set takes NAME=VALUE, got {text!r}")
-    return dict(text.split("=", 1) for text in texts)
+    settings = dict(text.split("=", 1) for text in texts)
+    if len(settings) < len(texts):
+        raise InvalidParameter(f"--set names a parameter twice: {' '.join(texts)}")
+    return settings
 
 
 def _require(text: str) -> Any:
@@ -139,6 +149,8 @@ def _require(text: str) -> Any:
 
 def _standard(fit: Fit, data: Dataset) -> Evaluation:
     """Score the global model on the data set's own test set, as AFL does."""
+    if fit.model is None:
+        raise InvalidParameter(f"{fit.method} gives no global model to score on the test set: use --test local")
     assert data.y_test is not None
     return Evaluation({"test set": count_correct(fit.model, data.x_test, data.y_test)}, {"test set": len(data.y_test)})
 

@@ -37,7 +37,7 @@ def load_dataset(
         return synthetic(alpha, beta, clients=clients, seed=seed)
     if base.lower() in catalog.names():
         return catalog.load(base, option or None)
-    if Path(name).expanduser().exists():
+    if name and Path(name).expanduser().exists():
         return open_path(name, label, group, on_bad)
     if any(mark in name for mark in "/\\."):
         raise InvalidParameter(f"data {name!r}: there is no such file or folder")

@@ -48,6 +48,8 @@ class Client:
             x, y = np.asarray(getattr(self, samples)), as_labels(getattr(self, labels))
         except InvalidData as error:
             raise InvalidData(f"client {self.name!r}: {labels}: {error}") from error
+        except ValueError as error:  # numpy's word for rows of unequal length
+            raise InvalidData(f"client {self.name!r}: {samples} is not an array of numbers: {error}") from error
         if x.ndim < 2 and x.size:
             raise InvalidData(f"client {self.name!r}: {samples} must have shape (n, d) or be images, got {x.shape}")
         if len(x) != len(y):
@@ -66,6 +68,7 @@ def make_clients(
     *,
     test_fraction: float = 0.2,
     seed: int = 0,
+    names: Sequence[str] | None = None,
 ) -> list[Client]:
     """Return one client per index array in `parts`, with a random split into training and test samples inside each.
 
@@ -74,9 +77,9 @@ def make_clients(
     if not 0 <= test_fraction < 1:
         raise InvalidParameter(f"test_fraction must be at least 0 and less than 1, got {test_fraction}")
     digits = len(str(max(len(parts) - 1, 0)))
+    names = names or [f"client-{k:0{digits}d}" for k in range(len(parts))]
     clients = []
-    for k, part in enumerate(parts):
-        name = f"client-{k:0{digits}d}"
+    for name, part in zip(names, parts, strict=True):
         shuffled = generator(seed, "split", name).permutation(part)
         held_back = min(round(len(part) * test_fraction), max(len(part) - 1, 0))
         # Sorted indices read a memory-mapped array from front to back.

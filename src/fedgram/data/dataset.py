@@ -44,16 +44,31 @@ class Dataset:
         x, y = (np.concatenate([a[:], b[:]]) for a, b in ((self.x, self.x_test), (self.y, self.y_test)))
         return replace(self, x=x, y=y, x_test=None, y_test=None, fingerprint=f"{self.fingerprint}/pooled")
 
-    def sample(self, n: int) -> Self:
-        """Return n of the samples, drawn at random but always the same ones; the test set stays whole.
+    def sample(self, n: int, *, pool: bool = False) -> Self:
+        """Return n of the samples, drawn at random but always the same ones.
+
+        The test set stays whole, or with `pool` its samples are drawn from too. Only what was drawn is read.
 
         >>> from fedgram.data import digits
         >>> len(digits().sample(100))
         100
         """
-        if not 1 <= n <= len(self):
-            raise InvalidParameter(f"samples must be 1 to the {len(self):,} that {self.name} has, got {n}")
-        chosen = np.sort(generator(0, "sample", self.name).permutation(len(self))[:n])
-        groups = None if self.groups is None else self.groups[chosen]
-        fingerprint = f"{self.fingerprint}/sample-{n}"
-        return replace(self, x=self.x[chosen], y=self.y[chosen], groups=groups, fingerprint=fingerprint)
+        pool = pool and self.x_test is not None and self.y_test is not None
+        available = len(self) + (len(self.x_test) if pool else 0)
+        if not 1 <= n <= available:
+            raise InvalidParameter(f"samples must be 1 to the {available:,} that {self.name} has, got {n}")
+        chosen = np.sort(generator(0, "sample", self.name).permutation(available)[:n])
+        own = chosen[chosen < len(self)]
+        x, y = _rows(self.x, own), self.y[own]
+        groups = None if self.groups is None else self.groups[own]
+        if not pool:
+            return replace(self, x=x, y=y, groups=groups, fingerprint=f"{self.fingerprint}/sample-{n}")
+        assert self.y_test is not None
+        others = chosen[len(own) :] - len(self)
+        drawn = replace(self, x=x, y=y, groups=groups, x_test=_rows(self.x_test, others), y_test=self.y_test[others])
+        return replace(drawn.pooled(), fingerprint=f"{self.fingerprint}/pooled/sample-{n}")
+
+
+def _rows(x: Any, chosen: npt.NDArray[np.int64]) -> Any:
+    """Return some of the samples; files among them are still not read."""
+    return x[chosen] if isinstance(x, np.ndarray) else x.take(chosen)

@@ -105,12 +105,12 @@ def _usable(
     on_bad: OnBad,
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any] | None]:
     """Check that lengths agree and leave out samples that hold NaN or infinity."""
+    if x.dtype.kind not in "fiub" or x.ndim < 2:
+        raise InvalidData(f"{key} of {path} is {x.dtype} of shape {x.shape}: expected numbers, one row per sample")
     labels = as_labels(y)
     for name, other in (("labels", labels), ("groups", groups)):
         if other is not None and len(other) != len(x):
             raise InvalidData(f"{path} has {len(x)} samples in {key} but {len(other)} {name}")
-    if x.dtype.kind not in "fiub" or x.ndim < 2:
-        raise InvalidData(f"{key} of {path} is {x.dtype} of shape {x.shape}: expected numbers, one row per sample")
     good = np.isfinite(x).reshape(len(x), -1).all(axis=1) if x.dtype.kind == "f" else np.ones(len(x), dtype=bool)
     bad = [f"{key}[{i}]: holds NaN or infinity" for i in np.flatnonzero(~good).tolist()]
     settle(bad, int(good.sum()), str(path), "row", on_bad)

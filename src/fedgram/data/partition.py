@@ -6,6 +6,7 @@
 (20, 1000)
 """
 
+from numbers import Integral, Real
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -25,8 +26,8 @@ def dirichlet(labels: npt.ArrayLike, *, clients: int, alpha: float, seed: int = 
     """
     y = _labels(labels)
     _check_clients(clients)
-    if not (np.isfinite(alpha) and alpha > 0):
-        raise InvalidParameter(f"alpha must be a number > 0, got {alpha}")
+    if not isinstance(alpha, Real) or not np.isfinite(alpha) or alpha <= 0:
+        raise InvalidParameter(f"alpha must be a number > 0, got {alpha!r}")
     if not 0 <= min_size * clients <= len(y):
         raise InvalidParameter(f"min_size {min_size} for {clients} clients needs 0 to {len(y)} samples in all")
     rng = generator(seed, "dirichlet")
@@ -103,7 +104,8 @@ def by_group(groups: npt.ArrayLike) -> Parts:
 
 def _dirichlet_weights(rng: np.random.Generator, alpha: float, size: int) -> npt.NDArray[np.float64]:
     # In logarithms, because for small alpha every gamma variate underflows: Γ(α) has the law of Γ(α + 1) · U^(1/α).
-    logs = np.log(rng.gamma(alpha + 1, size=size)) + np.log1p(-rng.random(size)) / alpha
+    with np.errstate(over="ignore"):  # the very smallest alpha leaves everything to one client
+        logs = np.maximum(np.log(rng.gamma(alpha + 1, size=size)) + np.log1p(-rng.random(size)) / alpha, -1e300)
     weights = np.exp(logs - logs.max())
     return np.asarray(weights / weights.sum())
 
@@ -134,5 +136,5 @@ def _labels(labels: npt.ArrayLike) -> npt.NDArray[Any]:
 
 
 def _check_clients(clients: int) -> None:
-    if clients < 1:
-        raise InvalidParameter(f"clients must be at least 1, got {clients}")
+    if not isinstance(clients, Integral) or clients < 1:
+        raise InvalidParameter(f"clients must be a whole number, at least 1, got {clients!r}")

@@ -1,5 +1,7 @@
 """Partitions by name, as the command line and experiment files give them: `dirichlet:0.1`, `shards:2`, `iid`, …"""
 
+import numpy as np
+
 from fedgram.data import partition
 from fedgram.data.dataset import Dataset
 from fedgram.data.partition import Parts
@@ -12,6 +14,13 @@ _ARGUMENTS = {
     "iid": "",
     "by_group": "",
 }
+
+
+def client_names(data: Dataset, how: str) -> list[str] | None:
+    """Return the clients' names where the partition knows them: those of the groups."""
+    if how != "by_group" or data.groups is None:
+        return None
+    return [str(name) for name in np.unique(data.groups)]
 
 
 def usual_partition(data: Dataset) -> str:

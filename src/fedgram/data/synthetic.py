@@ -37,7 +37,7 @@ def synthetic(alpha: float = 0.5, beta: float = 0.5, *, clients: int = 100, seed
         x = v + spread * rng.standard_normal((n, DIMENSION))
         xs.append(x)
         ys.append((x @ W + b).argmax(axis=1))
-        groups.append(np.full(n, k))
+        groups.append(np.full(n, f"client-{k:0{len(str(clients - 1))}d}"))
     return Dataset(
         f"synthetic({alpha:g}, {beta:g})",
         np.concatenate(xs),

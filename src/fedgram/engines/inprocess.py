@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
+from threading import Lock
 from time import process_time, thread_time
 from typing import Any, TypeAlias, TypeVar
 
@@ -70,6 +71,7 @@ class Room:
         self.client_seconds = 0.0
         # With one worker, BLAS' own threads count; with several, only each worker's own time can be told apart.
         self._clock = process_time if pool is None else thread_time
+        self._counting = Lock()
         self._method, self._pool, self._engine = method, pool, engine
 
     def personal_models(self) -> dict[str, Any]:
@@ -111,11 +113,14 @@ class Room:
             replies = perform(self._method, sides, requests)
             return [(side.name, wire.encode(reply)) for side, reply in zip(sides, replies, strict=True)]
         except Exception as error:
+            if len(group) > 1:  # find out whose fault it was; the others must not suffer for it
+                return [answer for item in group for answer in self._answer([item])]
             failure = ClientFailed(explain(error))
             failure.__cause__ = error
-            return [(side.name, failure) for side in sides]
+            return [(sides[0].name, failure)]
         finally:
-            self.client_seconds += self._clock() - started
+            with self._counting:
+                self.client_seconds += self._clock() - started
 
 
 def _groups(items: Iterator[T], size: int) -> Iterator[list[T]]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedgram.data.client import Client, make_clients
 from fedgram.data.dataset import Dataset
-from fedgram.data.spread import spread
+from fedgram.data.spread import client_names, spread
 from fedgram.errors import InvalidParameter
 from fedgram.evaluation import Evaluation, count_correct
 from fedgram.experiments.config import HELD_OUT, LOCAL, STANDARD
@@ -98,7 +98,8 @@ def prepare(setting: Setting) -> Prepared:
         data = _hold_out(data, setting.test_fraction)
     parts = spread(data, setting.partition, clients=setting.clients, seed=setting.seed)
     fraction = setting.test_fraction if setting.test == LOCAL else 0.0
-    clients = make_clients(data, parts, test_fraction=fraction, seed=setting.seed)
+    names = client_names(data, setting.partition)
+    clients = make_clients(data, parts, test_fraction=fraction, seed=setting.seed, names=names)
     return Prepared(setting, data, clients)
 
 

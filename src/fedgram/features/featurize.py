@@ -34,7 +34,7 @@ def load_features(
     if own_test and data.x_test is None:
         raise InvalidParameter(f"data set {data.name!r} has no test set of its own: let clients hold back (test local)")
     if samples is not None:
-        data = (data if own_test else data.pooled()).sample(samples)
+        data = data.sample(samples, pool=not own_test)
     # Features of whole data sets are extracted before pooling, so that both ways of testing share them.
     data = featurize(data, backbone, progress=progress)
     return data if own_test else data.pooled()
@@ -69,7 +69,7 @@ def featurize(data: Dataset, backbone: str | Backbone | None, *, progress: bool 
 
 
 def _are_features(x: Any) -> bool:
-    return isinstance(x, np.ndarray) and x.ndim == 2 and x.dtype.kind in "fiu"
+    return isinstance(x, np.ndarray) and x.ndim == 2 and x.dtype.kind in "fiub"
 
 
 def _kind(x: Any) -> str:
