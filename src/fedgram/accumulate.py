@@ -31,10 +31,10 @@ class Accumulator:
             self.sums += class_sums(block, labels[start : start + ROWS_AT_ONCE], len(self.sums))
 
     def add_factor(self, factor: Array) -> None:
-        """Add RᵀR. Factors are stacked, so that BLAS gets tall blocks instead of slivers, but not out of the cache."""
+        """Add RᵀR. Factors are stacked, so that BLAS gets tall blocks instead of slivers."""
         m, d = factor.shape
         if not len(self._stacked):
-            self._stacked = np.empty((max(m, d // 2), d))
+            self._stacked = np.empty((max(m, min(ROWS_AT_ONCE, 2 * d)), d))
         if self._height + m > len(self._stacked):
             self.flush()
         self._stacked[self._height : self._height + m] = factor
