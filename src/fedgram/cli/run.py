@@ -169,6 +169,7 @@ def _record(
         "seed": fit.seed,
         "accuracy": accuracy,
         "untested": evaluation.untested if evaluation else len(clients),
+        "failed": dict(evaluation.failed) if evaluation else {},
         "contributors": len(fit.contributors),
         "absent": dict(fit.absent),
         "traffic": {"up": fit.traffic.up, "down": fit.traffic.down},
@@ -189,6 +190,8 @@ def _show(fit: Fit, evaluation: Evaluation | None, data: Dataset, clients: list[
     else:
         for name, value in evaluation.summary().items():
             table.add_row(f"accuracy, {name.replace('_', ' ')}", f"[b]{value:.2%}[/]")
+        for name, reason in list(evaluation.failed.items())[:3]:
+            table.add_row("not tested", f"{name}: {reason}")
         if evaluation.untested:
             table.add_row("", f"{evaluation.untested} clients without test samples are left out of the mean")
     per_client = max(len(fit.traffic.by_client), 1)
