@@ -5,9 +5,10 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .PHONY: demo test bench lint browser clean
 
-# Real photographs, a comparison table, a report page. What is finished is not repeated.
+# Real photographs, a comparison table, a report page, pictures. What is finished is not repeated.
 demo: .venv/.demo
 	$(BIN)/fedgram compare examples/demo.toml --out report --resume
+	$(BIN)/fedgram report report/results.jsonl --out report
 
 test: .venv/.dev browser
 	$(BIN)/python -m pytest -n auto
