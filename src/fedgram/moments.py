@@ -25,10 +25,10 @@ from fedgram.accumulate import Accumulator, as_block, as_features, class_sums, n
 from fedgram.errors import InvalidData, Mismatch, NotMoments
 from fedgram.labels import Classes, Label, as_classes, read_classes, shorten, to_indices
 from fedgram.models import LinearModel
+from fedgram.plausible import check_factor, check_gram
 from fedgram.solve import Array
 
 Counts = npt.NDArray[np.int64]
-TINY = float(np.finfo(np.float64).tiny)
 
 
 @dataclass(frozen=True)
@@ -249,34 +249,11 @@ class Moments:
         if (self.counts < 0).any():
             raise NotMoments(f"field 'counts' has a negative count: {self.counts.min()}")
         means = self._sums / np.sqrt(self.counts[self.counts > 0])[:, None]
+        ones = self.n if self.kind.bias else None
         if self._factor is not None:
-            return self._check_factor(self._factor, means)
-        noise = max(self._noise() if noise is None else noise, TINY)
-        if not isfinite(noise):
-            raise NotMoments(f"field 'gram' has {self._diagonal().max()} on its diagonal: too large")
-        ones = self._diagonal()[-1]
-        if self.kind.bias and abs(ones - self.n) > noise:
-            raise NotMoments(f"field 'gram' counts {ones} samples, field 'counts' {self.n}")
-        between = np.zeros_like(self.packed)
-        solve.add_gram(between, means)
-        if not solve.is_positive_semidefinite(self.packed - between, self.d, noise):
-            raise NotMoments(
-                f"field 'gram' with field 'sums' is not positive semidefinite: no {self.n} samples have these moments"
-            )
-        return None
-
-    def _check_factor(self, factor: Array, means: Array) -> None:
-        """Do the same for few samples without a d × d matrix: the means are M R with a matrix M of norm at most 1."""
-        if self.kind.bias and abs(float(factor[:, -1] @ factor[:, -1]) - self.n) > 1e-6 * self.n:
-            raise NotMoments(f"field 'factor' counts other samples than field 'counts', {self.n}")
-        if not isfinite(np.vdot(factor, factor)):
-            raise NotMoments("field 'factor' is too large to be squared")
-        mixing = np.linalg.lstsq(factor.T, means.T, rcond=None)[0]
-        missed = np.abs(mixing.T @ factor - means).max(initial=0.0)
-        if missed > 1e-6 * np.abs(means).max(initial=0.0) or np.linalg.norm(mixing, 2) > 1 + 1e-6:
-            raise NotMoments(
-                f"field 'factor' with field 'sums' is not positive semidefinite: no {self.n} samples have these moments"
-            )
+            check_factor(self._factor, means, ones)
+        else:
+            check_gram(self.packed, means, ones, self._noise() if noise is None else noise)
 
     def to_fields(self) -> dict[str, Any]:
         """Take the moments apart for the wire."""

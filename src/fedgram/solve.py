@@ -59,10 +59,15 @@ def _lower_triangle(packed: Array, d: int) -> Array:
 
 @lru_cache(maxsize=32)
 def packed_diagonal(d: int) -> npt.NDArray[np.intp]:
-    """Return where the d diagonal elements stand in the packed vector."""
-    marked = pack(np.diag(np.arange(1.0, d + 1)))
-    position = np.flatnonzero(marked)
-    return position[np.argsort(marked[position])]
+    """Return where the d diagonal elements stand in the packed vector.
+
+    The format is a rectangle by columns: the left half of the matrix with the transposed rest in the corner that
+    is free.
+    """
+    even, half = 1 - d % 2, (d + 1) // 2
+    height, j = d + even, np.arange(d)
+    left, rest = j * height + j + even, (j - half + 1 - even) * height + j - half
+    return np.where(j < half, left, rest)
 
 
 def add_gram(packed: Array, rows: Array, *, onto: float = 1.0) -> None:

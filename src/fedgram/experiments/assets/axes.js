@@ -142,40 +142,37 @@ const placeNames = (f, points, covered) => {
     text.setAttribute("y", free[1] + 12.5);
   }
 };
-const figures = (heads, rows) =>
+const plainTable = (heads, rows, look = "scroll") =>
   el(
-    "details",
-    {},
-    el("summary", {}, "Figures as a table"),
+    "div",
+    { class: look },
     el(
-      "div",
-      { class: "scroll" },
+      "table",
+      {},
       el(
-        "table",
+        "thead",
         {},
         el(
-          "thead",
+          "tr",
           {},
+          heads.map((head) => el("th", { scope: "col" }, head)),
+        ),
+      ),
+      el(
+        "tbody",
+        {},
+        rows.map((row) =>
           el(
             "tr",
             {},
-            heads.map((head) => el("th", { scope: "col" }, head)),
-          ),
-        ),
-        el(
-          "tbody",
-          {},
-          rows.map((row) =>
-            el(
-              "tr",
-              {},
-              row.map((text) => el("td", {}, text)),
-            ),
+            row.map((text) => el("td", {}, text)),
           ),
         ),
       ),
     ),
   );
+
+const figures = (heads, rows) => el("details", {}, el("summary", {}, "Figures as a table"), plainTable(heads, rows));
 const card = (title, note, ...extra) => {
   const holder = el("div", { class: "holder" });
   return {

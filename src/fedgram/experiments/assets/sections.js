@@ -111,35 +111,7 @@ const drawDetail = (section) => {
 };
 
 const drawAbout = (section) => {
-  const lines = (heads, rows) =>
-    el(
-      "div",
-      { class: "scroll wraps" },
-      el(
-        "table",
-        {},
-        el(
-          "thead",
-          {},
-          el(
-            "tr",
-            {},
-            heads.map((h) => el("th", { scope: "col" }, h)),
-          ),
-        ),
-        el(
-          "tbody",
-          {},
-          rows.map((row) =>
-            el(
-              "tr",
-              {},
-              row.map((text) => el("td", {}, text)),
-            ),
-          ),
-        ),
-      ),
-    );
+  const lines = (heads, rows) => plainTable(heads, rows, "scroll wraps");
   section.replaceChildren(
     el("h2", {}, "About these results"),
     data.failures.length
