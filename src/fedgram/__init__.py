@@ -9,7 +9,7 @@ from fedgram.data.client import Client, make_clients
 from fedgram.data.dataset import Dataset
 from fedgram.engines import InProcess
 from fedgram.evaluation import Evaluation
-from fedgram.methods import AFL, Local, register, registry
+from fedgram.methods import AFL, FedHiP, Local, register, registry
 from fedgram.methods.base import Method, step
 from fedgram.methods.clients import Clients
 from fedgram.methods.clientside import ClientSide
@@ -26,6 +26,7 @@ __all__ = [
     "Clients",
     "Dataset",
     "Evaluation",
+    "FedHiP",
     "Fit",
     "InProcess",
     "LinearModel",

@@ -1,0 +1,86 @@
+"""Personal models in closed form: everybody's solution, corrected by a client's own samples. Arrays only.
+
+Everybody's solution is G = S⁻¹B with S = LLᵀ. A client with samples X (n, d) and targets Y (n, c) that weighs its
+own samples by α more gets
+
+    P = (S + αXᵀX)⁻¹(B + αXᵀY) = G + α L⁻ᵀ V (I + αVᵀV)⁻¹ (Y - XG),    V = L⁻¹Xᵀ (d, n),
+
+which is FedHiP's (14), and with S = I a ridge towards G with ridge 1/α. All below is in terms of V and the
+residual Y - XG.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import blas, eigh, lapack
+
+from fedgram.solve import Array, rounding_level
+
+# Up to this n/d the n × n system is the quicker one: it needs more products than the d × d one, but smaller factors.
+DUAL_UP_TO = 1.0
+
+
+def correction(v: Array, residual: Array, alpha: float) -> Array:
+    """Return α V (I + αVᵀV)⁻¹ residual, (d, c), from the smaller of the n × n and the equal d × d system.
+
+    >>> rng = np.random.default_rng(0)
+    >>> v, r = rng.normal(size=(4, 3)), rng.normal(size=(3, 2))
+    >>> want = 2 * v @ np.linalg.solve(np.eye(3) + 2 * v.T @ v, r)
+    >>> bool(np.allclose(correction(v, r, 2.0), want))
+    True
+    """
+    d, n = v.shape
+    if n <= DUAL_UP_TO * d:
+        return np.asarray(alpha * (v @ _solve_shifted(v.T, residual, alpha)))
+    return _solve_shifted(v, alpha * (v @ residual), alpha)
+
+
+def _solve_shifted(rows: Array, rhs: Array, alpha: float) -> Array:
+    """Return (I + α rows rowsᵀ)⁻¹ rhs."""
+    system = blas.dsyrk(alpha, np.asfortranarray(rows), lower=1)
+    system[np.diag_indices(len(rows))] += 1.0
+    _, solution, _ = lapack.dposv(system, rhs, lower=1, overwrite_a=1)
+    return np.asarray(solution)
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """V = directions · diag(√values) · Uᵀ, and `loadings` = U · diag(√values): all α at the price of one
+    decomposition.
+    """
+
+    directions: Array  # (d, r)
+    values: Array  # (r,)
+    loadings: Array  # (n, r)
+
+    @classmethod
+    def of(cls, v: Array) -> "Spectrum":
+        """Decompose V (d, n) by the smaller of VᵀV and VVᵀ."""
+        d, n = v.shape
+        small = v.T if n <= d else v
+        values, vectors = eigh(blas.dsyrk(1.0, np.asfortranarray(small), lower=1), lower=True, check_finite=False)
+        kept = values > rounding_level(d, n) * max(float(values[-1]), 0.0)
+        values, vectors = values[kept], vectors[:, kept]
+        if n <= d:
+            return cls(v @ (vectors / np.sqrt(values)), values, vectors * np.sqrt(values))
+        return cls(vectors, values, v.T @ vectors)
+
+    def correction(self, residual: Array, alpha: float) -> Array:
+        """Return what the function of this name returns."""
+        weights = alpha / (1 + alpha * self.values)
+        return np.asarray(self.directions @ (weights[:, None] * (self.loadings.T @ residual)))
+
+    def leave_one_out(self, residual: Array, alphas: npt.ArrayLike, *, member: bool) -> Array:
+        """Return the mean squared residual, sample by sample left out everywhere, for each α: exact, without refitting.
+
+        `member` says whether the samples are also among those that made S and B, from where they are left out, too.
+        """
+        projected, squares = self.loadings.T @ residual, self.loadings**2
+        errors = []
+        for alpha in np.atleast_1d(np.asarray(alphas, dtype=np.float64)):
+            shrink = 1 / (1 + alpha * self.values)
+            left = residual - alpha * (self.loadings @ (shrink[:, None] * projected))
+            leverage = (alpha + member) * (squares @ shrink)
+            errors.append(np.mean((left / (1 - leverage)[:, None]) ** 2))
+        return np.array(errors)
