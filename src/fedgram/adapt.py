@@ -71,6 +71,13 @@ class Spectrum:
         weights = alpha / (1 + alpha * self.values)
         return np.asarray(self.directions @ (weights[:, None] * (self.loadings.T @ residual)))
 
+    def predict_left_out(self, residual: Array, alpha: float) -> Array:
+        """Return the correction's prediction (n, c) for each sample by the others alone, G being what it is."""
+        weights = alpha / (1 + alpha * self.values)
+        fitted = self.loadings @ (weights[:, None] * (self.loadings.T @ residual))
+        leverage = ((self.loadings**2) @ weights)[:, None]
+        return np.asarray((fitted - leverage * residual) / (1 - leverage))
+
     def leave_one_out(self, residual: Array, alphas: npt.ArrayLike, *, member: bool) -> Array:
         """Return the mean squared residual, sample by sample left out everywhere, for each α: exact, without refitting.
 

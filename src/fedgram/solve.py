@@ -217,6 +217,21 @@ def ridge_path(packed: Array, d: int, rhs: Array, ridges: npt.ArrayLike, *, n: i
     return np.stack([vectors @ (projected / (values + ridge)[:, None]) for ridge in steps])
 
 
+def generalised_cross_validation(values: Array, projected: Array, n: int, ridges: npt.ArrayLike) -> float:
+    """Return the ridge of least generalised cross-validation error for n samples with one-hot targets.
+
+    `values` are the eigenvalues of XᵀX, `projected` is XᵀY in its eigenvectors (d, c): moments are all that is needed.
+    """
+    energy = (projected**2).sum(axis=1)
+    scores = []
+    for ridge in np.asarray(ridges, dtype=np.float64):
+        shrink = 1 / (np.maximum(values, 0.0) + ridge)
+        # ‖Y‖² - 2⟨G, XᵀY⟩ + ⟨G, XᵀXG⟩, and ‖Y‖² is n
+        residual = n - energy @ shrink - ridge * (energy @ shrink**2)
+        scores.append(residual / max(n - values @ shrink, 1e-9) ** 2)
+    return float(np.asarray(ridges)[int(np.argmin(scores))])
+
+
 def check_ridge(ridge: float) -> None:
     """Refuse a ridge that is negative or not a number."""
     if not (np.isfinite(ridge) and ridge >= 0):

@@ -79,6 +79,7 @@ def agree(clients: Clients, method: Method) -> None:
         clients.tested[name] = hello["tested"]
         if not hello["n"]:
             clients.absent[name] = NO_SAMPLES
+    clients.shape = usual[0]
     clients.lose({}, during="agreeing on the data")
 
 

@@ -1,8 +1,9 @@
 """Methods: one file each, reading like its paper's algorithm. `base` says what a method is."""
 
 from fedgram.methods.afl import AFL
+from fedgram.methods.apfl import APFL
 from fedgram.methods.fedhip import FedHiP
 from fedgram.methods.local import Local
 from fedgram.methods.registry import register, registry
 
-__all__ = ["AFL", "FedHiP", "Local", "register", "registry"]
+__all__ = ["AFL", "APFL", "FedHiP", "Local", "register", "registry"]

@@ -70,6 +70,7 @@ class Clients:
         self.rounds: list[Evaluation] = []
         self.absent: dict[str, str] = {}
         self.classes: Classes | None = None
+        self.shape: tuple[int, ...] = ()  # of a sample
         self.samples: dict[str, int] = {}
         self.tested: dict[str, int] = {}
         self._heard: set[str] = set()

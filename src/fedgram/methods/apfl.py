@@ -1,0 +1,171 @@
+"""APFL: analytic personalized federated learning by dual-stream least squares."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import eigh
+
+from fedgram import adapt, solve
+from fedgram.errors import InvalidParameter, Mismatch
+from fedgram.features.projection import RandomFeatures
+from fedgram.labels import Classes, read_classes, shorten
+from fedgram.methods.base import Method, step
+from fedgram.methods.clients import Clients
+from fedgram.methods.clientside import ClientSide
+from fedgram.methods.registry import register
+from fedgram.moments import Moments
+from fedgram.solve import Array
+from fedgram.wire import Field, register_message
+
+GAMMAS = np.geomspace(1e-3, 1e4, 29)
+BETAS = np.geomspace(1e-2, 1e4, 25)
+ROWS_AT_ONCE = 4096
+
+# Every client of a run asks for the same two maps.
+_map = lru_cache(maxsize=4)(RandomFeatures)
+
+
+@register_message
+@dataclass(frozen=True, eq=False)
+class TwoStreams:
+    """Scores Φ(x) G + λ Ψ(x) P — (14). The maps Φ and Ψ travel as their seeds; a global model has no second stream."""
+
+    primary: RandomFeatures
+    weights: Array
+    classes: Classes
+    features: str = ""
+    refine: RandomFeatures | None = None
+    own: Array | None = None
+    lam: float = 0.0
+
+    wire_name: ClassVar[str] = "two-streams"
+    wire_version: ClassVar[int] = 1
+    wire_fields: ClassVar[Mapping[str, Field]] = {
+        "weights": Field("float64", ("p", "c")),
+        "own": Field("float64", ("r", "c"), optional=True),
+    }
+
+    def scores(self, x: Any) -> Array:
+        """Return the scores (n, c) of x (n, d), by blocks of rows."""
+        samples = np.asarray(x)
+        if samples.ndim != 2 or samples.shape[1] != self.primary.dim_in:
+            raise Mismatch(f"this model scores samples of shape (n, {self.primary.dim_in}), got {samples.shape}")
+        blocks = [np.zeros((0, len(self.classes)))]
+        for start in range(0, len(samples), ROWS_AT_ONCE):
+            block = samples[start : start + ROWS_AT_ONCE].astype(np.float64)
+            scores = self.primary(block) @ self.weights
+            if self.refine is not None and self.own is not None:
+                scores += self.lam * (self.refine(block) @ self.own)
+            blocks.append(scores)
+        return np.concatenate(blocks)
+
+    def predict(self, x: Any) -> npt.NDArray[Any]:
+        """Return the labels (n,) of x (n, d)."""
+        best: npt.NDArray[np.intp] = self.scores(x).argmax(axis=1)
+        return np.asarray(self.classes)[best]
+
+    def to_fields(self) -> dict[str, Any]:
+        """Take the model apart for the wire."""
+        maps = {"primary": asdict(self.primary), "refine": self.refine and asdict(self.refine)}
+        rest = {"weights": self.weights, "own": self.own, "lam": self.lam, "features": self.features}
+        return maps | rest | {"classes": shorten(self.classes)}
+
+    @classmethod
+    def from_fields(cls, fields: dict[str, Any]) -> Self:
+        """Put a model together from the wire."""
+        maps = {name: fields[name] and _map(**fields[name]) for name in ("primary", "refine")}
+        return cls(**fields | maps | {"classes": read_classes(fields["classes"], fields["weights"].shape[1])})
+
+    def check(self) -> None:
+        """Refuse weights that do not fit their maps."""
+        for map_, weights in ((self.primary, self.weights), (self.refine, self.own)):
+            if (map_ is None) != (weights is None) or (map_ and weights is not None and map_.dim_out != len(weights)):
+                raise Mismatch(f"weights {np.shape(weights)} do not fit {map_}")  # type: ignore[arg-type]
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class APFL(Method):
+    """APFL — Fan et al. 2025: everybody's ridge on random features, refined by each client's ridge on others.
+
+    The primary stream G, (2)–(10), is one ridge over all clients' Φ = σ(x R_P); the refinement P_k, (11)–(13),
+    fits what it leaves over on a client's own Ψ = σ(x R_R); λ weighs it, (14). The projections come from `seed`
+    and are never sent; the paper does not give their law, here it is normal with deviation 1/√d. (Not the APFL of
+    Deng et al. 2020.)
+
+    "auto" takes γ by generalised cross-validation on the pooled moments, and β and λ per client by leave-one-out,
+    conditional on G: that needs no download but G, and takes too little account of G having seen the client's samples.
+    """
+
+    personal = True
+
+    gamma: float | Literal["auto"] = "auto"
+    beta: float | Literal["auto"] = "auto"
+    lam: float | Literal["auto"] = "auto"
+    dim_primary: int = 1024
+    dim_refine: int = 1024
+    activation_primary: str = "relu"
+    activation_refine: str = "relu"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, least in (("gamma", 0.0), ("beta", 0.0), ("lam", -1.0)):
+            value = getattr(self, name)
+            if value != "auto" and not least < value < float("inf"):
+                raise InvalidParameter(f"{name} must be 'auto' or a number > {least:g}, got {value}")
+        self._maps(1)  # refuses unknown activations and impossible dimensions
+
+    def _maps(self, d: int) -> tuple[RandomFeatures, RandomFeatures]:
+        primary = _map(d, self.dim_primary, self.activation_primary, 2 * self.seed)
+        return primary, _map(d, self.dim_refine, self.activation_refine, 2 * self.seed + 1)
+
+    # server
+    def serve(self, clients: Clients) -> TwoStreams:
+        """Solve the primary stream and hand it out."""
+        total = clients.sum(self.summarize)  # (6), (7)
+        gamma = self._cross_validated(total) if self.gamma == "auto" else self.gamma
+        primary, _ = self._maps(*clients.shape)
+        model = TwoStreams(primary, total.solve(gamma), total.classes, total.kind.features)  # G — (10)
+        clients.each(self.refine, model)
+        return model
+
+    def _cross_validated(self, total: Moments) -> float:
+        values, vectors = eigh(total.gram, check_finite=False)
+        return solve.generalised_cross_validation(values, vectors.T @ total.cross, total.n, GAMMAS)
+
+    # client
+    @step
+    def summarize(self, client: ClientSide) -> Moments:
+        """Return Φ_kᵀΦ_k and Φ_kᵀY_k — (3), (5), (6)."""
+        primary, _ = self._maps(client.x.shape[1])
+        phi = primary(client.x.astype(np.float64))
+        return Moments.of_indices(phi, client.y, classes=client.classes, features=client.data.features)
+
+    @step
+    def refine(self, client: ClientSide, model: TwoStreams) -> None:
+        """Keep G with P_k and λ — (11)–(14)."""
+        _, refine = self._maps(client.x.shape[1])
+        x = client.x.astype(np.float64)
+        psi = refine(x)
+        left_over = np.eye(len(client.classes))[client.y] - model.scores(x)
+        spectrum = adapt.Spectrum.of(np.ascontiguousarray(psi.T))
+        beta, lam = self._chosen(spectrum, left_over)
+        own = spectrum.correction(left_over, 1 / beta)  # P_k — (13)
+        client.keep(TwoStreams(model.primary, model.weights, model.classes, model.features, refine, own, lam))
+
+    def _chosen(self, spectrum: adapt.Spectrum, left_over: Array) -> tuple[float, float]:
+        """Return β and λ, where they are free those of least leave-one-out error."""
+        candidates = []
+        for beta in BETAS.tolist() if self.beta == "auto" else [self.beta]:
+            predicted = spectrum.predict_left_out(left_over, 1 / beta)
+            # The error is quadratic in λ, so its least value is known.
+            best = np.vdot(predicted, left_over) / max(np.vdot(predicted, predicted), np.finfo(float).tiny)
+            lam = float(np.clip(best, 0.0, 1.0)) if self.lam == "auto" else self.lam
+            candidates.append((float(np.mean((left_over - lam * predicted) ** 2)), beta, lam))
+        _, beta, lam = min(candidates)
+        return beta, lam

@@ -1,0 +1,111 @@
+"""APFL is its printed closed forms; what it chooses without test data is what brute force chooses."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fedgram as fg
+from fedgram import adapt, recursions, solve
+from fedgram.errors import InvalidParameter, UnknownName
+from problems import as_clients, features, relative_error, seeds, spread_any_way
+
+SMALL = {"dim_primary": 16, "dim_refine": 12}
+
+
+@settings(deadline=None, max_examples=20)
+@given(seeds, st.sampled_from([1, 2, 6]), st.floats(-1, 2), st.floats(-1, 2), st.floats(0, 1))
+def test_equals_the_printed_closed_forms(seed, count, log_gamma, log_beta, lam):
+    rng = np.random.default_rng(seed)
+    gamma, beta = 10**log_gamma, 10**log_beta
+    x, y = features(rng, 80, 7), rng.integers(0, 3, 80)
+    parts = spread_any_way(rng, 80, count)
+    method = fg.APFL(gamma=gamma, beta=beta, lam=lam, **SMALL)
+    fit = method.fit(as_clients(x, y, parts), classes=3)
+    primary, refine = method._maps(7)
+    Y, phi, psi = np.eye(3)[y], primary(x), refine(x)
+    G = recursions.apfl([(phi[part], Y[part]) for part in parts if len(part)], gamma)
+    assert relative_error(fit.model.weights, G) < 1e-6
+    for k, part in enumerate(parts):
+        if not len(part):
+            continue
+        own = psi[part]
+        P = np.linalg.solve(own.T @ own + beta * np.eye(12), own.T @ (Y[part] - phi[part] @ fit.model.weights))  # (13)
+        want = phi @ fit.model.weights + lam * psi @ P  # (14)
+        np.testing.assert_allclose(fit.personal[f"client-{k}"].scores(x), want, atol=1e-8)
+
+
+@settings(deadline=None, max_examples=15)
+@given(seeds, st.integers(1, 8), st.integers(1, 8))
+def test_heterogeneity_invariance(seed, before, after):
+    rng = np.random.default_rng(seed)
+    x, y = features(rng, 70, 6), rng.integers(0, 3, 70)
+    own, others = np.arange(20), np.arange(20, 70)
+    results = []
+    for count in (before, after):
+        parts = [others[part] for part in spread_any_way(rng, len(others), count)]
+        clients = [fg.Client("k", x[own], y[own]), *as_clients(x, y, parts)]
+        model = fg.APFL(gamma=1.0, beta=2.0, lam=0.4, **SMALL).fit(clients, classes=3).personal["k"]
+        results.append(model.scores(x))
+    np.testing.assert_allclose(results[0], results[1], rtol=1e-8, atol=1e-9)
+
+
+@settings(deadline=None, max_examples=20)
+@given(seeds, st.integers(2, 20), st.integers(2, 12))
+def test_left_out_predictions_equal_refitting(seed, n, d):
+    rng = np.random.default_rng(seed)
+    psi, r, beta = rng.normal(size=(n, d)), rng.normal(size=(n, 2)), 0.8
+    fast = adapt.Spectrum.of(np.ascontiguousarray(psi.T)).predict_left_out(r, 1 / beta)
+    for i in range(n):
+        rest = np.arange(n) != i
+        P = np.linalg.solve(psi[rest].T @ psi[rest] + beta * np.eye(d), psi[rest].T @ r[rest])
+        np.testing.assert_allclose(fast[i], psi[i] @ P, atol=1e-8)
+
+
+def test_cross_validation_from_moments_equals_its_definition():
+    rng = np.random.default_rng(0)
+    x, y = features(rng, 60, 8), rng.integers(0, 3, 60)
+    Y, ridges = np.eye(3)[y], np.geomspace(1e-3, 1e3, 13)
+
+    def definition(ridge):
+        H = x @ np.linalg.solve(x.T @ x + ridge * np.eye(8), x.T)
+        return ((Y - H @ Y) ** 2).sum() / (60 - np.trace(H)) ** 2
+
+    values, vectors = np.linalg.eigh(x.T @ x)
+    chosen = solve.generalised_cross_validation(values, vectors.T @ (x.T @ Y), 60, ridges)
+    assert chosen == min(ridges, key=definition)
+
+
+def test_auto_lambda_is_the_least_of_all():
+    rng = np.random.default_rng(0)
+    psi, r = rng.normal(size=(30, 6)), rng.normal(size=(30, 2))
+    r += psi @ rng.normal(size=(6, 2))
+    spectrum = adapt.Spectrum.of(np.ascontiguousarray(psi.T))
+    beta, lam = fg.APFL(**SMALL)._chosen(spectrum, r)
+    predicted = spectrum.predict_left_out(r, 1 / beta)
+    errors = {candidate: ((r - candidate * predicted) ** 2).mean() for candidate in np.linspace(0, 1, 101)}
+    assert lam == pytest.approx(min(errors, key=errors.get), abs=0.01)
+
+
+def test_projections_are_never_sent():
+    rng = np.random.default_rng(0)
+    x, y = features(rng, 40, 300), rng.integers(0, 2, 40)
+    fit = fg.APFL(gamma=1.0, dim_primary=64, dim_refine=64).fit(
+        as_clients(x, y, [np.arange(20), np.arange(20, 40)]), classes=2
+    )
+    assert fit.traffic.down < 300 * 64 * 8
+
+
+@pytest.mark.parametrize(
+    ("settings_", "error"),
+    [
+        ({"gamma": 0.0}, InvalidParameter),
+        ({"beta": -1.0}, InvalidParameter),
+        ({"lam": "best"}, InvalidParameter),
+        ({"dim_primary": 0}, InvalidParameter),
+        ({"activation_refine": "rleu"}, UnknownName),
+    ],
+)
+def test_bad_hyperparameters(settings_, error):
+    with pytest.raises(error):
+        fg.APFL(**settings_)
