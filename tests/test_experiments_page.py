@@ -242,6 +242,56 @@ def test_it_asks_the_network_for_nothing(page, results):
     assert text.count("http") == text.count("http://www.w3.org/2000/svg") + text.count("http-equiv")
 
 
+def opened(chrome, folder, records, *, edit=lambda payload: None):
+    """Write records, open their page, and return its errors; `edit` may change the page's own data before."""
+    text = render_page(load_results([write(folder / "results.jsonl", records)]), title="Odd")
+    start, end = data_of(text)
+    payload = json.loads(text[start:end])
+    edit(payload)
+    path = folder / "report.html"
+    path.write_text(text[:start] + json.dumps(payload) + text[end:], encoding="utf-8")
+    resize(chrome, 1280, 900)
+    chrome.get(path.as_uri())
+    assert chrome.execute_script("return document.documentElement.dataset.ready") == "true"
+    return console_errors(chrome)
+
+
+def data_of(text):
+    start = text.index('id="data">') + len('id="data">')
+    return start, text.index("</script>", start)
+
+
+def few(**changes):
+    """Return the records of three methods in one setting, or more where told."""
+    return list(comparison(**{"methods": 3, "clients": (4,), "alphas": (1.0,), "seeds": 1, "rounds": 3} | changes))
+
+
+def runs(records):
+    return [record for record in records if record["kind"] == "run"]
+
+
+def test_runs_whose_clients_are_all_untested(chrome, tmp_path):
+    records = few()
+    runs(records)[1] |= {"tested": [0] * 4, "correct": [0] * 4}
+    assert opened(chrome, tmp_path, records) == []
+    (label,) = [text for text in alternatives(chrome) if text.startswith("Accuracies of single")]
+    assert "method-02" in label
+    assert "method-01" not in label
+    for record in runs(records):
+        record |= {"tested": [0] * 4, "correct": [0] * 4}
+    assert opened(chrome, tmp_path, records) == []
+    assert "No accuracies of single clients in this setting." in texts(chrome, "#detail .empty")
+
+
+def test_one_broken_chart_does_not_take_the_page_down(chrome, tmp_path):
+    errors = opened(chrome, tmp_path, few(), edit=lambda payload: payload.update(spreads=[{}]))
+    assert len(errors) == 1
+    (told,) = texts(chrome, "#detail .empty")
+    assert told.startswith("This could not be drawn: ")
+    assert any(label.startswith("Accuracies of single") for label in alternatives(chrome))
+    assert "Hyper-parameters" in chrome.find_element("id", "about").text
+
+
 def test_names_cannot_become_markup(chrome, tmp_path):
     records = list(comparison(methods=3, clients=(4,), alphas=(1.0,), seeds=1, rounds=3))
     for record in records:
@@ -292,6 +342,5 @@ def test_readers_without_javascript_get_the_table(results):
 
 def test_embedded_numbers_are_json(results):
     text = render_page(results, title="x")
-    start = text.index('id="data">') + len('id="data">')
-    payload = json.loads(text[start : text.index("</script>", start)])
-    assert len(payload["runs"]) == 48
+    start, end = data_of(text)
+    assert len(json.loads(text[start:end])["runs"]) == 48

@@ -187,7 +187,7 @@ def _thinned(curve: dict[str, list[float]]) -> dict[str, Any]:
 
 def _details(first: dict[tuple[int, int], Result]) -> list[dict[str, Any]]:
     """Return single clients' figures of the first seed: accuracies in tenths of a percent, and bytes."""
-    wanted = {place: run for place, run in first.items() if len(run.tested) > 1}
+    wanted = {place: run for place, run in first.items() if len(run.tested) > 1 and any(run.tested)}
     accuracies = sum(len(run.tested) for run in wanted.values())
     listed = accuracies + sum(len(run.up) * 2 for run in wanted.values()) <= MOST_DETAILS
     details: list[dict[str, Any]] = []

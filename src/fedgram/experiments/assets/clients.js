@@ -32,7 +32,7 @@ const quantile = (sorted, q) => {
 const drawClients = (holder, c, follow) => {
   const rows = shownMethods()
     .map((m) => ({ m, detail: data.details.find((d) => d.m === m && d.c === c) }))
-    .filter((row) => row.detail);
+    .filter((row) => row.detail && row.detail.accuracy.some((v) => v !== null));
   if (!rows.length)
     return holder.replaceChildren(el("p", { class: "empty" }, "No accuracies of single clients in this setting."));
   const labelled = holder.clientWidth > 560,

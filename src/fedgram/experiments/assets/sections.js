@@ -95,7 +95,7 @@ const drawDetail = (section) => {
       [rounds, spread, heat].filter(Boolean).map((one) => one.node),
     ),
   );
-  if (rounds) drawRounds(rounds.holder, c);
+  if (rounds) attempt(drawRounds, rounds.holder, c);
   let ring = null,
     paint = null;
   const follow = (k) => {
@@ -106,8 +106,8 @@ const drawDetail = (section) => {
     }
   };
   state.client = null;
-  ring = drawClients(spread.holder, c, follow) || null;
-  paint = drawHeat(heat.holder, c, follow) || null;
+  ring = attempt(drawClients, spread.holder, c, follow) || null;
+  paint = attempt(drawHeat, heat.holder, c, follow) || null;
 };
 
 const drawAbout = (section) => {
