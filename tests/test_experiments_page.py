@@ -292,6 +292,24 @@ def test_one_broken_chart_does_not_take_the_page_down(chrome, tmp_path):
     assert "Hyper-parameters" in chrome.find_element("id", "about").text
 
 
+@pytest.mark.parametrize("short", [{}, {"client_mean": []}, {"client_mean": [0.1]}])
+def test_learning_curves_may_lack_a_metric(chrome, tmp_path, short):
+    records = few(methods=12)
+    runs(records)[-1]["rounds"] = {"pooled": [0.1, 0.2, 0.3]} | short
+    assert opened(chrome, tmp_path, records) == []
+
+    def curves():
+        (label,) = [text for text in alternatives(chrome) if text.startswith("Accuracy per round")]
+        assert "NaN" not in chrome.find_element("id", "detail").get_attribute("innerHTML")
+        return label
+
+    assert "method-10 ends at" in curves()
+    assert "method-11" not in curves(), "a method with rounds is not done after one"
+    click(chrome, "[data-filter='Metric:pooled']")
+    assert "method-11 ends at 30.00 % after 3 rounds" in curves()
+    assert console_errors(chrome) == []
+
+
 def test_names_cannot_become_markup(chrome, tmp_path):
     records = list(comparison(methods=3, clients=(4,), alphas=(1.0,), seeds=1, rounds=3))
     for record in records:

@@ -177,11 +177,12 @@ def _run(run: Result, method: int, column: int) -> dict[str, Any]:
 
 
 def _thinned(curve: dict[str, list[float]]) -> dict[str, Any]:
-    """Return a learning curve with as many rounds as a reader can see, the first and the last among them."""
+    """Return a learning curve with as many rounds as a reader can see, by the metrics that are known in all rounds."""
     length = max(map(len, curve.values()))
     step = max(1, (length - 1) / (MOST_ROUNDS - 1))
     kept = sorted({round(i * step) for i in range(MOST_ROUNDS) if round(i * step) < length})
-    values = {name: [round(10_000 * known[i]) for i in kept if i < len(known)] for name, known in curve.items()}
+    whole = {name: known for name, known in curve.items() if known and len(known) == length}
+    values = {name: [round(10_000 * known[i]) for i in kept] for name, known in whole.items()}
     return {"rounds": [i + 1 for i in kept], "values": values}
 
 
