@@ -310,6 +310,23 @@ def test_learning_curves_may_lack_a_metric(chrome, tmp_path, short):
     assert console_errors(chrome) == []
 
 
+def test_results_that_lack_an_accuracy_are_shown_by_the_others(chrome, tmp_path):
+    records = few()
+    for record, gamma in zip(runs(records)[1:], (1.0, 2.0), strict=True):
+        record |= {"method": "swept", "settings": {"gamma": gamma}, "accuracy": {"pooled": 0.5 + gamma / 10}}
+    assert opened(chrome, tmp_path, records) == []
+
+    def shown():
+        return [row.text.split()[-1] for row in chrome.find_elements("css selector", "table.main td:nth-child(2)")]
+
+    assert shown()[1:] == ["–", "–"]
+    assert "Nothing to draw with these filters." in texts(chrome, "#sensitivity .empty")
+    click(chrome, "[data-filter='Metric:pooled']")
+    assert shown()[1:] == ["60.00", "70.00"]
+    assert any("1 gives 60.00 %, 2 gives 70.00 %" in label for label in alternatives(chrome))
+    assert console_errors(chrome) == []
+
+
 def test_names_cannot_become_markup(chrome, tmp_path):
     records = list(comparison(methods=3, clients=(4,), alphas=(1.0,), seeds=1, rounds=3))
     for record in records:

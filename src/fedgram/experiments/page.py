@@ -162,13 +162,13 @@ def _methods(results: Results) -> list[dict[str, Any]]:
 
 
 def _run(run: Result, method: int, column: int) -> dict[str, Any]:
-    """Return what the page needs of a run; accuracies in millionths."""
-    known = run.error is None and all(name in run.accuracy for name in METRICS)
+    """Return what the page needs of a run; accuracies in millionths, None where one was not written down."""
+    accuracy = [round(1_000_000 * run.accuracy[name]) if name in run.accuracy else None for name in METRICS]
     return {
         "m": method,
         "c": column,
         "seed": run.seed,
-        "accuracy": [round(1_000_000 * run.accuracy[name]) for name in METRICS] if known else None,
+        "accuracy": None if run.error is not None else accuracy,
         "up": round(fmean(run.up)) if run.up else None,
         "down": round(fmean(run.down)) if run.down else None,
         "cpu": None if run.cpu is None else float(f"{run.cpu:.4g}"),
@@ -226,7 +226,7 @@ def _sweep(sweep: Any, place: dict[Any, int]) -> dict[str, Any]:
             "points": [
                 [index, [[round(10_000 * v) for v in points[value].get(name, ())] for name in METRICS]]
                 for index, value in enumerate(values)
-                if value in points and all(points[value].get(name) for name in METRICS)
+                if value in points
             ],
         }
         for (column, rest), points in sweep.curves.items()

@@ -33,7 +33,8 @@ for (const run of data.runs) {
 }
 const EMPTY = { runs: [], failed: 0 };
 const cellOf = (m, c) => cells.get(cellKey(m, c)) || EMPTY;
-const values = (cell) => cell.runs.map((run) => run.accuracy[state.metric] / 10000);
+const scored = (cell) => cell.runs.filter((run) => run.accuracy[state.metric] !== null);
+const values = (cell) => scored(cell).map((run) => run.accuracy[state.metric] / 10000);
 const accuracy = (m, c) => {
   const found = values(cellOf(m, c));
   return found.length ? Math.round(mean(found) * 100) / 100 : null;

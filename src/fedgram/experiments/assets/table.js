@@ -1,6 +1,6 @@
 // The table of a paper, sortable: methods × (clients × α), best bold, second underlined.
 const seedRows = (cell) => [
-  ...cell.runs.map((run) => [`seed ${run.seed}`, `${percent(run.accuracy[state.metric] / 10000)} %`]),
+  ...scored(cell).map((run) => [`seed ${run.seed}`, `${percent(run.accuracy[state.metric] / 10000)} %`]),
   ...(cell.failed ? [["failed", String(cell.failed)]] : []),
 ];
 const cellNode = (m, c, rank) => {
