@@ -327,6 +327,22 @@ def test_results_that_lack_an_accuracy_are_shown_by_the_others(chrome, tmp_path)
     assert console_errors(chrome) == []
 
 
+def test_figures_on_the_edge_of_rounding_are_those_of_the_tables(chrome, tmp_path):
+    # As written down, 93.125 and 93.115 both round to 93.12.
+    pairs = [(0.9, 0.9), (0.93125, 0.93125), (0.93115, 0.93115), (0.75, 0.75125), (0.5, 0.50125)]
+    records = few(methods=5, seeds=2)
+    for seed in (0, 1):
+        for record, pair in zip(runs(records)[5 * seed :], pairs, strict=False):
+            record["accuracy"] = dict.fromkeys(record["accuracy"], pair[seed])
+    assert opened(chrome, tmp_path, records) == []
+    table = accuracy_table(load_results([tmp_path / "results.jsonl"]), "client_mean")
+    shown = chrome.find_elements("css selector", "table.main td:nth-child(2)")
+    assert [" ".join(cell.text.split()) for cell in shown] == [row[1].text for row in table.rows]
+    assert [row[1].text[:5] for row in table.rows[1:3]] == ["93.12", "93.12"]
+    assert texts(chrome, "table.main td:nth-child(2) strong") == ["93.12", "93.12"]
+    assert texts(chrome, "table.main td.second .value") == [table.rows[3][1].text[:5]]
+
+
 def test_names_cannot_become_markup(chrome, tmp_path):
     records = list(comparison(methods=3, clients=(4,), alphas=(1.0,), seeds=1, rounds=3))
     for record in records:

@@ -14,9 +14,9 @@ from typing import Any
 from fedgram.errors import InvalidParameter
 from fedgram.experiments import formats
 from fedgram.experiments.palette import COLOURS, SHAPES, looks
-from fedgram.experiments.results import METRICS, Result, Results
+from fedgram.experiments.results import METRICS, Column, Result, Results
 from fedgram.experiments.series import is_number, learning_curves, sweeps
-from fedgram.experiments.tables import accuracy_caption, accuracy_table, span_texts
+from fedgram.experiments.tables import Cell, accuracy_caption, accuracy_table, cells, span_texts
 from fedgram.experiments.variants import show
 
 _SCRIPTS = (
@@ -120,6 +120,7 @@ def _payload(results: Results, metric: str) -> dict[str, Any]:
         ],
         "seeds": len({run.seed for run in results.runs}),
         "detailSeed": min((run.seed for run in first.values()), default=0),
+        "cells": _cells(results, number, place),
         "runs": [_run(run, number[run.label], place[run.column]) for run in results.runs],
         "curves": [
             {"m": number[label], "c": place[column], **_thinned(curve)}
@@ -161,14 +162,36 @@ def _methods(results: Results) -> list[dict[str, Any]]:
     ]
 
 
+def _cells(results: Results, number: dict[str, int], place: dict[Column, int]) -> list[dict[str, Any]]:
+    """Return means and deviations by metric as tables show them, so that the page and they never disagree."""
+    by_metric = [cells(results, name) for name in METRICS]
+    found = {
+        (label, column): [known.get((label, column), Cell()) for known in by_metric]
+        for label, column in dict.fromkeys((run.label, run.column) for run in results.runs)
+    }
+    return [
+        {
+            "m": number[label],
+            "c": place[column],
+            "means": [cell.mean for cell in row],
+            "deviations": [None if cell.deviation is None else round(cell.deviation, 2) for cell in row],
+        }
+        for (label, column), row in found.items()
+    ]
+
+
+def _shown(values: Sequence[float]) -> float | None:
+    """Return the mean of accuracies in percent, rounded as in tables; None where none was written down."""
+    return Cell([100 * value for value in values]).mean
+
+
 def _run(run: Result, method: int, column: int) -> dict[str, Any]:
-    """Return what the page needs of a run; accuracies in millionths, None where one was not written down."""
-    accuracy = [round(1_000_000 * run.accuracy[name]) if name in run.accuracy else None for name in METRICS]
+    """Return what the page needs of a run."""
     return {
         "m": method,
         "c": column,
         "seed": run.seed,
-        "accuracy": None if run.error is not None else accuracy,
+        "accuracy": [_shown([run.accuracy[name]] if name in run.accuracy else []) for name in METRICS],
         "up": round(fmean(run.up)) if run.up else None,
         "down": round(fmean(run.down)) if run.down else None,
         "cpu": None if run.cpu is None else float(f"{run.cpu:.4g}"),
@@ -182,7 +205,7 @@ def _thinned(curve: dict[str, list[float]]) -> dict[str, Any]:
     step = max(1, (length - 1) / (MOST_ROUNDS - 1))
     kept = sorted({round(i * step) for i in range(MOST_ROUNDS) if round(i * step) < length})
     whole = {name: known for name, known in curve.items() if known and len(known) == length}
-    values = {name: [round(10_000 * known[i]) for i in kept] for name, known in whole.items()}
+    values = {name: [_shown([known[i]]) for i in kept] for name, known in whole.items()}
     return {"rounds": [i + 1 for i in kept], "values": values}
 
 
@@ -224,7 +247,7 @@ def _sweep(sweep: Any, place: dict[Any, int]) -> dict[str, Any]:
             "c": place[column],
             "rest": rest,
             "points": [
-                [index, [[round(10_000 * v) for v in points[value].get(name, ())] for name in METRICS]]
+                [index, [_shown(points[value].get(name, ())) for name in METRICS]]
                 for index, value in enumerate(values)
                 if value in points
             ],

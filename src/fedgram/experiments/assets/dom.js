@@ -67,7 +67,3 @@ const bytes = (count) => {
 };
 const time = (seconds) => (seconds < 1 ? `${significant(seconds * 1000)} ms` : `${significant(seconds)} s`);
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
-const deviation = (values) => {
-  const middle = mean(values);
-  return Math.sqrt(values.reduce((sum, value) => sum + (value - middle) ** 2, 0) / (values.length - 1));
-};

@@ -6,7 +6,7 @@ const drawRounds = (holder, c) => {
   const iterative = new Set(here.map((curve) => curve.m));
   const curves = here
     .filter((curve) => curve.values[metric])
-    .map((curve) => ({ m: curve.m, points: curve.rounds.map((round, i) => [round, curve.values[metric][i] / 100]) }));
+    .map((curve) => ({ m: curve.m, points: curve.rounds.map((round, i) => [round, curve.values[metric][i]]) }));
   const flat = methods
     .filter((m) => !iterative.has(m) && accuracy(m, c) !== null)
     .map((m) => ({ m, y: accuracy(m, c) }));

@@ -6,8 +6,8 @@ const drawSweep = (holder, sweep) => {
     .map((curve) => ({
       ...curve,
       points: curve.points
-        .filter(([, found]) => found[state.metric].length)
-        .map(([place, found]) => [place, mean(found[state.metric]) / 100]),
+        .map(([place, means]) => [place, means[state.metric]])
+        .filter(([, shown]) => shown !== null),
     }))
     .filter((curve) => curve.points.length)
     .map((curve, i) => ({ ...curve, i }));
