@@ -244,21 +244,25 @@ def test_it_asks_the_network_for_nothing(page, results):
 
 def opened(chrome, folder, records, *, edit=lambda payload: None):
     """Write records, open their page, and return its errors; `edit` may change the page's own data before."""
-    text = render_page(load_results([write(folder / "results.jsonl", records)]), title="Odd")
-    start, end = data_of(text)
-    payload = json.loads(text[start:end])
+    head, payload, tail = taken_apart(page_of(folder, records))
     edit(payload)
     path = folder / "report.html"
-    path.write_text(text[:start] + json.dumps(payload) + text[end:], encoding="utf-8")
+    path.write_text(head + json.dumps(payload) + tail, encoding="utf-8")
     resize(chrome, 1280, 900)
     chrome.get(path.as_uri())
     assert chrome.execute_script("return document.documentElement.dataset.ready") == "true"
     return console_errors(chrome)
 
 
-def data_of(text):
+def page_of(folder, records):
+    return render_page(load_results([write(folder / "results.jsonl", records)]), title="Odd")
+
+
+def taken_apart(text):
+    """Return what is before a page's data, the data, and what is after."""
     start = text.index('id="data">') + len('id="data">')
-    return start, text.index("</script>", start)
+    end = text.index("</script>", start)
+    return text[:start], json.loads(text[start:end]), text[end:]
 
 
 def few(**changes):
@@ -343,6 +347,41 @@ def test_figures_on_the_edge_of_rounding_are_those_of_the_tables(chrome, tmp_pat
     assert texts(chrome, "table.main td.second .value") == [table.rows[3][1].text[:5]]
 
 
+def test_single_clients_are_of_one_seed_that_all_methods_finished(chrome, tmp_path):
+    records = few(alphas=(0.1, 1.0), seeds=2)
+    for record in records:
+        record["names"] = [f"{record['seed']}-{k}" for k in range(4)]
+        if record["seed"] == 0 and record.get("label") == "method-01" and record["partition"] == "dirichlet:1.0":
+            record |= {"status": "failed", "error": "no luck"}
+    assert opened(chrome, tmp_path, records) == []
+    _, payload, _ = taken_apart(page_of(tmp_path, records))
+    assert [column["seed"] for column in payload["columns"]] == [0, 1]
+    for c, (partition, seed) in enumerate([("dirichlet:0.1", 0), ("dirichlet:1.0", 1)]):
+        here = [record for record in records if (record["partition"], record["seed"]) == (partition, seed)]
+        known = {detail["m"]: detail["accuracy"] for detail in payload["details"] if detail["c"] == c}
+        assert known == {
+            m: [round(1000 * right / n) for right, n in zip(run["correct"], run["tested"], strict=True)]
+            for m, run in enumerate(runs(here))
+        }
+        assert payload["tested"][c] == runs(here)[0]["tested"]
+        assert payload["spreads"][c]["counts"] == here[0]["class_counts"]
+        assert payload["spreads"][c]["names"] == here[0]["names"]
+        Select(chrome.find_element("id", "setting")).select_by_index(c)
+        clients, heat = texts(chrome, "#detail .card")[-2:]
+        assert f"seed {seed}" in clients
+        assert f"seed {seed}" in heat
+
+
+def test_where_every_seed_failed_once_the_one_that_most_finished_is_shown(tmp_path):
+    records = few(methods=4, seeds=2)
+    for record in runs(records):
+        if (record["seed"], record["label"]) in {(0, "method-01"), (0, "method-02"), (1, "method-03+FT")}:
+            record |= {"status": "failed", "error": "no luck"}
+    _, payload, _ = taken_apart(page_of(tmp_path, records))
+    assert payload["columns"][0]["seed"] == 1
+    assert [detail["m"] for detail in payload["details"]] == [0, 1, 2]
+
+
 def test_names_cannot_become_markup(chrome, tmp_path):
     records = list(comparison(methods=3, clients=(4,), alphas=(1.0,), seeds=1, rounds=3))
     for record in records:
@@ -393,5 +432,5 @@ def test_readers_without_javascript_get_the_table(results):
 
 def test_embedded_numbers_are_json(results):
     text = render_page(results, title="x")
-    start, end = data_of(text)
-    assert len(json.loads(text[start:end])["runs"]) == 48
+    _, payload, _ = taken_apart(text)
+    assert len(payload["runs"]) == 48

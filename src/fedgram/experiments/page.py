@@ -3,6 +3,7 @@
 import json
 import os
 import tempfile
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
@@ -103,9 +104,8 @@ def _payload(results: Results, metric: str) -> dict[str, Any]:
     columns, labels = results.columns, results.labels
     place = {column: index for index, column in enumerate(columns)}
     number = {label: index for index, label in enumerate(labels)}
-    first: dict[tuple[int, int], Result] = {}
-    for run in sorted(results.finished, key=lambda run: run.seed):
-        first.setdefault((number[run.label], place[run.column]), run)
+    seeds = _seeds(results)
+    chosen = [run for run in results.finished if run.seed == seeds[run.column]]
     return {
         "metric": metric,
         "metrics": METRICS,
@@ -115,27 +115,41 @@ def _payload(results: Results, metric: str) -> dict[str, Any]:
         "shapes": SHAPES,
         "methods": _methods(results),
         "columns": [
-            {"group": group, "crowd": column.crowd, "spread": column.spread, "about": _about(column)}
+            {
+                "group": group,
+                "crowd": column.crowd,
+                "spread": column.spread,
+                "about": _about(column),
+                "seed": seeds[column],
+            }
             for column, group in zip(columns, span_texts(columns), strict=True)
         ],
         "seeds": len({run.seed for run in results.runs}),
-        "detailSeed": min((run.seed for run in first.values()), default=0),
         "cells": _cells(results, number, place),
         "runs": [_run(run, number[run.label], place[run.column]) for run in results.runs],
         "curves": [
             {"m": number[label], "c": place[column], **_thinned(curve)}
             for (label, column), curve in learning_curves(results).items()
         ],
-        "details": _details(first),
+        "details": _details({(number[run.label], place[run.column]): run for run in chosen}),
         "tested": [
-            next((list(run.tested) for (_, c), run in first.items() if c == i), None) for i in range(len(columns))
+            next((list(run.tested) for run in chosen if run.column == column and run.tested), None)
+            for column in columns
         ],
-        "spreads": [_spread(results, column) for column in columns],
+        "spreads": [_spread(results, column, seeds[column]) for column in columns],
         "sweeps": [_sweep(sweep, place) for sweep in sweeps(results)],
         "failures": [[run.label, f"{_where(run)}, seed {run.seed}", run.error] for run in results.failed],
         "damaged": [f"{damage.path.name}, line {damage.line}: {damage.reason}" for damage in results.damaged],
         "facts": _facts(results),
     }
+
+
+def _seeds(results: Results) -> dict[Column, int]:
+    """Return the seed whose single clients are shown in each column: the lowest of those that most methods finished."""
+    finished: dict[Column, Counter[int]] = defaultdict(Counter)
+    for run in results.runs:
+        finished[run.column][run.seed] += run.error is None
+    return {column: min(counts, key=lambda seed: (-counts[seed], seed)) for column, counts in finished.items()}
 
 
 def _exports(results: Results, metric: str) -> dict[str, str]:
@@ -209,9 +223,9 @@ def _thinned(curve: dict[str, list[float]]) -> dict[str, Any]:
     return {"rounds": [i + 1 for i in kept], "values": values}
 
 
-def _details(first: dict[tuple[int, int], Result]) -> list[dict[str, Any]]:
-    """Return single clients' figures of the first seed: accuracies in tenths of a percent, and bytes."""
-    wanted = {place: run for place, run in first.items() if len(run.tested) > 1 and any(run.tested)}
+def _details(chosen: dict[tuple[int, int], Result]) -> list[dict[str, Any]]:
+    """Return single clients' figures: accuracies in tenths of a percent, and bytes."""
+    wanted = {place: run for place, run in chosen.items() if len(run.tested) > 1 and any(run.tested)}
     accuracies = sum(len(run.tested) for run in wanted.values())
     listed = accuracies + sum(len(run.up) * 2 for run in wanted.values()) <= MOST_DETAILS
     details: list[dict[str, Any]] = []
@@ -232,12 +246,11 @@ def _shortest(counts: Sequence[int], listed: bool) -> int | list[int] | None:
     return list(counts) if listed and len(set(counts)) > 1 else round(fmean(counts))
 
 
-def _spread(results: Results, column: Any) -> dict[str, Any] | None:
-    spreads = [spread for spread in results.spreads if spread.column == column]
-    if not spreads:
-        return None
-    spread = min(spreads, key=lambda spread: spread.seed)
-    return {"seed": spread.seed, "names": spread.names, "classes": spread.classes, "counts": spread.counts}
+def _spread(results: Results, column: Column, seed: int) -> dict[str, Any] | None:
+    for spread in results.spreads:
+        if spread.column == column and spread.seed == seed:
+            return {"names": spread.names, "classes": spread.classes, "counts": spread.counts}
+    return None
 
 
 def _sweep(sweep: Any, place: dict[Any, int]) -> dict[str, Any]:

@@ -262,7 +262,7 @@ const drawHeat = (holder, c, follow) => {
         {},
         "0",
         el("span", { class: "ramp" }),
-        `${most.toLocaleString("en")} training samples, seed ${spread.seed}`,
+        `${most.toLocaleString("en")} training samples, seed ${data.columns[c].seed}`,
       ),
     ),
     figures(

@@ -83,7 +83,7 @@ const drawDetail = (section) => {
     : null;
   const spread = card(
     "Accuracies of single clients",
-    `A dot is a client, the bar the middle half, the line the median, the diamond the mean; seed ${data.detailSeed}. Point at a client to follow it.`,
+    `A dot is a client, the bar the middle half, the line the median, the diamond the mean; seed ${data.columns[c].seed}. Point at a client to follow it.`,
   );
   const heat = card("Who has which classes", null);
   section.replaceChildren(
