@@ -242,6 +242,146 @@ def test_it_asks_the_network_for_nothing(page, results):
     assert text.count("http") == text.count("http://www.w3.org/2000/svg") + text.count("http-equiv")
 
 
+def opened(chrome, folder, records, *, edit=lambda payload: None):
+    """Write records, open their page, and return its errors; `edit` may change the page's own data before."""
+    head, payload, tail = taken_apart(page_of(folder, records))
+    edit(payload)
+    path = folder / "report.html"
+    path.write_text(head + json.dumps(payload) + tail, encoding="utf-8")
+    resize(chrome, 1280, 900)
+    chrome.get(path.as_uri())
+    assert chrome.execute_script("return document.documentElement.dataset.ready") == "true"
+    return console_errors(chrome)
+
+
+def page_of(folder, records):
+    return render_page(load_results([write(folder / "results.jsonl", records)]), title="Odd")
+
+
+def taken_apart(text):
+    """Return what is before a page's data, the data, and what is after."""
+    start = text.index('id="data">') + len('id="data">')
+    end = text.index("</script>", start)
+    return text[:start], json.loads(text[start:end]), text[end:]
+
+
+def few(**changes):
+    """Return the records of three methods in one setting, or more where told."""
+    return list(comparison(**{"methods": 3, "clients": (4,), "alphas": (1.0,), "seeds": 1, "rounds": 3} | changes))
+
+
+def runs(records):
+    return [record for record in records if record["kind"] == "run"]
+
+
+def test_runs_whose_clients_are_all_untested(chrome, tmp_path):
+    records = few()
+    runs(records)[1] |= {"tested": [0] * 4, "correct": [0] * 4}
+    assert opened(chrome, tmp_path, records) == []
+    (label,) = [text for text in alternatives(chrome) if text.startswith("Accuracies of single")]
+    assert "method-02" in label
+    assert "method-01" not in label
+    for record in runs(records):
+        record |= {"tested": [0] * 4, "correct": [0] * 4}
+    assert opened(chrome, tmp_path, records) == []
+    assert "No accuracies of single clients in this setting." in texts(chrome, "#detail .empty")
+
+
+def test_one_broken_chart_does_not_take_the_page_down(chrome, tmp_path):
+    errors = opened(chrome, tmp_path, few(), edit=lambda payload: payload.update(spreads=[{}]))
+    assert len(errors) == 1
+    (told,) = texts(chrome, "#detail .empty")
+    assert told.startswith("This could not be drawn: ")
+    assert any(label.startswith("Accuracies of single") for label in alternatives(chrome))
+    assert "Hyper-parameters" in chrome.find_element("id", "about").text
+
+
+@pytest.mark.parametrize("short", [{}, {"client_mean": []}, {"client_mean": [0.1]}])
+def test_learning_curves_may_lack_a_metric(chrome, tmp_path, short):
+    records = few(methods=12)
+    runs(records)[-1]["rounds"] = {"pooled": [0.1, 0.2, 0.3]} | short
+    assert opened(chrome, tmp_path, records) == []
+
+    def curves():
+        (label,) = [text for text in alternatives(chrome) if text.startswith("Accuracy per round")]
+        assert "NaN" not in chrome.find_element("id", "detail").get_attribute("innerHTML")
+        return label
+
+    assert "method-10 ends at" in curves()
+    assert "method-11" not in curves(), "a method with rounds is not done after one"
+    click(chrome, "[data-filter='Metric:pooled']")
+    assert "method-11 ends at 30.00 % after 3 rounds" in curves()
+    assert console_errors(chrome) == []
+
+
+def test_results_that_lack_an_accuracy_are_shown_by_the_others(chrome, tmp_path):
+    records = few()
+    for record, gamma in zip(runs(records)[1:], (1.0, 2.0), strict=True):
+        record |= {"method": "swept", "settings": {"gamma": gamma}, "accuracy": {"pooled": 0.5 + gamma / 10}}
+    assert opened(chrome, tmp_path, records) == []
+
+    def shown():
+        return [row.text.split()[-1] for row in chrome.find_elements("css selector", "table.main td:nth-child(2)")]
+
+    assert shown()[1:] == ["–", "–"]
+    assert "Nothing to draw with these filters." in texts(chrome, "#sensitivity .empty")
+    click(chrome, "[data-filter='Metric:pooled']")
+    assert shown()[1:] == ["60.00", "70.00"]
+    assert any("1 gives 60.00 %, 2 gives 70.00 %" in label for label in alternatives(chrome))
+    assert console_errors(chrome) == []
+
+
+def test_figures_on_the_edge_of_rounding_are_those_of_the_tables(chrome, tmp_path):
+    # As written down, 93.125 and 93.115 both round to 93.12.
+    pairs = [(0.9, 0.9), (0.93125, 0.93125), (0.93115, 0.93115), (0.75, 0.75125), (0.5, 0.50125)]
+    records = few(methods=5, seeds=2)
+    for seed in (0, 1):
+        for record, pair in zip(runs(records)[5 * seed :], pairs, strict=False):
+            record["accuracy"] = dict.fromkeys(record["accuracy"], pair[seed])
+    assert opened(chrome, tmp_path, records) == []
+    table = accuracy_table(load_results([tmp_path / "results.jsonl"]), "client_mean")
+    shown = chrome.find_elements("css selector", "table.main td:nth-child(2)")
+    assert [" ".join(cell.text.split()) for cell in shown] == [row[1].text for row in table.rows]
+    assert [row[1].text[:5] for row in table.rows[1:3]] == ["93.12", "93.12"]
+    assert texts(chrome, "table.main td:nth-child(2) strong") == ["93.12", "93.12"]
+    assert texts(chrome, "table.main td.second .value") == [table.rows[3][1].text[:5]]
+
+
+def test_single_clients_are_of_one_seed_that_all_methods_finished(chrome, tmp_path):
+    records = few(alphas=(0.1, 1.0), seeds=2)
+    for record in records:
+        record["names"] = [f"{record['seed']}-{k}" for k in range(4)]
+        if record["seed"] == 0 and record.get("label") == "method-01" and record["partition"] == "dirichlet:1.0":
+            record |= {"status": "failed", "error": "no luck"}
+    assert opened(chrome, tmp_path, records) == []
+    _, payload, _ = taken_apart(page_of(tmp_path, records))
+    assert [column["seed"] for column in payload["columns"]] == [0, 1]
+    for c, (partition, seed) in enumerate([("dirichlet:0.1", 0), ("dirichlet:1.0", 1)]):
+        here = [record for record in records if (record["partition"], record["seed"]) == (partition, seed)]
+        known = {detail["m"]: detail["accuracy"] for detail in payload["details"] if detail["c"] == c}
+        assert known == {
+            m: [round(1000 * right / n) for right, n in zip(run["correct"], run["tested"], strict=True)]
+            for m, run in enumerate(runs(here))
+        }
+        assert payload["tested"][c] == runs(here)[0]["tested"]
+        assert payload["spreads"][c]["counts"] == here[0]["class_counts"]
+        assert payload["spreads"][c]["names"] == here[0]["names"]
+        Select(chrome.find_element("id", "setting")).select_by_index(c)
+        clients, heat = texts(chrome, "#detail .card")[-2:]
+        assert f"seed {seed}" in clients
+        assert f"seed {seed}" in heat
+
+
+def test_where_every_seed_failed_once_the_one_that_most_finished_is_shown(tmp_path):
+    records = few(methods=4, seeds=2)
+    for record in runs(records):
+        if (record["seed"], record["label"]) in {(0, "method-01"), (0, "method-02"), (1, "method-03+FT")}:
+            record |= {"status": "failed", "error": "no luck"}
+    _, payload, _ = taken_apart(page_of(tmp_path, records))
+    assert payload["columns"][0]["seed"] == 1
+    assert [detail["m"] for detail in payload["details"]] == [0, 1, 2]
+
+
 def test_names_cannot_become_markup(chrome, tmp_path):
     records = list(comparison(methods=3, clients=(4,), alphas=(1.0,), seeds=1, rounds=3))
     for record in records:
@@ -292,6 +432,5 @@ def test_readers_without_javascript_get_the_table(results):
 
 def test_embedded_numbers_are_json(results):
     text = render_page(results, title="x")
-    start = text.index('id="data">') + len('id="data">')
-    payload = json.loads(text[start : text.index("</script>", start)])
+    _, payload, _ = taken_apart(text)
     assert len(payload["runs"]) == 48

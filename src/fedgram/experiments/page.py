@@ -3,6 +3,7 @@
 import json
 import os
 import tempfile
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
@@ -14,9 +15,9 @@ from typing import Any
 from fedgram.errors import InvalidParameter
 from fedgram.experiments import formats
 from fedgram.experiments.palette import COLOURS, SHAPES, looks
-from fedgram.experiments.results import METRICS, Result, Results
+from fedgram.experiments.results import METRICS, Column, Result, Results
 from fedgram.experiments.series import is_number, learning_curves, sweeps
-from fedgram.experiments.tables import accuracy_caption, accuracy_table, span_texts
+from fedgram.experiments.tables import Cell, accuracy_caption, accuracy_table, cells, span_texts
 from fedgram.experiments.variants import show
 
 _SCRIPTS = (
@@ -103,9 +104,8 @@ def _payload(results: Results, metric: str) -> dict[str, Any]:
     columns, labels = results.columns, results.labels
     place = {column: index for index, column in enumerate(columns)}
     number = {label: index for index, label in enumerate(labels)}
-    first: dict[tuple[int, int], Result] = {}
-    for run in sorted(results.finished, key=lambda run: run.seed):
-        first.setdefault((number[run.label], place[run.column]), run)
+    seeds = _seeds(results)
+    chosen = [run for run in results.finished if run.seed == seeds[run.column]]
     return {
         "metric": metric,
         "metrics": METRICS,
@@ -115,26 +115,41 @@ def _payload(results: Results, metric: str) -> dict[str, Any]:
         "shapes": SHAPES,
         "methods": _methods(results),
         "columns": [
-            {"group": group, "crowd": column.crowd, "spread": column.spread, "about": _about(column)}
+            {
+                "group": group,
+                "crowd": column.crowd,
+                "spread": column.spread,
+                "about": _about(column),
+                "seed": seeds[column],
+            }
             for column, group in zip(columns, span_texts(columns), strict=True)
         ],
         "seeds": len({run.seed for run in results.runs}),
-        "detailSeed": min((run.seed for run in first.values()), default=0),
+        "cells": _cells(results, number, place),
         "runs": [_run(run, number[run.label], place[run.column]) for run in results.runs],
         "curves": [
             {"m": number[label], "c": place[column], **_thinned(curve)}
             for (label, column), curve in learning_curves(results).items()
         ],
-        "details": _details(first),
+        "details": _details({(number[run.label], place[run.column]): run for run in chosen}),
         "tested": [
-            next((list(run.tested) for (_, c), run in first.items() if c == i), None) for i in range(len(columns))
+            next((list(run.tested) for run in chosen if run.column == column and run.tested), None)
+            for column in columns
         ],
-        "spreads": [_spread(results, column) for column in columns],
+        "spreads": [_spread(results, column, seeds[column]) for column in columns],
         "sweeps": [_sweep(sweep, place) for sweep in sweeps(results)],
         "failures": [[run.label, f"{_where(run)}, seed {run.seed}", run.error] for run in results.failed],
         "damaged": [f"{damage.path.name}, line {damage.line}: {damage.reason}" for damage in results.damaged],
         "facts": _facts(results),
     }
+
+
+def _seeds(results: Results) -> dict[Column, int]:
+    """Return the seed whose single clients are shown in each column: the lowest of those that most methods finished."""
+    finished: dict[Column, Counter[int]] = defaultdict(Counter)
+    for run in results.runs:
+        finished[run.column][run.seed] += run.error is None
+    return {column: min(counts, key=lambda seed: (-counts[seed], seed)) for column, counts in finished.items()}
 
 
 def _exports(results: Results, metric: str) -> dict[str, str]:
@@ -161,14 +176,36 @@ def _methods(results: Results) -> list[dict[str, Any]]:
     ]
 
 
+def _cells(results: Results, number: dict[str, int], place: dict[Column, int]) -> list[dict[str, Any]]:
+    """Return means and deviations by metric as tables show them, so that the page and they never disagree."""
+    by_metric = [cells(results, name) for name in METRICS]
+    found = {
+        (label, column): [known.get((label, column), Cell()) for known in by_metric]
+        for label, column in dict.fromkeys((run.label, run.column) for run in results.runs)
+    }
+    return [
+        {
+            "m": number[label],
+            "c": place[column],
+            "means": [cell.mean for cell in row],
+            "deviations": [None if cell.deviation is None else round(cell.deviation, 2) for cell in row],
+        }
+        for (label, column), row in found.items()
+    ]
+
+
+def _shown(values: Sequence[float]) -> float | None:
+    """Return the mean of accuracies in percent, rounded as in tables; None where none was written down."""
+    return Cell([100 * value for value in values]).mean
+
+
 def _run(run: Result, method: int, column: int) -> dict[str, Any]:
-    """Return what the page needs of a run; accuracies in millionths."""
-    known = run.error is None and all(name in run.accuracy for name in METRICS)
+    """Return what the page needs of a run."""
     return {
         "m": method,
         "c": column,
         "seed": run.seed,
-        "accuracy": [round(1_000_000 * run.accuracy[name]) for name in METRICS] if known else None,
+        "accuracy": [_shown([run.accuracy[name]] if name in run.accuracy else []) for name in METRICS],
         "up": round(fmean(run.up)) if run.up else None,
         "down": round(fmean(run.down)) if run.down else None,
         "cpu": None if run.cpu is None else float(f"{run.cpu:.4g}"),
@@ -177,17 +214,18 @@ def _run(run: Result, method: int, column: int) -> dict[str, Any]:
 
 
 def _thinned(curve: dict[str, list[float]]) -> dict[str, Any]:
-    """Return a learning curve with as many rounds as a reader can see, the first and the last among them."""
+    """Return a learning curve with as many rounds as a reader can see, by the metrics that are known in all rounds."""
     length = max(map(len, curve.values()))
     step = max(1, (length - 1) / (MOST_ROUNDS - 1))
     kept = sorted({round(i * step) for i in range(MOST_ROUNDS) if round(i * step) < length})
-    values = {name: [round(10_000 * known[i]) for i in kept if i < len(known)] for name, known in curve.items()}
+    whole = {name: known for name, known in curve.items() if known and len(known) == length}
+    values = {name: [_shown([known[i]]) for i in kept] for name, known in whole.items()}
     return {"rounds": [i + 1 for i in kept], "values": values}
 
 
-def _details(first: dict[tuple[int, int], Result]) -> list[dict[str, Any]]:
-    """Return single clients' figures of the first seed: accuracies in tenths of a percent, and bytes."""
-    wanted = {place: run for place, run in first.items() if len(run.tested) > 1}
+def _details(chosen: dict[tuple[int, int], Result]) -> list[dict[str, Any]]:
+    """Return single clients' figures: accuracies in tenths of a percent, and bytes."""
+    wanted = {place: run for place, run in chosen.items() if len(run.tested) > 1 and any(run.tested)}
     accuracies = sum(len(run.tested) for run in wanted.values())
     listed = accuracies + sum(len(run.up) * 2 for run in wanted.values()) <= MOST_DETAILS
     details: list[dict[str, Any]] = []
@@ -208,12 +246,11 @@ def _shortest(counts: Sequence[int], listed: bool) -> int | list[int] | None:
     return list(counts) if listed and len(set(counts)) > 1 else round(fmean(counts))
 
 
-def _spread(results: Results, column: Any) -> dict[str, Any] | None:
-    spreads = [spread for spread in results.spreads if spread.column == column]
-    if not spreads:
-        return None
-    spread = min(spreads, key=lambda spread: spread.seed)
-    return {"seed": spread.seed, "names": spread.names, "classes": spread.classes, "counts": spread.counts}
+def _spread(results: Results, column: Column, seed: int) -> dict[str, Any] | None:
+    for spread in results.spreads:
+        if spread.column == column and spread.seed == seed:
+            return {"names": spread.names, "classes": spread.classes, "counts": spread.counts}
+    return None
 
 
 def _sweep(sweep: Any, place: dict[Any, int]) -> dict[str, Any]:
@@ -223,9 +260,9 @@ def _sweep(sweep: Any, place: dict[Any, int]) -> dict[str, Any]:
             "c": place[column],
             "rest": rest,
             "points": [
-                [index, [[round(10_000 * v) for v in points[value].get(name, ())] for name in METRICS]]
+                [index, [_shown(points[value].get(name, ())) for name in METRICS]]
                 for index, value in enumerate(values)
-                if value in points and all(points[value].get(name) for name in METRICS)
+                if value in points
             ],
         }
         for (column, rest), points in sweep.curves.items()

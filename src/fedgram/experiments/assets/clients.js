@@ -32,7 +32,7 @@ const quantile = (sorted, q) => {
 const drawClients = (holder, c, follow) => {
   const rows = shownMethods()
     .map((m) => ({ m, detail: data.details.find((d) => d.m === m && d.c === c) }))
-    .filter((row) => row.detail);
+    .filter((row) => row.detail && row.detail.accuracy.some((v) => v !== null));
   if (!rows.length)
     return holder.replaceChildren(el("p", { class: "empty" }, "No accuracies of single clients in this setting."));
   const labelled = holder.clientWidth > 560,
@@ -262,7 +262,7 @@ const drawHeat = (holder, c, follow) => {
         {},
         "0",
         el("span", { class: "ramp" }),
-        `${most.toLocaleString("en")} training samples, seed ${spread.seed}`,
+        `${most.toLocaleString("en")} training samples, seed ${data.columns[c].seed}`,
       ),
     ),
     figures(

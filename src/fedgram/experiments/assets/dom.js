@@ -12,6 +12,17 @@ const make = (name, attributes, children, space) => {
 const el = (name, attributes, ...children) => make(name, attributes, children);
 const svg = (name, attributes, ...children) => make(name, attributes, children, "http://www.w3.org/2000/svg");
 
+// Draw something in its place; what cannot be drawn says so there, and the rest of the page goes on.
+const attempt = (draw, place, ...rest) => {
+  try {
+    return draw(place, ...rest);
+  } catch (error) {
+    console.error(error);
+    place.replaceChildren(el("p", { class: "empty" }, `This could not be drawn: ${error.message}`));
+    return null;
+  }
+};
+
 const tip = document.getElementById("tip");
 const hideTip = () => {
   tip.hidden = true;
@@ -56,7 +67,3 @@ const bytes = (count) => {
 };
 const time = (seconds) => (seconds < 1 ? `${significant(seconds * 1000)} ms` : `${significant(seconds)} s`);
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
-const deviation = (values) => {
-  const middle = mean(values);
-  return Math.sqrt(values.reduce((sum, value) => sum + (value - middle) ** 2, 0) / (values.length - 1));
-};

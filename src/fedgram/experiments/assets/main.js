@@ -86,8 +86,8 @@ const sections = [
         ),
         el("div", { class: "grid" }, sent.node, cpu.node),
       );
-      drawCost(sent.holder, "bytes", "bytes a client", bytes);
-      drawCost(cpu.holder, "cpu", "CPU time", time);
+      attempt(drawCost, sent.holder, "bytes", "bytes a client", bytes);
+      attempt(drawCost, cpu.holder, "cpu", "CPU time", time);
     },
   ],
   ...(data.sweeps.length
@@ -112,7 +112,7 @@ const sections = [
                   ]
                 : []),
             );
-            for (const { sweep, holder } of drawn) drawSweep(holder, sweep);
+            for (const { sweep, holder } of drawn) attempt(drawSweep, holder, sweep);
           },
         ],
       ]
@@ -123,7 +123,7 @@ const sections = [
 const refresh = () => {
   hideTip();
   drawFilters();
-  for (const [section, draw] of sections) draw(section);
+  for (const [section, draw] of sections) attempt(draw, section);
 };
 
 const remember = (theme) => {

@@ -23,24 +23,19 @@ const shownColumns = () =>
 const shownMethods = () => data.methods.map((_, m) => m).filter((m) => isOn("Methods", data.methods[m].label));
 
 const cellKey = (m, c) => m * data.columns.length + c;
-const cells = new Map();
+const cells = new Map(data.cells.map((cell) => [cellKey(cell.m, cell.c), { ...cell, runs: [], failed: 0 }]));
 for (const run of data.runs) {
-  const key = cellKey(run.m, run.c);
-  if (!cells.has(key)) cells.set(key, { runs: [], failed: 0 });
-  const cell = cells.get(key);
-  if (run.accuracy) cell.runs.push(run);
+  const cell = cells.get(cellKey(run.m, run.c));
   if (run.failed) cell.failed++;
+  else cell.runs.push(run);
 }
-const EMPTY = { runs: [], failed: 0 };
+const EMPTY = { means: METRICS.map(() => null), deviations: METRICS.map(() => null), runs: [], failed: 0 };
 const cellOf = (m, c) => cells.get(cellKey(m, c)) || EMPTY;
-const values = (cell) => cell.runs.map((run) => run.accuracy[state.metric] / 10000);
-const accuracy = (m, c) => {
-  const found = values(cellOf(m, c));
-  return found.length ? Math.round(mean(found) * 100) / 100 : null;
-};
+// Accuracies are in percent and already rounded, so that what looks equal ranks equal.
+const accuracy = (m, c) => cellOf(m, c).means[state.metric];
 const overall = (m, columns) => {
   const found = columns.map((c) => accuracy(m, c));
-  return found.length && found.every((value) => value !== null) ? mean(found) : null;
+  return found.length && found.every((value) => value !== null) ? +percent(mean(found)) : null;
 };
 const costs = {
   up: (run) => run.up,

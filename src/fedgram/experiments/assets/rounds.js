@@ -2,15 +2,16 @@
 const drawRounds = (holder, c) => {
   const methods = shownMethods(),
     metric = METRICS[state.metric];
-  const curves = data.curves
-    .filter((curve) => curve.c === c && methods.includes(curve.m))
-    .map((curve) => ({ m: curve.m, points: curve.rounds.map((round, i) => [round, curve.values[metric][i] / 100]) }));
-  const iterative = new Set(curves.map((curve) => curve.m));
+  const here = data.curves.filter((curve) => curve.c === c && methods.includes(curve.m));
+  const iterative = new Set(here.map((curve) => curve.m));
+  const curves = here
+    .filter((curve) => curve.values[metric])
+    .map((curve) => ({ m: curve.m, points: curve.rounds.map((round, i) => [round, curve.values[metric][i]]) }));
   const flat = methods
     .filter((m) => !iterative.has(m) && accuracy(m, c) !== null)
     .map((m) => ({ m, y: accuracy(m, c) }));
   if (!curves.length)
-    return holder.replaceChildren(el("p", { class: "empty" }, "No iterative method is shown in this setting."));
+    return holder.replaceChildren(el("p", { class: "empty" }, "No accuracies per round in this setting."));
   const all = [...curves.flatMap((curve) => curve.points.map((p) => p[1])), ...flat.map((p) => p.y)];
   const last = Math.max(...curves.flatMap((curve) => curve.points.map((p) => p[0])));
   const beside = Math.min(widestName([...curves, ...flat].map(({ m }) => m)), holder.clientWidth * 0.36);

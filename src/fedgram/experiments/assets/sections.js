@@ -83,7 +83,7 @@ const drawDetail = (section) => {
     : null;
   const spread = card(
     "Accuracies of single clients",
-    `A dot is a client, the bar the middle half, the line the median, the diamond the mean; seed ${data.detailSeed}. Point at a client to follow it.`,
+    `A dot is a client, the bar the middle half, the line the median, the diamond the mean; seed ${data.columns[c].seed}. Point at a client to follow it.`,
   );
   const heat = card("Who has which classes", null);
   section.replaceChildren(
@@ -95,7 +95,7 @@ const drawDetail = (section) => {
       [rounds, spread, heat].filter(Boolean).map((one) => one.node),
     ),
   );
-  if (rounds) drawRounds(rounds.holder, c);
+  if (rounds) attempt(drawRounds, rounds.holder, c);
   let ring = null,
     paint = null;
   const follow = (k) => {
@@ -106,8 +106,8 @@ const drawDetail = (section) => {
     }
   };
   state.client = null;
-  ring = drawClients(spread.holder, c, follow) || null;
-  paint = drawHeat(heat.holder, c, follow) || null;
+  ring = attempt(drawClients, spread.holder, c, follow) || null;
+  paint = attempt(drawHeat, heat.holder, c, follow) || null;
 };
 
 const drawAbout = (section) => {

@@ -3,11 +3,14 @@ const drawSweep = (holder, sweep) => {
   const columns = new Set(shownColumns());
   const curves = sweep.curves
     .filter((curve) => columns.has(curve.c))
-    .map((curve, i) => ({
+    .map((curve) => ({
       ...curve,
-      i,
-      points: curve.points.map(([place, found]) => [place, mean(found[state.metric]) / 100]),
-    }));
+      points: curve.points
+        .map(([place, means]) => [place, means[state.metric]])
+        .filter(([, shown]) => shown !== null),
+    }))
+    .filter((curve) => curve.points.length)
+    .map((curve, i) => ({ ...curve, i }));
   if (!curves.length) return holder.replaceChildren(el("p", { class: "empty" }, "Nothing to draw with these filters."));
   const all = curves.flatMap((curve) => curve.points.map((p) => p[1]));
   const name = (curve) =>

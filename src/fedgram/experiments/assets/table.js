@@ -1,15 +1,16 @@
 // The table of a paper, sortable: methods × (clients × α), best bold, second underlined.
 const seedRows = (cell) => [
-  ...cell.runs.map((run) => [`seed ${run.seed}`, `${percent(run.accuracy[state.metric] / 10000)} %`]),
+  ...cell.runs
+    .filter((run) => run.accuracy[state.metric] !== null)
+    .map((run) => [`seed ${run.seed}`, `${percent(run.accuracy[state.metric])} %`]),
   ...(cell.failed ? [["failed", String(cell.failed)]] : []),
 ];
 const cellNode = (m, c, rank) => {
   const cell = cellOf(m, c),
-    found = values(cell);
-  if (!found.length) return el("td", { class: cell.failed ? "failed" : "" }, cell.failed ? "failed" : "–");
-  const text = percent(accuracy(m, c));
-  const spreadText = found.length > 1 ? el("small", {}, `± ${percent(deviation(found))}`) : null;
-  const value = rank === 1 ? el("strong", { class: "value" }, text) : el("span", { class: "value" }, text);
+    shown = cell.means[state.metric],
+    spread = cell.deviations[state.metric];
+  if (shown === null) return el("td", { class: cell.failed ? "failed" : "" }, cell.failed ? "failed" : "–");
+  const value = el(rank === 1 ? "strong" : "span", { class: "value" }, percent(shown));
   return el(
     "td",
     {
@@ -17,7 +18,7 @@ const cellNode = (m, c, rank) => {
       on: hint(`${data.methods[m].label}, ${where(c)}`, () => seedRows(cell)),
     },
     value,
-    spreadText && [" ", spreadText],
+    spread === null ? null : [" ", el("small", {}, `± ${percent(spread)}`)],
     cell.failed ? [" ", el("small", { class: "failed" }, `(${cell.failed} failed)`)] : null,
   );
 };
@@ -70,17 +71,7 @@ const drawTable = (section) => {
       },
     })),
   ].filter(Boolean);
-  const rank = new Map(
-    sorts
-      .filter((s) => !s.cheap)
-      .map((s) => [
-        s.key,
-        ranking((m) => {
-          const v = s.of(m);
-          return v === null ? null : Math.round(v * 100) / 100;
-        }, methods),
-      ]),
-  );
+  const rank = new Map(sorts.filter((s) => !s.cheap).map((s) => [s.key, ranking(s.of, methods)]));
   const sorted = [...methods];
   const by = state.sort && sorts.find((s) => s.key === state.sort.key);
   if (by || (state.sort && state.sort.key === "name")) {
