@@ -112,7 +112,8 @@ def comma_separated(results: Results, metric: str) -> str:
         "cpu_server": lambda run: run.cpu_seconds.get("server"),
         "peak_memory": lambda run: run.peak_memory,
     }
-    about = ["method", "reference", "data", "backbone", "clients", "partition", "test", "metric"]
+    about = ["method", "reference", "data", "backbone", "clients", "partition", "test"]
+    about += ["test_fraction", "samples", "label_column", "client_column", "metric"]
     write.writerow([*about, "mean", "sd", "seeds", "failed", "rank", *costs])
     for label in results.labels:
         for column in results.columns:
@@ -127,6 +128,10 @@ def comma_separated(results: Results, metric: str) -> str:
                 + [
                     column.partition,
                     column.test,
+                    column.test_fraction,
+                    column.samples,
+                    column.label_column,
+                    column.client_column,
                     metric,
                     _digits(fmean(cell.values) if cell.values else None),
                     _digits(cell.deviation),

@@ -43,9 +43,14 @@ def read(path: Path) -> Iterator[Line | Damage]:
         raise JournalError(f"cannot read {path}: {error.strerror or error}") from error
 
 
+def _refuse(constant: str) -> None:
+    """Refuse NaN and Infinity, which Python would take though they are not JSON."""
+    raise ValueError(constant)
+
+
 def _parse(path: Path, number: int, raw: bytes) -> Line | Damage:
     try:
-        record = json.loads(raw)
+        record = json.loads(raw, parse_constant=_refuse)
     except (ValueError, RecursionError):
         half = "" if raw.endswith(b"\n") else "half-written: "
         return Damage(path, number, f"{half}not JSON ({len(raw)} bytes)")
