@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 
 from fedgram.experiments import journal
 from fedgram.experiments.grid import stable_key
-from fedgram.experiments.journal import Damage, JournalError
+from fedgram.experiments.journal import Damage, JournalError, went_well
 from fedgram.experiments.variants import CENTRALISED, show
 
 METRICS = {
@@ -83,7 +83,6 @@ class Result:
     def of(cls, record: Mapping[str, Any]) -> Self:
         """Read a record; only the method's name must be there."""
         method = str(record["method"])
-        failed = record.get("status", "ok") != "ok"
         return cls(
             key=str(record.get("key") or stable_key(record)),
             label=str(record.get("label") or method),
@@ -93,7 +92,7 @@ class Result:
             reference=bool(record.get("reference", method == CENTRALISED)),
             settings=_mapping(record, "settings"),
             require=record.get("require", "all"),
-            error=str(record.get("error") or "failed") if failed else None,
+            error=str(record.get("error") or "failed") if not went_well(record) else None,
             accuracy={name: float(value) for name, value in _mapping(record, "accuracy").items() if value is not None},
             correct=_whole_numbers(record, "correct"),
             tested=_whole_numbers(record, "tested"),
@@ -153,6 +152,7 @@ class Results:
     runs: Sequence[Result]
     spreads: Sequence[Spread] = ()
     damaged: Sequence[Damage] = ()
+    title: str = ""
 
     @property
     def labels(self) -> list[str]:
@@ -187,6 +187,7 @@ def load_results(paths: Iterable[Path], labels: Mapping[str, str] | None = None)
     `labels` by a run's key take precedence over those in the files. A label that stands for different methods or
     hyper-parameters is extended by what differs: no two runs with the same label and column have the same seed.
     """
+    title = ""
     runs: list[Result] = []
     spreads: dict[tuple[Column, int], Spread] = {}
     damaged: list[Damage] = []
@@ -196,11 +197,12 @@ def load_results(paths: Iterable[Path], labels: Mapping[str, str] | None = None)
                 damaged.append(line)
                 continue
             try:
-                if line.record.get("kind", "run") == "setting":
+                if line.is_run:
+                    runs.append(Result.of(line.record))
+                else:
                     spread = Spread.of(line.record)
                     spreads[spread.column, spread.seed] = spread
-                else:
-                    runs.append(Result.of(line.record))
+                    title = title or str(line.record.get("title") or "")
             except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
                 damaged.append(Damage(path, line.number, f"not a record of a run ({type(error).__name__}: {error})"))
     if not runs:
@@ -208,7 +210,7 @@ def load_results(paths: Iterable[Path], labels: Mapping[str, str] | None = None)
         raise JournalError(f"nothing to report: {what}")
     once = [replace(run, label=(labels or {}).get(run.key, run.label)) for run in _last_good(runs, lambda run: run.key)]
     told_apart = _last_good(_told_apart(once), lambda run: (run.label, run.column, run.seed))
-    return Results(told_apart, list(spreads.values()), damaged)
+    return Results(told_apart, list(spreads.values()), damaged, title)
 
 
 def _last_good(runs: Iterable[Result], identity: Callable[[Result], Hashable]) -> list[Result]:
