@@ -105,6 +105,17 @@ def test_latex_to_the_letter(small):
     ]
 
 
+def test_latex_takes_any_name(tmp_path):
+    names = {
+        "[bold] a|b": r"{}[bold] a\textbar{}b",
+        "*star*": r"{}*star*",
+        'λ ≤ 3 × "Ω" <b>': r"$\lambda$ $\leq$ 3 $\times$ ''$\Omega$'' \textless{}b\textgreater{}",
+    }
+    path = write(tmp_path / "results.jsonl", [record(name, 0.9) for name in names])
+    lines = formats.latex(accuracy_table(load_results([path]), "client_mean")).splitlines()
+    assert [line.strip().partition(" & ")[0] for line in lines[-6:-3]] == list(names.values())
+
+
 def test_csv_is_exact(small):
     rows = list(csv.DictReader(io.StringIO(formats.comma_separated(load_results([small]), "worst_decile"))))
     assert len(rows) == 9
@@ -338,6 +349,21 @@ def test_sensitivity_is_drawn(tmp_path):
     assert "gamma = 0.1, 1, 10, 100. 10 clients, α = 0.1: 90.0, 89.9, 89.0, 80.0" in told
     (axes,) = figure.axes
     assert axes.get_xscale() == "log"
+
+
+def test_pictures_tell_data_sets_apart(tmp_path):
+    runs = [
+        record("afl", 0.9, data=data, key=f"{data}{g}", settings={"gamma": g}, rounds={"client_mean": [0.8, 0.9]})
+        | {"label": f"afl {g}", "correct": [3, 4], "tested": [5, 5]}
+        for data in ("digits", "mnist")
+        for g in (1, 2)
+    ]
+    results = load_results([write(tmp_path / "results.jsonl", runs)])
+    drawn = {name: (figure, told) for name, figure, told in plots.draw(results, "client_mean")}
+    places = ["digits, 10 clients, α = 0.1", "mnist, 10 clients, α = 0.1"]
+    for name in ("accuracy-rounds", "clients", "sensitivity-afl-gamma"):
+        assert all(place in drawn[name][1] for place in places)
+    assert [axes.get_title() for axes in drawn["clients"][0].axes] == places
 
 
 def test_one_round_methods_are_stars(large):

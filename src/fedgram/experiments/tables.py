@@ -136,6 +136,12 @@ def span_texts(columns: Sequence[Column]) -> list[str]:
     return texts
 
 
+def headings(columns: Sequence[Column]) -> dict[Column, str]:
+    """Return each column in words, with all that tells it from the others."""
+    texts = zip(columns, span_texts(columns), strict=True)
+    return {column: ", ".join(part for part in (text, column.spread) if part) for column, text in texts}
+
+
 def _details(column: Column) -> dict[str, str]:
     """Return in words what a heading says only where columns differ in it."""
     return {
