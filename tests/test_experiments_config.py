@@ -60,6 +60,11 @@ def test_labels_tell_variants_apart():
     assert labels == ["afl", "afl (ri=false, gamma=1)", "afl (ri=false, gamma=10)", "alone"]
 
 
+def test_labels_tell_close_values_apart():
+    labels = [variant.label for variant in read_variants([{"name": "afl", "gamma": [0.1234567, 0.1234568, 2.0]}])]
+    assert labels == ["afl (gamma=0.1234567)", "afl (gamma=0.1234568)", "afl (gamma=2)"]
+
+
 def test_a_hyper_parameter_that_is_a_list_is_a_grid_only_as_a_list_of_lists(monkeypatch):
     @dataclass(frozen=True, kw_only=True)
     class Layered(fg.Method):
@@ -124,7 +129,7 @@ def test_bad_keys_are_refused(keys, error, message):
     assert message in str(caught.value)
 
 
-def test_what_borders_on_the_refused_is_taken(tmp_path):
+def test_what_borders_on_the_refused_is_taken():
     for require in ("all", 1, 20, 0.5, 1.0):
         assert experiment(require=require).require == require
     assert experiment(test_fraction=0, test="standard").test_fraction == 0

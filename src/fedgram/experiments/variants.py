@@ -104,4 +104,5 @@ def show(value: Any) -> str:
     """Write a hyper-parameter's value as a reader wants it."""
     if isinstance(value, bool) or value is None:
         return str(value).lower()
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    # More digits than %g has: close values must not look the same in labels.
+    return f"{value:.12g}" if isinstance(value, float) else str(value)
