@@ -60,6 +60,11 @@ def test_labels_tell_variants_apart():
     assert labels == ["afl", "afl (ri=false, gamma=1)", "afl (ri=false, gamma=10)", "alone"]
 
 
+def test_labels_tell_close_values_apart():
+    labels = [variant.label for variant in read_variants([{"name": "afl", "gamma": [0.1234567, 0.1234568, 2.0]}])]
+    assert labels == ["afl (gamma=0.1234567)", "afl (gamma=0.1234568)", "afl (gamma=2)"]
+
+
 def test_a_hyper_parameter_that_is_a_list_is_a_grid_only_as_a_list_of_lists(monkeypatch):
     @dataclass(frozen=True, kw_only=True)
     class Layered(fg.Method):
@@ -102,6 +107,17 @@ def test_a_hyper_parameter_that_is_a_list_is_a_grid_only_as_a_list_of_lists(monk
         ({"test_fraction": "half"}, InvalidParameter, "must be a number"),
         ({"centralised_ridge": -1}, InvalidParameter, "≥ 0"),
         ({"require": "most"}, InvalidParameter, "require"),
+        ({"require": float("inf")}, InvalidParameter, "got inf"),
+        ({"require": float("nan")}, InvalidParameter, "got nan"),
+        ({"require": 1.5}, InvalidParameter, "a whole number of clients or a fraction"),
+        ({"partitions": "dirichlet:0"}, InvalidParameter, "takes a number > 0, got 'dirichlet:0'"),
+        ({"partitions": "dirichlet:inf"}, InvalidParameter, "takes a number > 0"),
+        ({"partitions": "shards:0"}, InvalidParameter, "takes a number > 0"),
+        ({"test_fraction": 0}, InvalidParameter, "nothing to test on"),
+        ({"test_fraction": 0, "test": "held-out"}, InvalidParameter, "nothing to test on"),
+        ({"label_column": "kind"}, InvalidParameter, "'digits' has no columns"),
+        ({"client_column": "site", "data": "synthetic:1,1"}, InvalidParameter, "'synthetic:1,1' has no columns"),
+        ({"methods": [{"name": "afl", "lable": "ours"}]}, UnknownName, "did you mean 'label'"),
         ({"title": 3}, InvalidParameter, "title must be text"),
         ({"data": 3}, InvalidParameter, "data must be text"),
         ({"data": ""}, InvalidParameter, "needs 'data'"),
@@ -111,6 +127,18 @@ def test_bad_keys_are_refused(keys, error, message):
     with pytest.raises(error) as caught:
         experiment(**keys)
     assert message in str(caught.value)
+
+
+def test_what_borders_on_the_refused_is_taken():
+    for require in ("all", 1, 20, 0.5, 1.0):
+        assert experiment(require=require).require == require
+    assert experiment(test_fraction=0, test="standard").test_fraction == 0
+    assert experiment(data="my.csv", label_column="kind").label_column == "kind"
+
+
+def test_a_file_with_a_byte_order_mark(tmp_path):
+    (tmp_path / "one.toml").write_bytes(b'\xef\xbb\xbfdata = "digits"\r\n')
+    assert read_file(tmp_path / "one.toml") == {"title": "one", "data": "digits"}
 
 
 def test_files_that_cannot_be_read(tmp_path):
@@ -168,6 +196,7 @@ def test_options_take_precedence_over_the_file(tmp_path):
     [
         (["--set", "afl.gamma=1"], "--set needs --methods"),
         (["--data", "digits"], "needs 'methods'"),
+        (["--data", "digits", "--methods", "afl,afl"], "--methods has 'afl' twice"),
         (["--data", "digits", "--methods", "afl", "--clients", "many"], "--clients takes whole numbers"),
     ],
 )

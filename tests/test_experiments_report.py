@@ -105,14 +105,26 @@ def test_latex_to_the_letter(small):
     ]
 
 
+def test_latex_takes_any_name(tmp_path):
+    names = {
+        "[bold] a|b": r"{}[bold] a\textbar{}b",
+        "*star*": r"{}*star*",
+        'λ ≤ 3 × "Ω" <b>': r"$\lambda$ $\leq$ 3 $\times$ ''$\Omega$'' \textless{}b\textgreater{}",
+    }
+    path = write(tmp_path / "results.jsonl", [record(name, 0.9) for name in names])
+    lines = formats.latex(accuracy_table(load_results([path]), "client_mean")).splitlines()
+    assert [line.strip().partition(" & ")[0] for line in lines[-6:-3]] == list(names.values())
+
+
 def test_csv_is_exact(small):
     rows = list(csv.DictReader(io.StringIO(formats.comma_separated(load_results([small]), "worst_decile"))))
     assert len(rows) == 9
     afl = next(row for row in rows if row["method"] == "afl" and row["clients"] == "10" and row["partition"] != "iid")
     assert afl == {
         "method": "afl", "reference": "false", "data": "digits", "backbone": "", "clients": "10",
-        "partition": "dirichlet:0.1", "test": "local", "metric": "worst_decile", "mean": "80.5000", "sd": "0.7071",
-        "seeds": "2", "failed": "0", "rank": "1", "bytes_up": "", "bytes_down": "", "cpu_clients": "",
+        "partition": "dirichlet:0.1", "test": "local", "test_fraction": "", "samples": "", "label_column": "",
+        "client_column": "", "metric": "worst_decile", "mean": "80.5000", "sd": "0.7071", "seeds": "2",
+        "failed": "0", "rank": "1", "bytes_up": "", "bytes_down": "", "cpu_clients": "",
         "cpu_server": "", "peak_memory": "",
     }  # fmt: skip
     failed = next(row for row in rows if row["method"] == "third" and row["partition"] == "iid")
@@ -188,7 +200,7 @@ def test_results_of_a_version_without_a_field_still_load(tmp_path, field):
             load_results([path])
         return
     results = load_results([path])
-    assert len(results.runs) == 6
+    assert len(results.runs) == (3 if field == "seed" else 6)
     for format_ in ("terminal", "markdown", "latex", "csv", "html"):
         assert report(path, "--format", format_).exit_code == 0
     assert list(plots.draw(results, "client_mean"))
@@ -209,6 +221,68 @@ def test_several_files_are_one_report(tmp_path):
     table = accuracy_table(load_results([one, two]), "client_mean")
     assert table.spans == [("digits, 10 clients", 1), ("mnist, 10 clients", 1)]
     assert [row[0].text for row in table.rows] == ["afl", "local"]
+
+
+@pytest.mark.parametrize(
+    ("field", "values", "heads"),
+    [
+        ("samples", (None, 300), ["all samples, 10 clients", "300 samples, 10 clients"]),
+        ("label_column", (None, "kind"), ["usual label, 10 clients", "label kind, 10 clients"]),
+        ("client_column", (None, "site"), ["10 clients", "clients by site, 10 clients"]),
+        ("test_fraction", (0.2, 0.5), ["20 % held back, 10 clients", "50 % held back, 10 clients"]),
+    ],
+)
+def test_different_experiments_have_columns_of_their_own(tmp_path, field, values, heads):
+    runs = [record("afl", 0.9 - i / 10, key=str(i), **{field: value}) for i, value in enumerate(values)]
+    results = load_results([write(tmp_path / "results.jsonl", runs)])
+    table = accuracy_table(results, "client_mean")
+    assert [text for text, _ in table.spans] == heads
+    assert [entry.text for entry in table.rows[0]] == ["afl", "90.00", "80.00"]
+    rows = list(csv.DictReader(io.StringIO(formats.comma_separated(results, "client_mean"))))
+    assert [row[field] for row in rows] == ["" if value is None else str(value) for value in values]
+
+
+def test_a_label_of_several_methods_is_extended_by_what_differs(tmp_path):
+    def named(label, method, accuracy, seed=0, **about):
+        key = f"{method} {seed} {about}"
+        return record(label, accuracy, seed=seed, **about) | {"method": method, "key": key}
+
+    runs = [
+        named("centralised", "centralised", 0.9, reference=True, settings={"ridge": 0}),
+        named("centralised", "centralised", 0.8, reference=True, settings={"ridge": 1000.0}),
+        named("mine", "local", 0.7, settings={"ridge": 0.001, "deep": True}),
+        named("mine", "local", 0.6, settings={"ridge": 1000, "deep": True}),
+        named("mine", "local", 0.5, settings={"ridge": 1000.0, "deep": True}, seed=1),
+        named("two", "afl", 0.4, settings={"gamma": 1}),
+        named("two", "local", 0.3, settings={"ridge": 1}),
+        named("few", "afl", 0.2, require="all"),
+        named("few", "afl", 0.1, require=0.5),
+    ]
+    table = accuracy_table(load_results([write(tmp_path / "results.jsonl", runs)]), "client_mean")
+    assert [[entry.text for entry in row] for row in table.rows] == [
+        ["centralised (ridge=0) (reference)", "90.00"],
+        ["centralised (ridge=1000) (reference)", "80.00"],
+        ["mine (ridge=0.001)", "70.00"],
+        ["mine (ridge=1000)", "55.00 ± 7.07"],
+        ["two (afl)", "40.00"],
+        ["two (local)", "30.00"],
+        ["few (require=all)", "20.00"],
+        ["few (require=0.5)", "10.00"],
+    ]
+
+
+def test_values_that_are_tables_are_text_in_sweeps(tmp_path):
+    runs = [record(f"afl {i}", 0.9, settings={"layers": {"a": i}}) | {"method": "afl"} for i in (1, 2)]
+    (sweep,) = sweeps(load_results([write(tmp_path / "results.jsonl", runs)]))
+    assert list(sweep.values) == ["{'a': 1}", "{'a': 2}"]
+
+
+def test_numbers_that_are_not_json_damage_their_line_only(tmp_path):
+    path = write(tmp_path / "results.jsonl", [record("afl", 0.9), record("local", float("nan"))])
+    results = load_results([path])
+    assert [run.label for run in results.runs] == ["afl"]
+    assert [(damage.line, damage.reason[:8]) for damage in results.damaged] == [(2, "not JSON")]
+    assert report(path, "--format", "html").exit_code == 0
 
 
 def test_sweeps_change_one_hyper_parameter_only(tmp_path):
@@ -275,6 +349,21 @@ def test_sensitivity_is_drawn(tmp_path):
     assert "gamma = 0.1, 1, 10, 100. 10 clients, α = 0.1: 90.0, 89.9, 89.0, 80.0" in told
     (axes,) = figure.axes
     assert axes.get_xscale() == "log"
+
+
+def test_pictures_tell_data_sets_apart(tmp_path):
+    runs = [
+        record("afl", 0.9, data=data, key=f"{data}{g}", settings={"gamma": g}, rounds={"client_mean": [0.8, 0.9]})
+        | {"label": f"afl {g}", "correct": [3, 4], "tested": [5, 5]}
+        for data in ("digits", "mnist")
+        for g in (1, 2)
+    ]
+    results = load_results([write(tmp_path / "results.jsonl", runs)])
+    drawn = {name: (figure, told) for name, figure, told in plots.draw(results, "client_mean")}
+    places = ["digits, 10 clients, α = 0.1", "mnist, 10 clients, α = 0.1"]
+    for name in ("accuracy-rounds", "clients", "sensitivity-afl-gamma"):
+        assert all(place in drawn[name][1] for place in places)
+    assert [axes.get_title() for axes in drawn["clients"][0].axes] == places
 
 
 def test_one_round_methods_are_stars(large):

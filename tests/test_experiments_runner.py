@@ -21,6 +21,7 @@ from fedgram.data import digits
 from fedgram.errors import InvalidParameter, Mismatch, UnknownName
 from fedgram.experiments import Experiment, execute, finished, prepare, runner, runs_of
 from fedgram.experiments.journal import Damage, Journal, JournalError, Line, heal, read
+from fedgram.experiments.results import load_results
 from gradual import Fragile, Gradual, Nobody, Stopped
 
 SMALL = ["--data", "digits", "--clients", "4", "--partition", "iid", "--methods", "afl,local"]
@@ -166,6 +167,58 @@ def test_results_are_never_lost_by_accident(tmp_path):
     assert len(records(out / "results.jsonl")) == 3
 
 
+def test_overwrite_keeps_the_old_results_until_there_is_a_new_one(tmp_path):
+    out = tmp_path / "out"
+    compare(*SMALL, "--out", str(out))
+    before = (out / "results.jsonl").read_bytes()
+    assert before
+    mistaken = compare("--data", "digitz", "--methods", "afl", "--out", str(out), "--overwrite")
+    assert isinstance(mistaken.exception, UnknownName)
+    assert (out / "results.jsonl").read_bytes() == before
+
+
+def test_groups_are_counted_and_run_once(tmp_path):
+    table = tmp_path / "table.csv"
+    rows = "".join(f"{i % 5},{i % 3},{i % 2},site {i % 7}\n" for i in range(210))
+    table.write_text(f"a,b,kind,site\n{rows}")
+    grouped = {"data": str(table), "label_column": "kind", "client_column": "site", "partitions": "by_group"}
+    run(path := tmp_path / "results.jsonl", clients=[20, 10], **grouped)
+    assert [record["clients"] for record in records(path)] == [7, 7]
+    assert [record["clients"] for record in records(path, "setting")] == [7]
+    run(path, clients=10, done=finished(path)[0], **grouped)
+    results = load_results([path])
+    assert [column.crowd for column in results.columns] == ["7 clients"]
+    assert [run.label for run in results.runs] == ["centralised", "afl"]
+
+
+def test_groups_of_drawn_data_are_as_many_as_asked_for(tmp_path):
+    run(path := tmp_path / "results.jsonl", data="synthetic", clients=[4, 6], partitions="by_group")
+    assert [record["clients"] for record in records(path)] == [4, 4, 6, 6]
+
+
+def test_resume_shows_the_labels_of_now_and_names_other_runs(tmp_path):
+    file, out = tmp_path / "one.toml", tmp_path / "out"
+    about = 'data = "digits"\nclients = 4\ntitle = "My trial"\nmethods = [{name = "local", label = "LABEL"}]'
+    file.write_text(about.replace("LABEL", "mine"))
+    assert "other experiments" not in compare(str(file), "--out", str(out)).output
+    file.write_text(about.replace("LABEL", "ours"))
+    again = compare(str(file), "--out", str(out), "--resume").output
+    assert "ours" in again
+    assert "mine" not in again
+    other = compare(str(file), "--samples", "300", "--out", str(out), "--resume")
+    assert "results.jsonl also holds 2 runs of other experiments" in other.stderr
+    assert "300 samples, 4 clients" in other.stdout
+    page = CliRunner().invoke(app, ["report", str(out / "results.jsonl"), "--format", "html"]).output
+    assert "<title>My trial" in page
+
+
+def test_old_records_without_a_kind_or_status_are_finished(tmp_path):
+    path = tmp_path / "results.jsonl"
+    path.write_text('{"key":"a","method":"afl"}\n{"key":"b","method":"afl","status":"failed"}\n')
+    assert finished(path)[0].keys == {"a"}
+    assert [run.error is None for run in load_results([path]).finished] == [True]
+
+
 @pytest.mark.parametrize("cut", [1, 40, 400])
 def test_a_half_written_line_is_named_taken_away_and_repeated(tmp_path, cut):
     out = tmp_path / "out"
@@ -188,7 +241,7 @@ def test_a_damaged_line_in_the_middle_is_named_and_repeated(tmp_path):
     path.write_bytes(b"".join(lines))
     result = compare(*SMALL, "--out", str(out), "--resume")
     assert result.exit_code == 0, result.output
-    assert "line 3: not JSON (301 bytes); its run is repeated" in result.output
+    assert "line 3: not JSON (301 bytes); left out" in result.output
     assert len(finished(path)[0].keys) == 3
 
 

@@ -92,16 +92,19 @@ def _run(experiment: Experiment, runs: list[Run], folder: Path, *, resume: bool,
             console.print(f"[yellow]warning:[/] {escape(healed)}")
         done, damaged = finished(path)
         for damage in damaged:
-            console.print(f"[yellow]warning:[/] {escape(str(damage))}; its run is repeated")
+            console.print(f"[yellow]warning:[/] {escape(str(damage))}; left out")
     try:
         with watching(runs, done.keys if done else frozenset(), console) as watcher:
-            outcome = execute(runs, path, done=done, watcher=watcher, workers=workers)
+            outcome = execute(runs, path, done=done, watcher=watcher, workers=workers, title=experiment.title)
     except KeyboardInterrupt:
         console.print(f"[yellow]interrupted:[/] what is finished is kept in {escape(str(path))}; go on with --resume")
         raise typer.Exit(130) from None
     for message, count in outcome.warnings.items():
         console.print(f"[yellow]warning:[/] {escape(message)} ({count} run{'s' * (count != 1)})")
-    results = load_results([path])
+    labels = {run.key: run.label for run in runs}
+    results = load_results([path], labels)
+    if others := sum(run.key not in labels for run in results.runs):
+        console.print(f"{escape(str(path))} also holds {others} run{'s' * (others != 1)} of other experiments")
     page = write_page(results, folder / PAGE, title=experiment.title)
     show_tables(results, "client_mean")
     console.print(f"\nresults  {escape(str(path))}\npage     {escape(str(page))}")

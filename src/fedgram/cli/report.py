@@ -58,7 +58,7 @@ def report(
     found = load_results(results)
     for damage in found.damaged:
         errors.print(f"[yellow]warning:[/] {escape(str(damage))}; left out")
-    name = title or results[0].resolve().parent.name
+    name = title or found.title or results[0].resolve().parent.name
     if out is not None:
         _write_all(found, metric, out, name, errors)
         return

@@ -9,7 +9,7 @@
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -55,14 +55,32 @@ class Experiment:
         values = {key: _READERS[key](key, table.get(key, _DEFAULTS.get(key))) for key in _READERS}
         values["variants"] = values.pop("methods")
         title = values.pop("title") or ", ".join(values["data"])
-        return cls(title=title, **values)
+        experiment = cls(title=title, **values)
+        experiment._check()
+        return experiment
+
+    def _check(self) -> None:
+        """Refuse what makes no sense together."""
+        if self.test != STANDARD and not self.test_fraction:
+            raise InvalidParameter(f"test_fraction 0 leaves nothing to test on: give more, or test = {STANDARD!r}")
+        for key in ("label_column", "client_column"):
+            for name in self.data:
+                if getattr(self, key) and is_named(name):
+                    raise InvalidParameter(f"{key} is for tables of your own; data set {name!r} has no columns")
+
+
+def is_named(data: str) -> bool:
+    """Say whether data are a known data set and not a path."""
+    from fedgram.data import catalog
+
+    base = data.partition(":")[0]
+    return base == "synthetic" or base.lower() in catalog.names()
 
 
 def read_file(path: Path) -> dict[str, Any]:
     """Return the keys of a TOML file, unchecked; a file without a title is called by its name."""
     try:
-        with path.open("rb") as stream:
-            table = tomllib.load(stream)
+        table = tomllib.loads(path.read_bytes().decode("utf-8-sig"))
     except OSError as error:
         raise InvalidParameter(f"cannot read {path}: {error.strerror or error}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -101,9 +119,11 @@ def _test(key: str, value: Any) -> str:
 
 
 def _require(key: str, value: Any) -> Require:
-    if value == "all" or (isinstance(value, int | float) and not isinstance(value, bool) and value > 0):
+    if value == "all" or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
         return value  # type: ignore[no-any-return]
-    raise InvalidParameter(f'{key} must be "all", a number of clients or a fraction, got {value!r}')
+    if isinstance(value, float) and 0 < value <= 1:
+        return value
+    raise InvalidParameter(f'{key} must be "all", a whole number of clients or a fraction up to 1.0, got {value!r}')
 
 
 def _each(read: Callable[[str, Any], T]) -> Callable[[str, Any], tuple[T, ...]]:
@@ -141,7 +161,9 @@ def _name(key: str, value: Any) -> str:
 
 
 def _partition(key: str, value: Any) -> str:
-    read_partition(name := _name(key, value))
+    kind, argument = read_partition(name := _name(key, value))
+    if ":" in name and not 0 < argument < inf:
+        raise InvalidParameter(f"{key}: {kind} takes a number > 0, got {name!r}")
     return name
 
 

@@ -3,7 +3,8 @@
 import csv
 import io
 import re
-from collections.abc import Callable
+import unicodedata
+from collections.abc import Callable, Sequence
 from html import escape
 from statistics import fmean
 
@@ -14,13 +15,29 @@ from fedgram.experiments.results import Results
 from fedgram.experiments.tables import BEST, SECOND, Entry, Table, cells, ranks
 
 _STYLES = {BEST: "bold", SECOND: "underline"}
+# Those that LaTeX has commands for; the others look like Latin letters.
+_GREEK = "αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΥΦΨΩ"
+
+
+def _greek_name(letter: str) -> str:
+    name = unicodedata.name(letter).split()[-1].lower().replace("lamda", "lambda")
+    return name.capitalize() if letter.isupper() else name
+
+
 _LATEX = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     "±": r"$\pm$",
-    "α": r"$\alpha$",
+    "×": r"$\times$",
+    "≤": r"$\leq$",
+    "≥": r"$\geq$",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': "''",
     "–": "--",
+    **{letter: rf"$\{_greek_name(letter)}$" for letter in _GREEK},
     **{character: "\\" + character for character in "&%$#_{}"},
 }
 _MARKDOWN = re.compile(r"([\\|*_`\[\]<>])")
@@ -82,7 +99,7 @@ def latex(table: Table) -> str:
         f"    {' '.join(rules)}",
         rf"    {heads} \\",
         r"    \midrule",
-        *(rf"    {' & '.join(map(_latex_entry, row))} \\" for row in table.rows),
+        *(rf"    {_latex_row(row)} \\" for row in table.rows),
         r"    \bottomrule",
         r"  \end{tabular}",
         r"\end{table}",
@@ -92,6 +109,12 @@ def latex(table: Table) -> str:
 
 def _latex_escape(text: str) -> str:
     return "".join(_LATEX.get(character, character) for character in " ".join(text.split()))
+
+
+def _latex_row(row: Sequence[Entry]) -> str:
+    text = " & ".join(map(_latex_entry, row))
+    # After the end of a row, these would be taken for its arguments.
+    return "{}" + text if text.startswith(("[", "*")) else text
 
 
 def _latex_entry(entry: Entry) -> str:
@@ -112,7 +135,8 @@ def comma_separated(results: Results, metric: str) -> str:
         "cpu_server": lambda run: run.cpu_seconds.get("server"),
         "peak_memory": lambda run: run.peak_memory,
     }
-    about = ["method", "reference", "data", "backbone", "clients", "partition", "test", "metric"]
+    about = ["method", "reference", "data", "backbone", "clients", "partition", "test"]
+    about += ["test_fraction", "samples", "label_column", "client_column", "metric"]
     write.writerow([*about, "mean", "sd", "seeds", "failed", "rank", *costs])
     for label in results.labels:
         for column in results.columns:
@@ -127,6 +151,10 @@ def comma_separated(results: Results, metric: str) -> str:
                 + [
                     column.partition,
                     column.test,
+                    column.test_fraction,
+                    column.samples,
+                    column.label_column,
+                    column.client_column,
                     metric,
                     _digits(fmean(cell.values) if cell.values else None),
                     _digits(cell.deviation),

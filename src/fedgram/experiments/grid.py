@@ -12,6 +12,8 @@ from fedgram.experiments.config import STANDARD, Experiment
 from fedgram.experiments.variants import CENTRALISED
 from fedgram.methods.base import Method, Require
 
+BY_GROUP = "by_group"
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -33,9 +35,20 @@ class Setting:
         """The same for the same setting, everywhere."""
         return stable_key(asdict(self))
 
+    @property
+    def is_drawn(self) -> bool:
+        """Whether the data are drawn at random for so many clients."""
+        return self.data.startswith("synthetic")
+
+    @property
+    def counts_clients(self) -> bool:
+        """Whether the number of clients says anything: there are as many groups as the data have."""
+        return self.partition != BY_GROUP or self.is_drawn
+
     def describe(self) -> str:
         """Say in one line what the setting is."""
-        return f"{self.data}, {self.clients} clients, {self.partition}, seed {self.seed}"
+        crowd = f"{self.clients} clients, " if self.counts_clients else ""
+        return f"{self.data}, {crowd}{self.partition}, seed {self.seed}"
 
 
 @dataclass(frozen=True)
@@ -87,6 +100,8 @@ def runs_of(experiment: Experiment) -> Iterator[Run]:
             experiment.label_column,
             experiment.client_column,
         )
+        if not setting.counts_clients and clients != experiment.clients[0]:
+            continue
         yield Run(setting, CENTRALISED, None, ridge=experiment.centralised_ridge)
         for variant in experiment.variants:
             yield Run(setting, variant.label, variant.method, experiment.require)

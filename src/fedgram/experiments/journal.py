@@ -2,12 +2,14 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from fedgram.errors import FedgramError
+
+OK, FAILED = "ok", "failed"
 
 
 class JournalError(FedgramError):
@@ -31,6 +33,11 @@ class Line(NamedTuple):
     number: int
     record: dict[str, Any]
 
+    @property
+    def is_run(self) -> bool:
+        """Whether it is of a run and not of a setting."""
+        return bool(self.record.get("kind", "run") != "setting")
+
 
 def read(path: Path) -> Iterator[Line | Damage]:
     """Yield the lines of a results file; a damaged one is named, and the rest is still read."""
@@ -43,9 +50,14 @@ def read(path: Path) -> Iterator[Line | Damage]:
         raise JournalError(f"cannot read {path}: {error.strerror or error}") from error
 
 
+def _refuse(constant: str) -> None:
+    """Refuse NaN and Infinity, which Python would take though they are not JSON."""
+    raise ValueError(constant)
+
+
 def _parse(path: Path, number: int, raw: bytes) -> Line | Damage:
     try:
-        record = json.loads(raw)
+        record = json.loads(raw, parse_constant=_refuse)
     except (ValueError, RecursionError):
         half = "" if raw.endswith(b"\n") else "half-written: "
         return Damage(path, number, f"{half}not JSON ({len(raw)} bytes)")
@@ -54,13 +66,20 @@ def _parse(path: Path, number: int, raw: bytes) -> Line | Damage:
     return Line(number, record)
 
 
+def went_well(record: Mapping[str, Any]) -> bool:
+    """Say whether a run's record is of one that did not fail."""
+    return bool(record.get("status", OK) == OK)
+
+
 class Journal:
     """A results file open for appending."""
 
     def __init__(self, path: Path, *, overwrite: bool = False) -> None:
         self.path = path
+        # What is there goes only when there is something in its place.
+        self._overwrite = overwrite
         # O_APPEND and one write a line: lines of two processes do not mix, and a line is there or not.
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0) | (os.O_TRUNC if overwrite else 0)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = os.open(path, flags, 0o644)
@@ -71,6 +90,9 @@ class Journal:
         """Write a record and wait until it is on the disk."""
         line = json.dumps(record, separators=(",", ":"), allow_nan=False, default=str).encode() + b"\n"
         try:
+            if self._overwrite:
+                os.ftruncate(self._file, 0)
+                self._overwrite = False
             written = os.write(self._file, line)
             os.fsync(self._file)
         except OSError as error:

@@ -2,7 +2,7 @@
 
 import io
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from html import escape
 from math import ceil
@@ -14,7 +14,7 @@ from fedgram.errors import MissingExtra
 from fedgram.experiments.palette import looks
 from fedgram.experiments.results import METRICS, Column, Result, Results, Spread
 from fedgram.experiments.series import Sweep, is_number, learning_curves, sweeps
-from fedgram.experiments.tables import cells, span_texts
+from fedgram.experiments.tables import cells, headings
 from fedgram.experiments.variants import show
 
 Picture: TypeAlias = tuple[str, Any, str]  # a file's name, a matplotlib figure, and its text alternative
@@ -113,19 +113,20 @@ def _rounds(results: Results, metric: str) -> Iterator[Picture]:
     if not curves:
         return
     look, accuracy = looks(results.labels, _references(results)), cells(results, metric)
-    figure, panels = _panels([c for c in results.columns if any(where == c for _, where in curves)], share_y=True)
+    where = headings(results.columns)
+    figure, panels = _panels({c: where[c] for c in where if any(c == other for _, other in curves)}, share_y=True)
     told = []
     for column, axes in panels:
         for label in results.labels:
             colour, cell = look[label].colour, accuracy.get((label, column))
             if curve := curves.get((label, column)):
                 axes.plot(range(1, len(curve) + 1), [100 * v for v in curve], color=colour, label=label, linewidth=1.6)
-                told.append(f"{label} ends at {100 * curve[-1]:.1f} % after {len(curve)} rounds ({_where(column)})")
+                told.append(f"{label} ends at {100 * curve[-1]:.1f} % after {len(curve)} rounds ({where[column]})")
             elif cell and cell.mean is not None and label in _references(results):
                 axes.axhline(cell.mean, color=colour, linestyle="--", linewidth=1, label=label)
             elif cell and cell.mean is not None:
                 axes.plot([1], [cell.mean], "*", color=colour, markersize=12, markeredgecolor="white", label=label)
-                told.append(f"{label} has {cell.mean:.1f} % in one round ({_where(column)})")
+                told.append(f"{label} has {cell.mean:.1f} % in one round ({where[column]})")
         axes.set_xlabel("round")
         axes.label_outer()
     figure.supylabel(_percent(metric), fontsize=9, ha="center")
@@ -143,7 +144,8 @@ def _clients(results: Results) -> Iterator[Picture]:
     if not values:
         return
     look = looks(results.labels, _references(results))
-    figure, panels = _panels([c for c in results.columns if any(where == c for _, where in values)], share_y=True)
+    where = headings(results.columns)
+    figure, panels = _panels({c: where[c] for c in where if any(c == other for _, other in values)}, share_y=True)
     for column, axes in panels:
         labels = [label for label in results.labels if (label, column) in values]
         boxes = axes.boxplot(
@@ -157,7 +159,7 @@ def _clients(results: Results) -> Iterator[Picture]:
         axes.set_xticks(range(1, len(labels) + 1), labels, rotation=45, ha="right", rotation_mode="anchor")
     figure.supylabel("accuracy of a client in %", fontsize=9)
     told = "; ".join(
-        f"{label} ({_where(column)}) lowest {min(known):.0f}, mean {fmean(known):.1f}, highest {max(known):.0f}"
+        f"{label} ({where[column]}) lowest {min(known):.0f}, mean {fmean(known):.1f}, highest {max(known):.0f}"
         for (label, column), known in sorted(values.items(), key=lambda item: item[0][0])
     )
     yield "clients", figure, f"Distribution of the clients' accuracies in %, first seed: {told}."
@@ -165,10 +167,10 @@ def _clients(results: Results) -> Iterator[Picture]:
 
 def _heat_maps(results: Results) -> Iterator[Picture]:
     first = {spread.column: spread for spread in sorted(results.spreads, key=_latest)}
-    columns = [column for column in results.columns if column in first]
-    if not columns:
+    where = {column: text for column, text in headings(results.columns).items() if column in first}
+    if not where:
         return
-    figure, panels = _panels(columns)
+    figure, panels = _panels(where)
     for column, axes in panels:
         spread = first[column]
         # A square root, or else a few large clients would leave all the others white.
@@ -180,7 +182,7 @@ def _heat_maps(results: Results) -> Iterator[Picture]:
             axes.set_xticks(
                 range(len(spread.classes)), spread.classes, rotation=0 if len("".join(spread.classes)) < 30 else 90
             )
-    told = "; ".join(f"{_where(column)}: {_held(first[column].counts)}" for column, _ in panels)
+    told = "; ".join(f"{where[column]}: {_held(first[column].counts)}" for column, _ in panels)
     yield "classes", figure, f"Training samples by client and class, darker is more; {told}."
 
 
@@ -192,6 +194,7 @@ def _held(counts: Sequence[Sequence[int]]) -> str:
 def _sensitivity(sweep: Sweep, results: Results, metric: str) -> Picture:
     figure, axes = _figure()
     columns = results.columns
+    where = headings(columns)
     numbers = [value for value in sweep.values if is_number(value)]
     continuous = len(numbers) == len(sweep.values)
     place = {value: value if continuous else index for index, value in enumerate(sweep.values)}
@@ -203,8 +206,8 @@ def _sensitivity(sweep: Sweep, results: Results, metric: str) -> Picture:
             (place[v], 100 * fmean(points[v][metric])) for v in sweep.values if v in points and points[v].get(metric)
         ]
         look = list(looks([str(i) for i in range(index + 1)]).values())[-1]
-        others = sum(where == column for where, _ in sweep.curves) > 1
-        label = f"{_where(column)}; {rest}" if others else _where(column)
+        others = sum(column == other for other, _ in sweep.curves) > 1
+        label = f"{where[column]}; {rest}" if others else where[column]
         axes.plot(*zip(*known, strict=True), color=look.colour, marker=look.shape, markersize=4, label=label)
         told.append(f"{label}: " + ", ".join(f"{y:.1f}" for _, y in known))
     if continuous and min(numbers) > 0 and max(numbers) / min(numbers) >= 50:
@@ -232,10 +235,6 @@ def _references(results: Results) -> list[str]:
     return list(dict.fromkeys(run.label for run in results.runs if run.reference))
 
 
-def _where(column: Column) -> str:
-    return f"{column.crowd}, {column.spread}"
-
-
 def _percent(metric: str) -> str:
     return f"accuracy in %\n{METRICS[metric]}"
 
@@ -247,18 +246,18 @@ def _figure(width: float = 5.2, height: float = 3.4) -> tuple[Any, Any]:
     return figure, figure.add_subplot()
 
 
-def _panels(columns: Sequence[Column], *, share_y: bool = False) -> tuple[Any, list[tuple[Column, Any]]]:
+def _panels(titles: Mapping[Column, str], *, share_y: bool = False) -> tuple[Any, list[tuple[Column, Any]]]:
     """Return a figure with one panel per column of the table, at most a dozen."""
     from matplotlib.figure import Figure
 
-    shown = columns[:MOST_PANELS]
+    shown = list(titles)[:MOST_PANELS]
     across = min(3, len(shown))
     down = ceil(len(shown) / across)
     figure = Figure(figsize=(max(4.6, 3.1 * across), 2.9 * down), layout="constrained")
     grid = figure.subplots(down, across, squeeze=False, sharey=share_y)
     panels = list(zip(shown, grid.flat, strict=False))
-    for text, (column, axes) in zip(span_texts(shown), panels, strict=True):
-        axes.set_title(f"{text}, {column.spread}", fontsize=9)
+    for column, axes in panels:
+        axes.set_title(titles[column], fontsize=9)
     for axes in list(grid.flat)[len(shown) :]:
         axes.set_visible(False)
     return figure, panels

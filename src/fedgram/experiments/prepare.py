@@ -92,7 +92,7 @@ def prepare(setting: Setting) -> Prepared:
         setting.client_column,
         setting.test == STANDARD,
         # Only what is drawn depends on these; everything else is loaded once.
-        *((setting.clients, setting.seed) if setting.data.startswith("synthetic") else (1, 0)),
+        *((setting.clients, setting.seed) if setting.is_drawn else (1, 0)),
     )
     if setting.test == HELD_OUT:
         data = _hold_out(data, setting.test_fraction)

@@ -1,14 +1,15 @@
 """Results as they were written down. Nothing is computed again, and an older file without some field still loads."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from fedgram.experiments import journal
 from fedgram.experiments.grid import stable_key
-from fedgram.experiments.journal import Damage, JournalError
-from fedgram.experiments.variants import CENTRALISED
+from fedgram.experiments.journal import Damage, JournalError, went_well
+from fedgram.experiments.variants import CENTRALISED, show
 
 METRICS = {
     "client_mean": "mean of the clients' accuracies",
@@ -26,6 +27,9 @@ class Column(NamedTuple):
     partition: str
     test: str
     test_fraction: float | None
+    samples: int | None = None
+    label_column: str | None = None
+    client_column: str | None = None
 
     @property
     def spread(self) -> str:
@@ -59,6 +63,7 @@ class Result:
     seed: int = 0
     reference: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
+    require: Any = "all"
     error: str | None = None
     accuracy: Mapping[str, float] = field(default_factory=dict)
     correct: Sequence[int] = ()
@@ -78,7 +83,6 @@ class Result:
     def of(cls, record: Mapping[str, Any]) -> Self:
         """Read a record; only the method's name must be there."""
         method = str(record["method"])
-        failed = record.get("status", "ok") != "ok"
         return cls(
             key=str(record.get("key") or stable_key(record)),
             label=str(record.get("label") or method),
@@ -87,7 +91,8 @@ class Result:
             seed=int(record.get("seed", 0)),
             reference=bool(record.get("reference", method == CENTRALISED)),
             settings=_mapping(record, "settings"),
-            error=str(record.get("error") or "failed") if failed else None,
+            require=record.get("require", "all"),
+            error=str(record.get("error") or "failed") if not went_well(record) else None,
             accuracy={name: float(value) for name, value in _mapping(record, "accuracy").items() if value is not None},
             correct=_whole_numbers(record, "correct"),
             tested=_whole_numbers(record, "tested"),
@@ -147,6 +152,7 @@ class Results:
     runs: Sequence[Result]
     spreads: Sequence[Spread] = ()
     damaged: Sequence[Damage] = ()
+    title: str = ""
 
     @property
     def labels(self) -> list[str]:
@@ -160,8 +166,9 @@ class Results:
         columns = list(dict.fromkeys(run.column for run in self.runs))
         orders = [list(dict.fromkeys(values)) for values in zip(*columns, strict=True)]
         rank = [{value: place for place, value in enumerate(order)} for order in orders]
-        by_data = (0, 1, 4, 5, 2, 3)
-        return sorted(columns, key=lambda column: [rank[i][column[i]] for i in by_data])
+        # Clients and then partitions change fastest.
+        order = sorted(range(len(rank)), key=lambda i: Column._fields[i] in ("clients", "partition"))
+        return sorted(columns, key=lambda column: [rank[i][column[i]] for i in order])
 
     @property
     def finished(self) -> list[Result]:
@@ -174,9 +181,14 @@ class Results:
         return [run for run in self.runs if run.error is not None]
 
 
-def load_results(paths: Iterable[Path]) -> Results:
-    """Read results files; of a run that was repeated, the last one counts that went well."""
-    runs: dict[str, Result] = {}
+def load_results(paths: Iterable[Path], labels: Mapping[str, str] | None = None) -> Results:
+    """Read results files; of a run that was repeated, the last one counts that went well.
+
+    `labels` by a run's key take precedence over those in the files. A label that stands for different methods or
+    hyper-parameters is extended by what differs: no two runs with the same label and column have the same seed.
+    """
+    title = ""
+    runs: list[Result] = []
     spreads: dict[tuple[Column, int], Spread] = {}
     damaged: list[Damage] = []
     for path in paths:
@@ -185,19 +197,54 @@ def load_results(paths: Iterable[Path]) -> Results:
                 damaged.append(line)
                 continue
             try:
-                if line.record.get("kind", "run") == "setting":
+                if line.is_run:
+                    runs.append(Result.of(line.record))
+                else:
                     spread = Spread.of(line.record)
                     spreads[spread.column, spread.seed] = spread
-                else:
-                    run = Result.of(line.record)
-                    if run.error is None or run.key not in runs or runs[run.key].error is not None:
-                        runs[run.key] = run
+                    title = title or str(line.record.get("title") or "")
             except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
                 damaged.append(Damage(path, line.number, f"not a record of a run ({type(error).__name__}: {error})"))
     if not runs:
         what = "; ".join(map(str, damaged[:3])) or "no runs in it"
         raise JournalError(f"nothing to report: {what}")
-    return Results(list(runs.values()), list(spreads.values()), damaged)
+    once = [replace(run, label=(labels or {}).get(run.key, run.label)) for run in _last_good(runs, lambda run: run.key)]
+    told_apart = _last_good(_told_apart(once), lambda run: (run.label, run.column, run.seed))
+    return Results(told_apart, list(spreads.values()), damaged, title)
+
+
+def _last_good(runs: Iterable[Result], identity: Callable[[Result], Hashable]) -> list[Result]:
+    kept: dict[Hashable, Result] = {}
+    for run in runs:
+        before = kept.get(identity(run))
+        if run.error is None or before is None or before.error is not None:
+            kept[identity(run)] = run
+    return list(kept.values())
+
+
+def _told_apart(runs: Sequence[Result]) -> list[Result]:
+    """Extend each label that stands for several variants by whatever differs between them."""
+    variants: dict[str, dict[str, Result]] = defaultdict(dict)
+    for run in runs:
+        variants[run.label].setdefault(_variant(run), run)
+    return [replace(run, label=_extended(run, list(variants[run.label].values()))) for run in runs]
+
+
+def _variant(run: Result) -> str:
+    return stable_key([run.method, run.settings, run.require])
+
+
+def _extended(run: Result, namesakes: Sequence[Result]) -> str:
+    twins = [other for other in namesakes if other.method == run.method]
+    details = [run.method] if len(twins) < len(namesakes) else []
+    details += [
+        f"{name}={show(value)}"
+        for name, value in run.settings.items()
+        if any(stable_key(other.settings.get(name)) != stable_key(value) for other in twins)
+    ]
+    if any(other.require != run.require for other in twins):
+        details.append(f"require={show(run.require)}")
+    return f"{run.label} ({', '.join(details)})" if details else run.label
 
 
 def _column(record: Mapping[str, Any]) -> Column:
@@ -208,6 +255,9 @@ def _column(record: Mapping[str, Any]) -> Column:
         str(record.get("partition", "")),
         str(record.get("test", "local")),
         _optional(float, record.get("test_fraction")),
+        _optional(int, record.get("samples")),
+        _optional(str, record.get("label_column")),
+        _optional(str, record.get("client_column")),
     )
 
 

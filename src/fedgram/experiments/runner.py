@@ -20,13 +20,12 @@ from fedgram.errors import FedgramError, Mismatch, MissingExtra, UnknownName
 from fedgram.evaluation import Evaluation
 from fedgram.experiments import journal
 from fedgram.experiments.grid import Run, Setting
-from fedgram.experiments.journal import Journal, JournalError
+from fedgram.experiments.journal import FAILED, OK, Journal, JournalError
 from fedgram.experiments.measure import peak_memory, reset_peak_memory
 from fedgram.experiments.prepare import Prepared, prepare
 from fedgram.methods.clients import Progress
 
 SCHEMA = 1
-OK, FAILED = "ok", "failed"
 # Steps that belong to every run and say nothing about rounds.
 _AROUND = ("hello", "receive", "evaluate")
 
@@ -68,11 +67,11 @@ class Finished:
 def finished(path: Path) -> tuple[Finished, list[journal.Damage]]:
     """Return what a results file holds, and its damaged lines; runs that failed are not finished."""
     lines = list(journal.read(path))
-    records = [line.record for line in lines if isinstance(line, journal.Line)]
-    done = [record for record in records if record.get("kind") == "run" and record.get("status") == OK]
+    read = [line for line in lines if isinstance(line, journal.Line)]
+    done = [line.record for line in read if line.is_run and journal.went_well(line.record)]
     found = Finished(
         frozenset(str(record.get("key")) for record in done),
-        frozenset(str(record.get("setting")) for record in records if record.get("kind") == "setting"),
+        frozenset(str(line.record.get("setting")) for line in read if not line.is_run),
         frozenset((str(record.get("setting")), str(record.get("fingerprint"))) for record in done),
     )
     return found, [line for line in lines if isinstance(line, journal.Damage)]
@@ -85,8 +84,9 @@ def execute(
     done: Finished | None = None,
     watcher: Watcher,
     workers: int = 1,
+    title: str | None = None,
 ) -> Outcome:
-    """Perform the runs that are not done yet and append them to the results file."""
+    """Perform the runs that are not done yet and append them to the results file; None done begins it anew."""
     before = done or Finished()
     outcome = Outcome()
     left = [run for run in runs if run.key not in before.keys]
@@ -95,7 +95,7 @@ def execute(
             watcher.prepares(setting)
             prepared = _prepared(setting, before)
             if isinstance(prepared, Prepared) and setting.key not in before.settings:
-                file.append(setting_record(prepared))
+                file.append(setting_record(prepared, title))
             for run in group:
                 watcher.starts(run)
                 record = _perform(run, prepared, watcher, workers)
@@ -132,7 +132,7 @@ def _perform(run: Run, prepared: Prepared | Exception, watcher: Watcher, workers
         try:
             if isinstance(prepared, Exception):
                 raise prepared
-            record["fingerprint"] = prepared.fingerprint
+            record |= {"fingerprint": prepared.fingerprint, "clients": len(prepared.clients)}
             record |= _measured(run, prepared, watcher, workers) | {"status": OK}
         except JournalError:
             raise
@@ -220,13 +220,15 @@ def _description(run: Run) -> dict[str, Any]:
     }
 
 
-def setting_record(prepared: Prepared) -> dict[str, Any]:
+def setting_record(prepared: Prepared, title: str | None = None) -> dict[str, Any]:
     """Return what is the same for all methods: the clients' names and how many samples of each class they have."""
     return {
         "kind": "setting",
         "schema": SCHEMA,
         "setting": prepared.setting.key,
+        "title": title,
         **asdict(prepared.setting),
+        "clients": len(prepared.clients),
         "fingerprint": prepared.fingerprint,
         "classes": list(prepared.data.classes),
         "names": [client.name for client in prepared.clients],

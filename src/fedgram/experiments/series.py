@@ -58,14 +58,19 @@ def _curves(runs: Sequence[Result], parameter: str) -> dict[tuple[Column, str], 
     for run in runs:
         if parameter not in run.settings:
             continue
-        value = run.settings[parameter]
-        if isinstance(value, list):
-            value = ", ".join(map(show, value))
+        value = _scalar(run.settings[parameter])
         rest = ", ".join(f"{name}={show(other)}" for name, other in run.settings.items() if name != parameter)
         for metric, accuracy in run.accuracy.items():
             curves[run.column, rest][value][metric].append(accuracy)
     # A hyper-parameter counts as swept only where nothing else changed with it.
     return {place: dict(points) for place, points in curves.items() if len(points) > 1}
+
+
+def _scalar(value: Any) -> Any:
+    """Return a value that can be a point of a curve: lists, and whatever else a file may hold, as text."""
+    if isinstance(value, list):
+        return ", ".join(map(show, value))
+    return value if value is None or isinstance(value, bool | int | float | str) else show(value)
 
 
 def _sorted(values: list[Any]) -> list[Any]:

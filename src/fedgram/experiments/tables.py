@@ -128,19 +128,31 @@ def _about(column: Column) -> str:
 
 def span_texts(columns: Sequence[Column]) -> list[str]:
     """Return the heading above each column: the number of clients, with whatever else differs."""
-    backbones = len({column.backbone for column in columns}) > 1
-    datasets = len({column.data for column in columns}) > 1
-    tests = len({column.test for column in columns}) > 1
+    differing = {name for name in Column._fields if len({getattr(column, name) for column in columns}) > 1}
     texts = []
     for column in columns:
-        parts = [
-            column.data if datasets else "",
-            (column.backbone or "no backbone") if backbones else "",
-            f"{column.test} test" if tests else "",
-            column.crowd,
-        ]
-        texts.append(", ".join(part for part in parts if part))
+        parts = [text for name, text in _details(column).items() if name in differing]
+        texts.append(", ".join(part for part in (*parts, column.crowd) if part))
     return texts
+
+
+def headings(columns: Sequence[Column]) -> dict[Column, str]:
+    """Return each column in words, with all that tells it from the others."""
+    texts = zip(columns, span_texts(columns), strict=True)
+    return {column: ", ".join(part for part in (text, column.spread) if part) for column, text in texts}
+
+
+def _details(column: Column) -> dict[str, str]:
+    """Return in words what a heading says only where columns differ in it."""
+    return {
+        "data": column.data,
+        "backbone": column.backbone or "no backbone",
+        "samples": "all samples" if column.samples is None else f"{column.samples:,} samples",
+        "label_column": f"label {column.label_column}" if column.label_column else "usual label",
+        "client_column": f"clients by {column.client_column}" if column.client_column else "",
+        "test": f"{column.test} test",
+        "test_fraction": f"{100 * column.test_fraction:g} % held back" if column.test_fraction else "",
+    }
 
 
 def cost_table(results: Results) -> Table:

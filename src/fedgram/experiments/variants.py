@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, get_args, get_origin
 
-from fedgram.errors import InvalidParameter
+from fedgram.errors import InvalidParameter, UnknownName
 from fedgram.methods import registry
 from fedgram.methods.base import Method
-from fedgram.methods.parameters import check_name, parameter_types, read_settings
+from fedgram.methods.parameters import parameter_types, read_settings
 
 CENTRALISED = "centralised"
 
@@ -45,7 +45,11 @@ def from_options(names: Iterable[str], settings: Iterable[str]) -> list[dict[str
     >>> from_options(["afl", "local"], ["local.ridge=0.1,1"])
     [{'name': 'afl'}, {'name': 'local', 'ridge': [0.1, 1.0]}]
     """
-    entries: dict[str, dict[str, Any]] = {name: {"name": name} for name in names}
+    entries: dict[str, dict[str, Any]] = {}
+    for name in names:
+        if name in entries:
+            raise InvalidParameter(f"--methods has {name!r} twice: give each once")
+        entries[name] = {"name": name}
     for text in settings:
         path, equals, value = text.partition("=")
         name, dot, parameter = path.partition(".")
@@ -66,9 +70,10 @@ def _expand(entry: Any) -> list[Variant]:
     if label is not None and (not isinstance(label, str) or not label.strip()):
         raise InvalidParameter(f"label of method {cls.name!r} must be text, got {label!r}")
     values = {name: value for name, value in table.items() if name not in ("name", "label")}
-    for name in values:
-        check_name(cls, name)
     kinds = parameter_types(cls)
+    for name in values:
+        if name not in kinds:
+            raise UnknownName(f"parameter of {cls.__name__}", name, [*kinds, "label"])
     grid = {name: _choices(cls.name, name, value, kinds[name]) for name, value in values.items()}
     # A label that someone chose already says what is fixed.
     told = [name for name, choices in grid.items() if len(choices) > 1 or label is None]
@@ -99,4 +104,5 @@ def show(value: Any) -> str:
     """Write a hyper-parameter's value as a reader wants it."""
     if isinstance(value, bool) or value is None:
         return str(value).lower()
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    # More digits than %g has: close values must not look the same in labels.
+    return f"{value:.12g}" if isinstance(value, float) else str(value)
