@@ -27,11 +27,9 @@ def check_gram(packed: Array, means: Array, ones: int | None, noise: float) -> N
     noise = max(noise, TINY)
     if ones is not None and abs(diagonal[-1] - ones) > noise:
         raise NotMoments(f"field 'gram' counts {diagonal[-1]} samples, field 'counts' {ones}")
-    within = packed.copy()
     between = np.zeros_like(packed)
     solve.add_gram(between, means)
-    within -= between
-    if not solve.is_positive_semidefinite(within, d, noise):
+    if not solve.is_positive_semidefinite(packed - between, d, noise):
         raise NotMoments("field 'gram' with field 'sums' is not positive semidefinite: no samples have these moments")
 
 

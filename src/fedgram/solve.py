@@ -70,14 +70,14 @@ def packed_diagonal(d: int) -> npt.NDArray[np.intp]:
     return np.where(j < half, left, rest)
 
 
-def add_gram(packed: Array, rows: Array, *, onto: float = 1.0) -> None:
-    """Set `packed` to onto · packed + rowsᵀ rows; `rows` is (m, d) in C order.
+def add_gram(packed: Array, rows: Array) -> None:
+    """Add rowsᵀ rows to `packed` in place; `rows` is (m, d) in C order.
 
     Half the operations of a matrix product, and no copy: a C-ordered (m, d) is a Fortran-ordered (d, m).
     """
     m, d = rows.shape
     if m:
-        lapack.dsfrk(d, m, 1.0, rows.T, onto, packed, trans="N", uplo="L", overwrite_c=1)
+        lapack.dsfrk(d, m, 1.0, rows.T, 1.0, packed, trans="N", uplo="L", overwrite_c=1)
 
 
 def triangular_factor(rows: Array) -> Array:
