@@ -24,6 +24,16 @@ def as_clients(x, y, parts):
     return [fg.Client(f"client-{k}", x[part], y[part]) for k, part in enumerate(parts)]
 
 
+def redistributions(rng, x, y, own, counts):
+    """Yield clients, in any order, of which "k" always has the same samples and the others' data are spread anew."""
+    others = np.setdiff1d(np.arange(len(x)), own)
+    for count in counts:
+        parts = [others[part] for part in spread_any_way(rng, len(others), count)]
+        clients = [*as_clients(x, y, parts), fg.Client("k", x[own], y[own])]
+        rng.shuffle(clients)
+        yield clients
+
+
 def relative_error(got, want):
     return np.abs(got - want).max() / max(np.abs(want).max(), np.finfo(float).tiny)
 

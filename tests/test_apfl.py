@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 import fedgram as fg
 from fedgram import adapt, recursions, solve
-from fedgram.errors import InvalidParameter, UnknownName
-from problems import as_clients, features, relative_error, seeds, spread_any_way
+from fedgram.errors import InvalidData, InvalidParameter, UnknownName
+from problems import as_clients, features, redistributions, relative_error, seeds, spread_any_way
 
 SMALL = {"dim_primary": 16, "dim_refine": 12}
 
@@ -40,13 +40,11 @@ def test_equals_the_printed_closed_forms(seed, count, log_gamma, log_beta, lam):
 def test_heterogeneity_invariance(seed, before, after):
     rng = np.random.default_rng(seed)
     x, y = features(rng, 70, 6), rng.integers(0, 3, 70)
-    own, others = np.arange(20), np.arange(20, 70)
-    results = []
-    for count in (before, after):
-        parts = [others[part] for part in spread_any_way(rng, len(others), count)]
-        clients = [fg.Client("k", x[own], y[own]), *as_clients(x, y, parts)]
-        model = fg.APFL(gamma=1.0, beta=2.0, lam=0.4, **SMALL).fit(clients, classes=3).personal["k"]
-        results.append(model.scores(x))
+    method = fg.APFL(gamma=1.0, beta=2.0, lam=0.4, **SMALL)
+    results = [
+        method.fit(clients, classes=3).personal["k"].scores(x)
+        for clients in redistributions(rng, x, y, np.arange(20), (before, after))
+    ]
     np.testing.assert_allclose(results[0], results[1], rtol=1e-8, atol=1e-9)
 
 
@@ -85,6 +83,14 @@ def test_auto_lambda_is_the_least_of_all():
     predicted = spectrum.predict_left_out(r, 1 / beta)
     errors = {candidate: ((r - candidate * predicted) ** 2).mean() for candidate in np.linspace(0, 1, 101)}
     assert lam == pytest.approx(min(errors, key=errors.get), abs=0.01)
+
+
+def test_samples_that_are_not_finite_are_refused():
+    rng = np.random.default_rng(0)
+    x, y = features(rng, 40, 5), rng.integers(0, 2, 40)
+    fit = fg.APFL(**SMALL).fit(as_clients(x, y, [np.arange(20), np.arange(20, 40)]), classes=2)
+    with pytest.raises(InvalidData, match="sample 1 has scores that are not finite"):
+        fit.personal["client-0"].predict(np.array([x[0], np.full(5, np.nan)]))
 
 
 def test_projections_are_never_sent():

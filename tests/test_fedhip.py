@@ -9,7 +9,7 @@ import fedgram as fg
 from fedgram import adapt, recursions
 from fedgram.errors import InvalidParameter
 from fedgram.system import ALPHAS, System
-from problems import as_clients, features, relative_error, seeds, spread_any_way
+from problems import as_clients, features, redistributions, relative_error, seeds, spread_any_way
 
 
 def printed(x, y, own, classes, alpha, beta):
@@ -40,13 +40,10 @@ def test_heterogeneity_invariance(seed, before, after, alpha):
     """Theorem 3: client k's model is the same for any redistribution of all other data, any number of other clients."""
     rng = np.random.default_rng(seed)
     x, y = features(rng, 90, 8), rng.integers(0, 3, 90)
-    own, others = np.arange(20), np.arange(20, 90)
-    models = []
-    for count in (before, after):
-        parts = [others[part] for part in spread_any_way(rng, len(others), count)]
-        clients = [*as_clients(x, y, parts), fg.Client("k", x[own], y[own])]
-        rng.shuffle(clients)
-        models.append(fg.FedHiP(alpha=alpha).fit(clients, classes=3).personal["k"].weights)
+    models = [
+        fg.FedHiP(alpha=alpha).fit(clients, classes=3).personal["k"].weights
+        for clients in redistributions(rng, x, y, np.arange(20), (before, after))
+    ]
     assert relative_error(models[0], models[1]) < 1e-9
 
 

@@ -305,6 +305,12 @@ def test_sum_of_nothing_is_refused():
         Moments.sum([])
 
 
+@pytest.mark.parametrize(("weights", "intercept"), [((3, 3), None), ((3, 2), 3), ((3,), None)])
+def test_a_model_whose_arrays_do_not_fit_is_refused(weights, intercept):
+    with pytest.raises(Mismatch, match="linear model of 2 classes has weights"):
+        fg.LinearModel(np.ones(weights), (0, 1), None if intercept is None else np.ones(intercept))
+
+
 def test_kind_is_a_value():
     assert Kind((0, 1), 3) == Kind((0, 1), 3)
     assert fg.Moments.of(np.ones((2, 3)), [0, 1], classes=2).kind == Kind((0, 1), 3)

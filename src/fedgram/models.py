@@ -33,6 +33,20 @@ class Model(Protocol):
         ...
 
 
+def finite(scores: Array) -> Array:
+    """Return the scores (n, c); refuse any that are not finite, because the first class would win by them."""
+    if not np.isfinite(scores).all():
+        row = int(np.argmin(np.isfinite(scores).all(axis=1)))
+        raise InvalidData(f"sample {row} has scores that are not finite: check its features")
+    return scores
+
+
+def best_labels(scores: Array, classes: Classes) -> npt.NDArray[Any]:
+    """Return the label with the highest score, (n,), for scores (n, c)."""
+    best: npt.NDArray[np.intp] = scores.argmax(axis=1)
+    return np.asarray(classes)[best]
+
+
 @register_message
 @dataclass(frozen=True, eq=False)
 class LinearModel:
@@ -62,7 +76,7 @@ class LinearModel:
         """Refuse arrays that do not fit together."""
         count = len(self.classes)
         if np.shape(self.weights)[1:] != (count,) or (self.intercept is not None and len(self.intercept) != count):
-            shapes = f"{np.shape(self.weights)} and {np.shape(self.intercept or ())}"
+            shapes = f"{np.shape(self.weights)} and {None if self.intercept is None else np.shape(self.intercept)}"
             raise Mismatch(
                 f"a linear model of {count} classes has weights (d, {count}), intercept ({count},); got {shapes}"
             )
@@ -78,15 +92,11 @@ class LinearModel:
             np.matmul(block, self.weights, out=out[start : start + len(block)])
         if self.intercept is not None:
             out += self.intercept
-        if not np.isfinite(out).all():
-            row = int(np.argmin(np.isfinite(out).all(axis=1)))
-            raise InvalidData(f"sample {row} has scores that are not finite: check its features")
-        return out
+        return finite(out)
 
     def predict(self, x: Any) -> npt.NDArray[Any]:
         """Return the labels (n,) of x (n, d)."""
-        best: npt.NDArray[np.intp] = self.scores(x).argmax(axis=1)
-        return np.asarray(self.classes)[best]
+        return best_labels(self.scores(x), self.classes)
 
     def to_fields(self) -> dict[str, Any]:
         """Take the model apart for the wire."""

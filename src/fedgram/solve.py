@@ -53,7 +53,7 @@ def unpack(packed: Array, d: int) -> Array:
 
 def _lower_triangle(packed: Array, d: int) -> Array:
     lower, _ = lapack.dtfttr(d, packed, uplo="L")
-    upper: Array = np.triu(lower.T)  # in the order of memory: ten times faster than np.tril(lower)
+    upper: Array = np.triu(lower.T)  # np.tril(lower) would walk across the order of memory
     return upper.T
 
 
@@ -86,7 +86,7 @@ def triangular_factor(rows: Array) -> Array:
 
     R says exactly what the Gram matrix says and nothing of the rows or their order: a triangular factor is unique
     once its diagonal is positive, and `geqrfp` makes it so. The reflections are found on the leading m columns and
-    applied to all as one product, which is three times faster than LAPACK's own way for small m.
+    applied to all as one product, which for small m is quicker than LAPACK's own way.
     """
     m = len(rows)
     if not m:

@@ -17,6 +17,7 @@ from fedgram.methods.base import Method, step
 from fedgram.methods.clients import Clients
 from fedgram.methods.clientside import ClientSide
 from fedgram.methods.registry import register
+from fedgram.models import best_labels, finite
 from fedgram.moments import Moments
 from fedgram.solve import Array
 from fedgram.wire import Field, register_message
@@ -61,12 +62,11 @@ class TwoStreams:
             if self.refine is not None and self.own is not None:
                 scores += self.lam * (self.refine(block) @ self.own)
             blocks.append(scores)
-        return np.concatenate(blocks)
+        return finite(np.concatenate(blocks))
 
     def predict(self, x: Any) -> npt.NDArray[Any]:
         """Return the labels (n,) of x (n, d)."""
-        best: npt.NDArray[np.intp] = self.scores(x).argmax(axis=1)
-        return np.asarray(self.classes)[best]
+        return best_labels(self.scores(x), self.classes)
 
     def to_fields(self) -> dict[str, Any]:
         """Take the model apart for the wire."""

@@ -238,9 +238,8 @@ class Clients:
         if chosen is None:
             return self.names
         asked = [chosen] if isinstance(chosen, str) else list(chosen)
-        for name in asked:
-            if name not in self.samples and name not in self._transport.names:
-                raise UnknownName("client", name, self._transport.names)
+        if strangers := set(asked).difference(self._transport.names):
+            raise UnknownName("client", min(strangers), self._transport.names)
         return asked
 
     def _requests(
