@@ -50,6 +50,8 @@ def run(
         rounds=clients.rounds,
         seconds=seconds,
         cpu_seconds={"clients": client_seconds, "server": max(0.0, cpu_seconds - client_seconds)},
+        total=clients.total,
+        shape=clients.shape,
     )
 
 
