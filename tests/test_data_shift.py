@@ -101,6 +101,8 @@ def test_what_a_camera_does(photographs):
     assert (int(flatter.min()), int(flatter.max())) == (64 + int(x.min()) // 2, 64 + int(x.max()) // 2)
     blurred = Camera(**NEUTRAL | {"blur": 1.0})(x)
     assert blurred.std() < x.std()
+    assert abs(blurred.mean() - x.mean()) < 0.5
+    assert np.array_equal(Camera(**NEUTRAL | {"blur": 0.13})(x), x)  # too little to reach a neighbour
     # Channels and neighbouring images do not run into each other.
     one, lit = np.zeros((3, 32, 32, 3), np.uint8), (1, 16, 16, 2)
     one[lit] = 255

@@ -38,37 +38,34 @@ class Camera:
     """A camera with its own exposure, tone curve, colour cast and sharpness.
 
     `exposure` and `cast` multiply the light, all of it and by channel; `gamma` is the power of the tone curve;
-    `contrast` multiplies the distance from middle grey; `blur` is a deviation in 1/32 of the image's height.
+    `contrast` multiplies the distance from middle grey; `blur` is a standard deviation in 1/32 of the image's height.
     """
 
     exposure: float
-    cast: tuple[float, ...]
     gamma: float
     contrast: float
+    cast: tuple[float, ...]
     blur: float
 
     @classmethod
     def draw(cls, strength: float, rng: np.random.Generator) -> Self:
         """Draw factors between 2^-strength and 2^strength, and a blur of up to strength/2."""
         exposure, gamma, contrast, *cast = (2 ** (strength * rng.uniform(-1, 1, 6))).tolist()
-        return cls(exposure, tuple(cast), gamma, contrast, strength * rng.uniform(0, 0.5))
+        return cls(exposure, gamma, contrast, tuple(cast), strength * rng.uniform(0, 0.5))
 
     def __call__(self, images: Images) -> Images:
         """Return the photographs that this camera takes."""
-        colour = images.ndim == 4 and images.shape[3] == 3
-        channels = np.moveaxis(images, -1, 0) if colour else [images]
-        seen = [self._curve(cast)[channel] for channel, cast in zip(channels, self._casts(colour), strict=True)]
+        channels = images if images.ndim == 4 else images[..., None]
+        casts = self.cast if channels.shape[3] == 3 else (1.0,)
+        seen = np.stack([self._curve(cast)[channels[..., c]] for c, cast in enumerate(casts)], axis=-1)
         deviation = self.blur * images.shape[1] / 32
-        blurred = [ndimage.gaussian_filter(one, deviation, axes=(1, 2), mode="nearest") for one in seen]
-        return np.stack(blurred, axis=-1) if colour else blurred[0]
+        blurred = ndimage.gaussian_filter(seen, deviation, axes=(1, 2), mode="nearest")
+        return np.rint(blurred).astype(np.uint8).reshape(images.shape)
 
-    def _casts(self, colour: bool) -> tuple[float, ...]:
-        return self.cast if colour else (1.0,)
-
-    def _curve(self, cast: float) -> Images:
-        """Return the channel's value for each of the 256 that it may have."""
+    def _curve(self, cast: float) -> npt.NDArray[np.float32]:
+        """Return what becomes of each of the 256 values of a channel, not yet rounded."""
         light = np.clip(np.arange(256) / 255 * self.exposure * cast, 0, 1) ** self.gamma
-        return np.rint(255 * np.clip(0.5 + self.contrast * (light - 0.5), 0, 1)).astype(np.uint8)
+        return np.asarray(255 * np.clip(0.5 + self.contrast * (light - 0.5), 0, 1), dtype=np.float32)
 
 
 @dataclass(frozen=True)
