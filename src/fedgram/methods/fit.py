@@ -45,6 +45,7 @@ class Fit:
     data entered the model; `absent` says of every other one why not.
     `personal` holds the clients' own models where the engine can see them (in one process). `evaluation` is None
     if no client has test samples; `rounds` has one evaluation per round that an iterative method reported.
+    `traffic` counts our messages; `carried` is what the `engine` itself counts, envelopes and evaluation included.
     """
 
     model: Any
@@ -59,6 +60,8 @@ class Fit:
     rounds: Sequence[Evaluation] = ()
     seconds: float = 0.0
     cpu_seconds: Mapping[str, float] = field(default_factory=dict)
+    engine: str = "inprocess"
+    carried: Mapping[str, int] = field(default_factory=dict)
 
     wire_name: ClassVar[str] = "fit"
     wire_version: ClassVar[int] = 1
@@ -85,7 +88,9 @@ class Fit:
     def from_fields(cls, fields: dict[str, Any]) -> Self:
         """Put a fit together from the wire."""
         return cls(
-            **{name: fields[name] for name in _PLAIN} | {"contributors": tuple(fields["contributors"])},
+            # Fits of earlier versions lack what was added since; that has defaults.
+            **{name: fields[name] for name in _PLAIN if name in fields}
+            | {"contributors": tuple(fields["contributors"])},
             traffic=Traffic(fields["traffic"]),
             evaluation=fields["evaluation"] and Evaluation(**fields["evaluation"]),
             rounds=[Evaluation(**counts) for counts in fields["rounds"]],
@@ -95,7 +100,19 @@ class Fit:
         """Accept: the models in it have been checked one by one."""
 
 
-_PLAIN = ("model", "method", "settings", "seed", "contributors", "absent", "personal", "seconds", "cpu_seconds")
+_PLAIN = (
+    "model",
+    "method",
+    "settings",
+    "seed",
+    "contributors",
+    "absent",
+    "personal",
+    "seconds",
+    "cpu_seconds",
+    "engine",
+    "carried",
+)
 
 
 def _counts(evaluation: Evaluation | None) -> dict[str, Any] | None:
@@ -104,11 +121,25 @@ def _counts(evaluation: Evaluation | None) -> dict[str, Any] | None:
 
 def load(path: str | os.PathLike[str]) -> Fit:
     """Return the fit that `Fit.save` wrote, checked like anything that another party sends."""
+    fit = _read(path)
+    if not isinstance(fit, Fit):
+        raise Mismatch(f"{os.fspath(path)} holds a {type(fit).__name__}, not a fit")
+    return fit
+
+
+def load_model(path: str | os.PathLike[str]) -> Model:
+    """Return the model of a file: one that a client kept, or the global one of a fit."""
+    found = _read(path)
+    model = found.model if isinstance(found, Fit) else found
+    if not isinstance(model, Model):
+        what = "a fit without a global model" if isinstance(found, Fit) else f"a {type(found).__name__}"
+        raise Mismatch(f"{os.fspath(path)} holds {what}, not a model")
+    return model
+
+
+def _read(path: str | os.PathLike[str]) -> Any:
     try:
         data = Path(path).read_bytes()
     except OSError as error:
         raise InvalidData(f"cannot read {os.fspath(path)}: {error.strerror}") from error
-    fit = wire.decode(data, sender=os.fspath(path))
-    if not isinstance(fit, Fit):
-        raise Mismatch(f"{os.fspath(path)} holds a {type(fit).__name__}, not a fit")
-    return fit
+    return wire.decode(data, sender=os.fspath(path))
