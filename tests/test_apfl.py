@@ -115,3 +115,13 @@ def test_projections_are_never_sent():
 def test_bad_hyperparameters(settings_, error):
     with pytest.raises(error):
         fg.APFL(**settings_)
+
+
+def test_a_single_sample_says_nothing_about_its_own_share():
+    """Nobody else predicts it, so leave-one-out has no evidence for P_k; what rounding leaves must not decide."""
+    rng = np.random.default_rng(0)
+    clients = [
+        fg.Client("many", rng.normal(size=(40, 6)), np.arange(40) % 3),
+        fg.Client("one", rng.normal(size=(1, 6)), [2]),
+    ]
+    assert fg.APFL(dim_primary=16, dim_refine=16).fit(clients).personal["one"].lam == 0.0

@@ -73,6 +73,8 @@ class Spectrum:
 
     def predict_left_out(self, residual: Array, alpha: float) -> Array:
         """Return the correction's prediction (n, c) for each sample by the others alone, G being what it is."""
+        if len(residual) == 1:
+            return np.zeros_like(residual)  # there are no others; rounding would look like a prediction
         weights = alpha / (1 + alpha * self.values)
         fitted = self.loadings @ (weights[:, None] * (self.loadings.T @ residual))
         leverage = ((self.loadings**2) @ weights)[:, None]
