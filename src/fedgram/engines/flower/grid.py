@@ -117,7 +117,9 @@ def roll_call(post: Post, expected: Expected, note: Mapping[str, str] | None = N
     post.forget()
     for name, twins in nodes.items():
         if len(twins) > 1:
-            raise InvalidData(f"{len(twins)} nodes are named {name!r}: give each a name of its own in its --node-config")
+            raise InvalidData(
+                f"{len(twins)} nodes are named {name!r}: give each a name of its own in its --node-config"
+            )
     found: dict[str, int | FedgramError] = {name: node for name, [node] in sorted(nodes.items())}
     absent = ClientFailed(f"not connected within {expected.seconds:g} s")
     if expected.names:

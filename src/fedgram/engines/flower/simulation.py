@@ -11,7 +11,6 @@ import logging
 import os
 import shutil
 import tempfile
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
@@ -66,7 +65,9 @@ class FlowerSimulation:
         self._running = _Running(self.workers)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """End it."""
         running, self._running = self._running, None
         if running is not None:
@@ -152,12 +153,9 @@ class _Running:
 
     def stop(self) -> None:
         """End the simulation and all its processes."""
-        with warnings.catch_warnings():
-            # Ray ends its processes but does not wait for them, of which Python warns.
-            warnings.simplefilter("ignore", ResourceWarning)
-            self._stop.set()
-            if self._thread is not None:
-                self._thread.join()
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _simulate(self) -> None:
