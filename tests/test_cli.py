@@ -89,7 +89,7 @@ def test_version():
         (("--data", "digits", "--backbone", "lite0:96"), "holds features already: leave the backbone out"),
         (("--samples", "5000"), "samples must be 1 to the 1,797 that digits has, got 5000"),
         (("--test-fraction", "1"), "test_fraction must be"),
-        (("--require", "most"), "--require takes all, a number or a fraction, got 'most'"),
+        (("--require", "most"), "require takes all, a number or a fraction, got 'most'"),
         (("--engine", "flower"), "unknown engine 'flower'"),
         (("--workers", "0"), "workers and batch must be at least 1"),
         (("--save", "no/such/folder/fit"), "cannot write"),

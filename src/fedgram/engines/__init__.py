@@ -1,11 +1,13 @@
 """Engines carry a method's messages. They know no concrete method."""
 
+from typing import Any
+
 from fedgram.engines.inprocess import InProcess
 from fedgram.errors import MissingExtra
 from fedgram.methods.base import Engine, engines
 
 
-def flower_simulation() -> Engine:
+def flower_simulation(**options: Any) -> Engine:
     """Return the engine `flower-sim`. Flower and Ray are imported here, by those who use them."""
     try:
         from fedgram.engines.flower.simulation import FlowerSimulation
@@ -13,7 +15,7 @@ def flower_simulation() -> Engine:
         raise MissingExtra(
             f"the engine flower-sim needs the 'flower' extra ({error.name} is missing): pip install 'fedgram[flower]'"
         ) from error
-    return FlowerSimulation()
+    return FlowerSimulation(**options)
 
 
 engines["inprocess"] = InProcess

@@ -119,6 +119,25 @@ def _counts(evaluation: Evaluation | None) -> dict[str, Any] | None:
     return None if evaluation is None else asdict(evaluation)
 
 
+def outcome(fit: Fit, evaluation: Evaluation | None = None) -> dict[str, Any]:
+    """Return what to report of a fit, ready for JSON; `evaluation` stands in for the fit's own."""
+    judged = evaluation or fit.evaluation
+    return {
+        "method": fit.method,
+        "settings": dict(fit.settings),
+        "seed": fit.seed,
+        "engine": fit.engine,
+        "accuracy": judged.summary() if judged and any(judged.tested.values()) else None,
+        "untested": judged.untested if judged else len(fit.contributors),
+        "failed": dict(judged.failed) if judged else {},
+        "absent": dict(fit.absent),
+        "traffic": {"up": fit.traffic.up, "down": fit.traffic.down},
+        "carried": dict(fit.carried),
+        "seconds": round(fit.seconds, 4),
+        "cpu_seconds": {who: round(seconds, 4) for who, seconds in fit.cpu_seconds.items()},
+    }
+
+
 def load(path: str | os.PathLike[str]) -> Fit:
     """Return the fit that `Fit.save` wrote, checked like anything that another party sends."""
     fit = _read(path)

@@ -4,6 +4,7 @@ The bytes travel as one array, because Flower sends arrays in pieces and a messa
 """
 
 from collections.abc import Mapping
+from math import inf
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
@@ -31,8 +32,10 @@ def unpack(record: ArrayRecord) -> bytes:
 
 def letter(data: bytes, *, note: Mapping[str, str] | None = None, seconds: float = 0.0) -> RecordDict:
     """Return the content of a message: the bytes, a note for the node, the CPU time that the answer took."""
-    records = {_BODY: pack(data), _NOTE: ConfigRecord(dict(note or {})), _COST: MetricRecord({"seconds": seconds})}
-    return RecordDict(records)
+    content = RecordDict({_BODY: pack(data)})
+    content[_NOTE] = ConfigRecord(dict(note or {}))
+    content[_COST] = MetricRecord({"seconds": seconds})
+    return content
 
 
 def body(message: Message) -> bytes:
@@ -50,8 +53,9 @@ def note(message: Message) -> dict[str, str]:
 
 def seconds(message: Message) -> float:
     """Return the CPU time that the answer took; what a stranger sends in its place counts as none."""
-    value = message.content.metric_records.get(_COST, {}).get("seconds", 0.0)
-    return max(0.0, value) if isinstance(value, float) else 0.0
+    cost = message.content.metric_records.get(_COST)
+    value = None if cost is None else cost.get("seconds")
+    return value if isinstance(value, float) and 0 <= value < inf else 0.0
 
 
 def size(message: Message) -> int:

@@ -18,7 +18,7 @@ UNDER_WAY = 64  # requests that nodes may hold at a time
 PULLED = 4  # replies taken at a time: the server's memory does not grow with the number of nodes
 PAUSE = 0.1  # seconds between two looks for replies
 
-log = logging.getLogger("fedgram")
+log = logging.getLogger("flwr")  # so that it shows where Flower's own lines do
 
 
 @dataclass

@@ -140,7 +140,7 @@ class _Running:
         try:
             for k, client in enumerate(clients):
                 party = Party(client, method, None if models is None else models / folder_name(client.name))
-                (folder / f"{k}.pickle").write_bytes(cloudpickle.dumps(party))
+                (folder / f"{k}.pickle").write_bytes(cloudpickle.dumps(party))  # type: ignore[no-untyped-call]
                 (folder / f"{k}.name").write_text(client.name, encoding="utf-8")
             yield {"folder": str(folder)}
         finally:
