@@ -91,7 +91,7 @@ def test_version():
         (("--test-fraction", "1"), "test_fraction must be"),
         (("--require", "most"), "require takes all, a number or a fraction, got 'most'"),
         (("--engine", "flower"), "unknown engine 'flower'"),
-        (("--workers", "0"), "workers and batch must be at least 1"),
+        (("--workers", "0"), "workers must be at least 1"),
         (("--save", "no/such/folder/fit"), "cannot write"),
         (("--set", "gamma=1", "--set", "gamma=2"), "names a parameter twice"),
         (("--data", ""), "unknown data set ''"),

@@ -58,7 +58,7 @@ class Visits(fg.Method):
         for round_ in clients.rounds_of(3):
             replies = {
                 reply.client: reply.value
-                for reply in clients.call(self.visit, per_client=dict.fromkeys("c0 c2".split(), 2))
+                for reply in clients.call(self.visit, per_client=dict.fromkeys(["c0", "c2"], 2))
             }
             assert {name: value["visits"] for name, value in replies.items()} == {"c0": round_ + 1, "c2": round_ + 1}
         weights = np.stack([replies[name]["drawn"] for name in sorted(replies)], axis=1)
