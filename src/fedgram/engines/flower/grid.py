@@ -17,6 +17,7 @@ from fedgram.errors import ClientFailed, FedgramError, InvalidData, RefusedMessa
 UNDER_WAY = 64  # requests that nodes may hold at a time
 PULLED = 4  # replies taken at a time: the server's memory does not grow with the number of nodes
 PAUSE = 0.1  # seconds between two looks for replies
+GRACE = 60.0  # seconds that Flower keeps a message longer than we wait: our word on who is late is the clearer one
 
 log = logging.getLogger("flwr")  # so that it shows where Flower's own lines do
 
@@ -41,7 +42,7 @@ class Post:
 
     def send(self, node: int, kind: str, letter: RecordDict) -> FedgramError | None:
         """Send a letter; return why it could not be sent."""
-        message = Message(letter, node, kind, ttl=self.timeout)
+        message = Message(letter, node, kind, ttl=self.timeout and self.timeout + GRACE)
         sent = next(iter(self.grid.push_messages([message])), None)
         if sent is None:
             return ClientFailed("Flower cannot send to this node: it is no longer connected")
