@@ -22,6 +22,7 @@ class Post(fg.Method):
     d: int
 
     def serve(self, clients: fg.Clients) -> None:
+        """Time both ways."""
         count = len(clients.names)
         for step, payload in ((self.up, None), (self.down, self.packed())):
             started = perf_counter()
@@ -30,15 +31,17 @@ class Post(fg.Method):
             seconds[step.__name__] = (perf_counter() - started) / count
 
     def packed(self) -> Any:
+        """Return an array of the size of packed moments."""
         return np.zeros(self.d * (self.d + 1) // 2)
 
     @fg.step
     def up(self, client: fg.ClientSide) -> Any:
+        """Send one."""
         return self.packed()
 
     @fg.step
     def down(self, client: fg.ClientSide, payload: Any) -> None:
-        return None
+        """Take one."""
 
 
 def measured(d: int, clients: list[fg.Client], engine: Any) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Flower as real processes on loopback: a SuperLink, SuperNodes, `flwr run`. All are ended by their ids, whatever happens.
+"""Flower as real processes on loopback: a SuperLink, SuperNodes, `flwr run`. All are ended by their ids, always.
 
 Every process carries a mark in its environment, which its children inherit; so those that Flower detaches are found.
 """
@@ -50,13 +50,17 @@ class Federation:
         self.nodes = {}
         self.superlink = None
         self.results = self.folder / "results"
-        self.environment = os.environ | QUIET | {
-            MARK: self.mark,
-            "FLWR_HOME": str(self.folder / "flwr"),
-            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",  # Flower starts its helpers by name
-            "OPENBLAS_NUM_THREADS": "1",
-            "PYTHONUNBUFFERED": "1",
-        }
+        self.environment = (
+            os.environ
+            | QUIET
+            | {
+                MARK: self.mark,
+                "FLWR_HOME": str(self.folder / "flwr"),
+                "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",  # Flower starts its helpers by name
+                "OPENBLAS_NUM_THREADS": "1",
+                "PYTHONUNBUFFERED": "1",
+            }
+        )
 
     def __enter__(self):
         (self.folder / "flwr").mkdir(parents=True)

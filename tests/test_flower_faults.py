@@ -6,11 +6,11 @@ import signal
 from pathlib import Path
 
 import numpy as np
-from flower_processes import Federation, wait_for
 
 import fedgram as fg
 from fedgram.engines.flower.project import write_app
 from fedgram.methods.fit import load
+from flower_processes import Federation, wait_for
 
 NODES = ("a", "b", "garbage", "nan", "slow", "killed")
 D = 2048  # answers of 17 MB: a node can be killed while it uploads one
