@@ -49,6 +49,7 @@ class Federation:
         self.mark = uuid4().hex
         self.nodes = {}
         self.superlink = None
+        self.started = []
         self.results = self.folder / "results"
         self.environment = (
             os.environ
@@ -72,6 +73,8 @@ class Federation:
 
     def __exit__(self, *_):
         self.end(list(self.marked()))
+        for process in self.started:
+            process.wait(timeout=PATIENCE)
         left = list(self.marked())
         assert not left, f"still running: {left}"
 
@@ -139,10 +142,12 @@ class Federation:
 
     def start(self, name, command, *arguments):
         with (self.folder / f"{name}.log").open("ab") as log:
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 [BIN / command, *arguments],
                 env=self.environment, cwd=self.folder, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
+        self.started.append(process)
+        return process
 
     def marked(self):
         """Yield the ids of all processes that were started here, by us or by Flower, and still run."""
@@ -176,7 +181,7 @@ class Federation:
                 except ProcessLookupError:
                     continue
             for _ in range(80):
-                for process in (self.superlink, *self.nodes.values()):
+                for process in self.started:
                     process.poll()  # takes note of those that have ended
                 pids = [pid for pid in self.marked() if pid in pids]
                 if not pids:
