@@ -1,6 +1,7 @@
 """Flower's simulation: one start of Ray serves every registered method, and whatever else needs it."""
 
 import gc
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 import fedgram as fg
 from fedgram import checks
+from fedgram.engines.flower.grid import Expected, Post, roll_call
 from fedgram.engines.flower.node import MODEL_FILE, folder_name
 from fedgram.engines.flower.simulation import FlowerSimulation
 from fedgram.errors import ClientFailed, InvalidData, InvalidParameter
@@ -34,13 +36,17 @@ def test_simulation(simulation, subtests, tmp_path):
         for check in checks.ENGINE_CHECKS:
             with subtests.test(f"{name}: {check.__name__}"):
                 check(fg.registry[name](), simulation, personal)
-    for case in (
+    cases = (
         a_state_lasts,
         large_messages_cross,
         a_batched_step_gets_each_client,
         only_so_many_clients,
         nan_is_refused,
-    ):
+        stragglers_are_given_up,
+        the_roll_call_counts_the_missing,
+        twins_are_refused,
+    )
+    for case in cases:
         with subtests.test(case.__name__):
             case(simulation)
 
@@ -141,6 +147,52 @@ def nan_is_refused(engine):
     fit = Liar().fit(parties(), classes=2, engine=engine, require=2)
     assert fit.contributors == ("c0", "c2")
     assert np.array_equal(fit.model.weights, fg.AFL().fit([parties()[0], parties()[2]], classes=2).model.weights)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slow(fg.AFL):
+    """One client takes its time."""
+
+    @fg.step
+    def summarize(self, client):
+        time.sleep(8 if client.name == "c1" else 0)
+        return client.moments()
+
+
+def stragglers_are_given_up(engine):
+    engine.timeout = 3.0
+    try:
+        with pytest.raises(ClientFailed, match="'c1': no answer within 3 s"):
+            Slow().fit(parties(), classes=2, engine=engine)
+        fit = Slow().fit(parties(), classes=2, engine=engine, require=2)
+    finally:
+        engine.timeout = None
+    assert fit.contributors == ("c0", "c2")
+    time.sleep(8)  # the late answer comes when nobody waits for it, and disturbs nothing
+    assert fg.AFL().fit(parties(), classes=2, engine=engine).contributors == ("c0", "c1", "c2")
+
+
+def the_roll_call_counts_the_missing(engine):
+    running = engine._running
+    with running.job(fg.AFL(), parties(2), None) as note:
+        post = Post(running.grid(9))
+        found = roll_call(post, Expected(["c1", "nobody", "c0"], seconds=2), note)
+        assert list(found) == ["c1", "nobody", "c0"]
+        assert "not connected within 2 s" in str(found["nobody"])
+        # Two have names, seven nodes have no client and say so, one more is expected.
+        found = roll_call(post, Expected(number=10, seconds=2), note)
+        assert len(found) == 10
+        assert {"c0", "c1", "unknown-1"} <= set(found)
+        assert "no client" in str(next(why for who, why in found.items() if who.startswith("node ")))
+        assert list(roll_call(post, Expected(number=2), note)) == ["c0", "c1"]
+        assert len(roll_call(post, Expected(), note)) == 9
+
+
+def twins_are_refused(engine):
+    running = engine._running
+    refused = pytest.raises(InvalidData, match="2 nodes are named 'c0': give each a name of its own")
+    with running.job(fg.AFL(), parties(1) * 2, None) as note, refused:
+        roll_call(Post(running.grid(9)), Expected(number=3, seconds=2), note)
 
 
 @pytest.mark.parametrize("options", [{"nodes": 0}, {"workers": -1}, {"timeout": 0}])

@@ -51,9 +51,11 @@ class App:
         rest = {key: value for key, value in config.items() if not key.startswith(SETTINGS)}
         app = _read(cls, rest, "app configuration", hidden=("settings",))
         app = replace(app, settings=settings)
-        for name, value in {"wait": app.wait, "timeout": app.timeout, "nodes": app.nodes + 1}.items():
-            if value <= 0:
-                raise InvalidParameter(f"app configuration: {name} = {value} is too small")
+        if app.nodes < 0 or app.wait <= 0 or app.timeout <= 0:
+            raise InvalidParameter(
+                "app configuration: wait and timeout must be positive, nodes at least 0; "
+                f"got {app.wait:g}, {app.timeout:g} and {app.nodes}"
+            )
         return app
 
     def configured(self) -> Method:
