@@ -72,6 +72,13 @@ class Federation:
         return self
 
     def __exit__(self, *_):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the second Ctrl-C of an impatient person must not leave them
+        try:
+            self.end_all()
+        finally:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def end_all(self):
         self.end(list(self.marked()))
         for process in self.started:
             process.wait(timeout=PATIENCE)
@@ -85,7 +92,7 @@ class Federation:
             "--ssl-keyfile", self.keys / "server.key",
             "--enable-supernode-auth",
         ]  # fmt: skip
-        address = ["--host", "127.0.0.1", "--port", str(self.port)]
+        address = ["--host", "127.0.0.1", "--port", str(self.port), "--database", "state.db"]
         self.superlink = self.start(
             "superlink", "flower-superlink", *trust, *address, "--disable-runtime-dependency-installation"
         )
