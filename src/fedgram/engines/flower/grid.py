@@ -16,7 +16,9 @@ from fedgram.errors import ClientFailed, FedgramError, InvalidData, RefusedMessa
 
 UNDER_WAY = 64  # requests that nodes may hold at a time
 PULLED = 4  # replies taken at a time: the server's memory does not grow with the number of nodes
-PAUSE = 0.1  # seconds between two looks for replies
+# Seconds between two looks for replies: few at first, for nodes that answer at once, more while nothing comes.
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.005, 0.5
+GRACE = 60.0  # seconds that Flower keeps a message longer than we wait: our word on who is late is the clearer one
 
 log = logging.getLogger("flwr")  # so that it shows where Flower's own lines do
 
@@ -34,6 +36,7 @@ class Post:
     bytes_up: int = 0
     bytes_down: int = 0
     _waiting: dict[str, tuple[int, float]] = field(default_factory=dict)  # message → node, when to give up
+    _pause: float = SHORTEST_PAUSE
 
     def __len__(self) -> int:
         """Return how many letters are not answered yet."""
@@ -41,7 +44,7 @@ class Post:
 
     def send(self, node: int, kind: str, letter: RecordDict) -> FedgramError | None:
         """Send a letter; return why it could not be sent."""
-        message = Message(letter, node, kind, ttl=self.timeout)
+        message = Message(letter, node, kind, ttl=self.timeout and self.timeout + GRACE)
         sent = next(iter(self.grid.push_messages([message])), None)
         if sent is None:
             return ClientFailed("Flower cannot send to this node: it is no longer connected")
@@ -58,11 +61,17 @@ class Post:
                 asked = self._waiting.pop(reply.metadata.reply_to_message_id, None)
                 if asked is not None:
                     self.bytes_up += envelope.size(reply)
+                    self._pause = 0.0
                     yield asked[0], _failure(reply) or reply
         for sent, (node, until) in list(self._waiting.items()):
             if monotonic() > until:
                 del self._waiting[sent]
                 yield node, ClientFailed(f"no answer within {self.timeout:g} s")
+
+    def rest(self) -> None:
+        """Pause before the next look, not at all if something has just come."""
+        sleep(self._pause)
+        self._pause = min(max(2 * self._pause, SHORTEST_PAUSE), LONGEST_PAUSE)
 
     def forget(self) -> None:
         """Wait for no more answers."""
@@ -113,7 +122,7 @@ def roll_call(post: Post, expected: Expected, note: Mapping[str, str] | None = N
                 nameless[f"node {node}"] = error
         if asked and not len(post) and not (expected.names or expected.number):
             break
-        sleep(PAUSE)
+        post.rest()
     post.forget()
     for name, twins in nodes.items():
         if len(twins) > 1:
@@ -179,7 +188,7 @@ class GridTransport:
                 if not len(self._post):
                     return
                 yield from self._answers()
-                sleep(PAUSE)
+                self._post.rest()
         finally:
             self._post.forget()
 
