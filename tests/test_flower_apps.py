@@ -219,6 +219,16 @@ def test_importing_fedgram_imports_no_flower():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
+@pytest.mark.parametrize("command", [("run", "--engine", "flower-sim"), ("flower", "certificates", "keys")])
+def test_without_the_extra_one_line_says_what_to_install(command, tmp_path):
+    code = "import sys; sys.modules['flwr'] = sys.modules['cryptography'] = None; from fedgram.cli import main; main()"
+    arguments = [sys.executable, "-c", code, *command]
+    done = subprocess.run(arguments, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 2
+    assert "pip install 'fedgram[flower]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_run_on_the_simulation_from_the_command_line():
     """It starts Ray by itself, gives what one process gives, and leaves nothing running."""
     options = ["run", "--method", "fedhip", "--data", "digits", "--clients", "3", "--partition", "iid", "--json"]

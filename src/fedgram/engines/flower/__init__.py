@@ -6,8 +6,8 @@ deployment runs, `simulation` the engine `flower-sim`. Importing this package im
 
 import os
 
-# Flower and Ray read these when they are imported. Nothing that we start reports home, looks for updates, installs
-# packages, or listens to other machines; a fedgram node is asked for by name in `flower-supernode`, never found.
+# Flower and Ray read these when they are imported. Nothing that we start reports home, looks for updates or installs
+# packages, and a simulation does not listen to other machines.
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
