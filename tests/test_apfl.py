@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 import fedgram as fg
 from fedgram import adapt, recursions, solve
 from fedgram.errors import InvalidData, InvalidParameter, UnknownName
+from fedgram.system import System
 from problems import as_clients, features, redistributions, relative_error, seeds, spread_any_way
 
 SMALL = {"dim_primary": 16, "dim_refine": 12}
@@ -79,7 +80,7 @@ def test_auto_lambda_is_the_least_of_all():
     psi, r = rng.normal(size=(30, 6)), rng.normal(size=(30, 2))
     r += psi @ rng.normal(size=(6, 2))
     spectrum = adapt.Spectrum.of(np.ascontiguousarray(psi.T))
-    beta, lam = fg.APFL(**SMALL)._chosen(spectrum, r)
+    beta, lam = fg.APFL(**SMALL)._chosen(spectrum, r, None)
     predicted = spectrum.predict_left_out(r, 1 / beta)
     errors = {candidate: ((r - candidate * predicted) ** 2).mean() for candidate in np.linspace(0, 1, 101)}
     assert lam == pytest.approx(min(errors, key=errors.get), abs=0.01)
@@ -125,3 +126,33 @@ def test_a_single_sample_says_nothing_about_its_own_share():
         fg.Client("one", rng.normal(size=(1, 6)), [2]),
     ]
     assert fg.APFL(dim_primary=16, dim_refine=16).fit(clients).personal["one"].lam == 0.0
+
+
+@settings(deadline=None, max_examples=15)
+@given(seeds, st.integers(2, 15), st.floats(-1, 1))
+def test_exact_leave_one_out_equals_refitting_everything(seed, n, log_beta):
+    """Sample i is left out of everybody's G, and so of the others' residuals, and of the refinement."""
+    rng = np.random.default_rng(seed)
+    d, beta, gamma, lam = 6, 10**log_beta, 0.7, 0.4
+    phi, psi, y = features(rng, 60 + n, d), rng.normal(size=(n, 5)), rng.integers(0, 3, 60 + n)
+    Y = np.eye(3)[y]
+    system = System.of(fg.Moments.of(phi, y, classes=3), ridge=gamma)
+    influence, residual = system.influence(phi[:n]), Y[:n] - phi[:n] @ system.weights
+    predicted = adapt.Spectrum.of(np.ascontiguousarray(psi.T)).predict_left_out(residual, 1 / beta, influence)
+    fast = influence.left_out(residual) - lam * predicted
+    for i in range(n):
+        others, rest = np.delete(np.arange(60 + n), i), np.delete(np.arange(n), i)
+        G = np.linalg.solve(phi[others].T @ phi[others] + gamma * np.eye(d), phi[others].T @ Y[others])
+        own = psi[rest]
+        P = np.linalg.solve(own.T @ own + beta * np.eye(5), own.T @ (Y[rest] - phi[rest] @ G))
+        np.testing.assert_allclose(fast[i], Y[i] - phi[i] @ G - lam * psi[i] @ P, atol=1e-9)
+
+
+def test_exact_leave_one_out_costs_the_download_of_the_system():
+    rng = np.random.default_rng(0)
+    x, y = features(rng, 60, 9), rng.integers(0, 2, 60)
+    clients = as_clients(x, y, [np.arange(20), np.arange(20, 60)])
+    conditional, exact = (fg.APFL(exact=exact, **SMALL).fit(clients, classes=2) for exact in (False, True))
+    assert exact.traffic.down - conditional.traffic.down >= 2 * 8 * 16 * 17 // 2
+    np.testing.assert_allclose(exact.model.weights, conditional.model.weights, rtol=1e-9, atol=1e-12)
+    assert exact.personal["client-0"].system is None, "a model need not carry what it was chosen by"

@@ -44,7 +44,13 @@ def test_keys_depend_on_what_is_run_and_not_on_how_it_is_written():
 
     assert keys(methods=["afl"]) == keys(methods=[{"name": "afl", "label": "ours", "gamma": 1}])
     assert keys() == keys(clients=20, partitions="dirichlet:0.1", title="other")
-    for other in ({"seeds": [1]}, {"clients": 21}, {"test_fraction": 0.3}, {"methods": [{"name": "afl", "ri": False}]}):
+    for other in (
+        {"seeds": [1]},
+        {"clients": 21},
+        {"test_fraction": 0.3},
+        {"shift": "camera:1"},
+        {"methods": [{"name": "afl", "ri": False}]},
+    ):
         assert keys()[1] != keys(**other)[1]
 
 
@@ -118,6 +124,10 @@ def test_a_hyper_parameter_that_is_a_list_is_a_grid_only_as_a_list_of_lists(monk
         ({"label_column": "kind"}, InvalidParameter, "'digits' has no columns"),
         ({"client_column": "site", "data": "synthetic:1,1"}, InvalidParameter, "'synthetic:1,1' has no columns"),
         ({"methods": [{"name": "afl", "lable": "ours"}]}, UnknownName, "did you mean 'label'"),
+        ({"shift": "camra:1"}, UnknownName, "did you mean 'camera'"),
+        ({"shift": "camera:0"}, InvalidParameter, "a number > 0; got '0'"),
+        ({"shift": 1}, InvalidParameter, "shift must be text"),
+        ({"shift": "camera:1", "test": "held-out"}, InvalidParameter, "shift needs test = 'local'"),
         ({"title": 3}, InvalidParameter, "title must be text"),
         ({"data": 3}, InvalidParameter, "data must be text"),
         ({"data": ""}, InvalidParameter, "needs 'data'"),

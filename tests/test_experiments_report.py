@@ -123,7 +123,7 @@ def test_csv_is_exact(small):
     assert afl == {
         "method": "afl", "reference": "false", "data": "digits", "backbone": "", "clients": "10",
         "partition": "dirichlet:0.1", "test": "local", "test_fraction": "", "samples": "", "label_column": "",
-        "client_column": "", "metric": "worst_decile", "mean": "80.5000", "sd": "0.7071", "seeds": "2",
+        "client_column": "", "shift": "", "metric": "worst_decile", "mean": "80.5000", "sd": "0.7071", "seeds": "2",
         "failed": "0", "rank": "1", "bytes_up": "", "bytes_down": "", "cpu_clients": "",
         "cpu_server": "", "peak_memory": "",
     }  # fmt: skip
@@ -229,6 +229,7 @@ def test_several_files_are_one_report(tmp_path):
         ("samples", (None, 300), ["all samples, 10 clients", "300 samples, 10 clients"]),
         ("label_column", (None, "kind"), ["usual label, 10 clients", "label kind, 10 clients"]),
         ("client_column", (None, "site"), ["10 clients", "clients by site, 10 clients"]),
+        ("shift", (None, "camera:1"), ["no shift, 10 clients", "shift camera:1, 10 clients"]),
         ("test_fraction", (0.2, 0.5), ["20 % held back, 10 clients", "50 % held back, 10 clients"]),
     ],
 )

@@ -71,14 +71,21 @@ class Spectrum:
         weights = alpha / (1 + alpha * self.values)
         return np.asarray(self.directions @ (weights[:, None] * (self.loadings.T @ residual)))
 
-    def predict_left_out(self, residual: Array, alpha: float) -> Array:
-        """Return the correction's prediction (n, c) for each sample by the others alone, G being what it is."""
+    def predict_left_out(self, residual: Array, alpha: float, influence: "Influence | None" = None) -> Array:
+        """Return the correction's prediction (n, c) for each sample by the others alone.
+
+        Where the samples have had an influence on G, leaving one out changes the others' residuals, too.
+        """
         if len(residual) == 1:
             return np.zeros_like(residual)  # there are no others; rounding would look like a prediction
         weights = alpha / (1 + alpha * self.values)
         fitted = self.loadings @ (weights[:, None] * (self.loadings.T @ residual))
         leverage = ((self.loadings**2) @ weights)[:, None]
-        return np.asarray((fitted - leverage * residual) / (1 - leverage))
+        others = fitted - leverage * residual
+        if influence is not None:
+            moved = ((self.loadings * (influence.matrix @ self.loadings)) @ weights)[:, None]
+            others += (moved - leverage * influence.own) * influence.left_out(residual)
+        return np.asarray(others / (1 - leverage))
 
     def leave_one_out(self, residual: Array, alphas: npt.ArrayLike, *, member: bool) -> Array:
         """Return the mean squared residual, sample by sample left out everywhere, for each α: exact, without refitting.
@@ -93,3 +100,24 @@ class Spectrum:
             leverage = (alpha + member) * (squares @ shrink)
             errors.append(np.mean((left / (1 - leverage)[:, None]) ** 2))
         return np.array(errors)
+
+
+@dataclass(frozen=True)
+class Influence:
+    """What samples have done to G: without sample i, sample j's residual grows by `matrix`_ji times sample i's own."""
+
+    matrix: Array  # X S⁻¹ Xᵀ, (n, n)
+
+    @classmethod
+    def of(cls, v: Array) -> "Influence":
+        """Return the influence of samples with V = L⁻¹Xᵀ (d, n)."""
+        return cls(v.T @ v)
+
+    @property
+    def own(self) -> Array:
+        """Each sample's influence on itself, (n, 1)."""
+        return np.diag(self.matrix)[:, None]
+
+    def left_out(self, residual: Array) -> Array:
+        """Return each sample's residual under the G that has not seen it, (n, c)."""
+        return np.asarray(residual / (1 - self.own))

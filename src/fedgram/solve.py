@@ -217,17 +217,21 @@ def ridge_path(packed: Array, d: int, rhs: Array, ridges: npt.ArrayLike, *, n: i
     return np.stack([vectors @ (projected / (values + ridge)[:, None]) for ridge in steps])
 
 
-def generalised_cross_validation(values: Array, projected: Array, n: int, ridges: npt.ArrayLike) -> float:
-    """Return the ridge of least generalised cross-validation error for n samples with one-hot targets.
+def generalised_cross_validation(
+    values: Array, projected: Array, n: int, ridges: npt.ArrayLike, squares: float | None = None
+) -> float:
+    """Return the ridge of least generalised cross-validation error for n samples with targets Y, one-hot by default.
 
-    `values` are the eigenvalues of XᵀX, `projected` is XᵀY in its eigenvectors (d, c): moments are all that is needed.
+    `values` are the eigenvalues of XᵀX, `projected` is XᵀY in its eigenvectors (d, c), `squares` is ‖Y‖²: moments are
+    all that is needed.
     """
+    target = n if squares is None else squares
     energy = (projected**2).sum(axis=1)
     scores = []
     for ridge in np.asarray(ridges, dtype=np.float64):
         shrink = 1 / (np.maximum(values, 0.0) + ridge)
-        # ‖Y‖² - 2⟨G, XᵀY⟩ + ⟨G, XᵀXG⟩, and ‖Y‖² is n
-        residual = n - energy @ shrink - ridge * (energy @ shrink**2)
+        # ‖Y‖² - 2⟨G, XᵀY⟩ + ⟨G, XᵀXG⟩
+        residual = target - energy @ shrink - ridge * (energy @ shrink**2)
         scores.append(residual / max(n - values @ shrink, 1e-9) ** 2)
     return float(np.asarray(ridges)[int(np.argmin(scores))])
 

@@ -81,6 +81,10 @@ class System:
         change = blas.dtrsm(1.0, lower, change, lower=1, trans_a=1)
         return LinearModel(self.weights + change, self.classes, features=self.features)
 
+    def influence(self, rows: Array) -> adapt.Influence:
+        """Return what samples (n, d) that are in the total have done to G."""
+        return adapt.Influence.of(blas.dtrsm(1.0, self._lower(), rows.T, lower=1))
+
     def _lower(self) -> Array:
         lower, _ = lapack.dtfttr(len(self.weights), self.lower, uplo="L")
         return np.asarray(lower)

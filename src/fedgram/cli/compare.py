@@ -28,6 +28,9 @@ def compare(
     client_column: Annotated[str | None, typer.Option(help="The column that names each sample's client.")] = None,
     clients: Annotated[str | None, typer.Option(help="Numbers of clients, with commas.")] = None,
     partition: Annotated[str | None, typer.Option(help="Partitions, with commas: dirichlet:0.1,iid.")] = None,
+    shift: Annotated[
+        str | None, typer.Option(help="Each client's own change of its images: camera:STRENGTH, rotation:DEGREES.")
+    ] = None,
     methods: Annotated[str | None, typer.Option(help="Methods, with commas: afl,local.")] = None,
     set_: Annotated[
         list[str] | None,
@@ -64,6 +67,7 @@ def compare(
         "client_column": client_column,
         "clients": _numbers("clients", clients),
         "partitions": partition and _pieces(partition),
+        "shift": shift,
         "methods": methods and from_options(_pieces(methods), set_ or []),
         "seeds": _numbers("seeds", seeds),
         "test": test,

@@ -13,10 +13,11 @@ from fedgram.cli.progress import progress_bar
 from fedgram.data.bad import OnBad
 from fedgram.data.client import Client, make_clients
 from fedgram.data.dataset import Dataset
+from fedgram.data.shift import shifted
 from fedgram.data.spread import client_names, spread, usual_partition
 from fedgram.errors import InvalidParameter, UnknownName
 from fedgram.evaluation import Evaluation, count_correct
-from fedgram.features import load_features
+from fedgram.features import featurize, load_features, load_samples
 from fedgram.methods import registry
 from fedgram.methods.base import Engine, engines
 from fedgram.methods.fit import Fit, outcome
@@ -56,6 +57,10 @@ def run(
             help="How the data is spread: dirichlet:ALPHA, shards:PER_CLIENT, pathological:CLASSES, iid, by_group. "
             "Default: the data set's own groups, or else dirichlet:0.1."
         ),
+    ] = None,
+    shift: Annotated[
+        str | None,
+        typer.Option(help="Give each client's images a change of its own: camera:STRENGTH or rotation:DEGREES."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Everything random follows from it.")] = 0,
     set_: Annotated[
@@ -99,23 +104,18 @@ def run(
         raise InvalidParameter(f"cannot write {save}: there is no folder {save.parent}")
     chosen = registry[method]
     configured = chosen(**read_settings(chosen, split_settings(set_ or [])))
-    dataset = load_features(
-        data,
-        backbone=backbone,
-        samples=samples,
-        own_test=test is Test.standard,
-        clients=clients or 20,
-        seed=seed,
-        label=label,
-        group=client_column,
-        on_bad=on_bad,
-    )
+    options: dict[str, Any] = {"samples": samples, "own_test": test is Test.standard, "clients": clients or 20}
+    options |= {"seed": seed, "label": label, "group": client_column, "on_bad": on_bad}
+    # A change depends on whose image it is, so the backbone has to wait until the images are spread.
+    dataset = load_samples(data, **options) if shift else load_features(data, backbone=backbone, **options)
     partition = partition or usual_partition(dataset)
     parts = spread(dataset, partition, clients=clients or 20, seed=seed)
     if clients is not None and clients != len(parts):
         raise InvalidParameter(f"--clients {clients}, but the data has {len(parts)} groups: leave one of both out")
+    names = client_names(dataset, partition, len(parts))
+    if shift:
+        dataset = featurize(shifted(dataset, parts, names, shift, seed=seed), backbone)
     fraction = test_fraction if test is Test.local else 0.0
-    names = client_names(dataset, partition)
     parties = make_clients(dataset, parts, test_fraction=fraction, seed=seed, names=names)
     with progress_bar() as progress:
         fit = configured.fit(
@@ -130,7 +130,9 @@ def run(
     if save is not None:
         fit.save(save)
     if as_json:
-        typer.echo(json.dumps(_record(fit, evaluation, data, dataset.features, parties, partition), allow_nan=False))
+        typer.echo(
+            json.dumps(_record(fit, evaluation, data, dataset.features, parties, partition, shift), allow_nan=False)
+        )
     else:
         _show(fit, evaluation, dataset, parties)
 
@@ -159,12 +161,19 @@ def _standard(fit: Fit, data: Dataset) -> Evaluation:
 
 
 def _record(
-    fit: Fit, evaluation: Evaluation | None, data: str, features: str, clients: list[Client], partition: str
+    fit: Fit,
+    evaluation: Evaluation | None,
+    data: str,
+    features: str,
+    clients: list[Client],
+    partition: str,
+    shift: str | None,
 ) -> dict[str, Any]:
     return outcome(fit, evaluation) | {
         "data": data,
         "features": features,
         "partition": partition,
+        "shift": shift,
         "clients": len(clients),
         "contributors": len(fit.contributors),
         "untested": evaluation.untested if evaluation else len(clients),

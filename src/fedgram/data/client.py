@@ -62,6 +62,16 @@ class Client:
         return f"Client({self.name!r}: {len(self.x)} samples of shape {self.x.shape[1:]}, {tested} for testing)"
 
 
+def usual_names(count: int) -> list[str]:
+    """Return names for so many clients that nobody has named.
+
+    >>> usual_names(2)
+    ['client-0', 'client-1']
+    """
+    digits = len(str(max(count - 1, 0)))
+    return [f"client-{k:0{digits}d}" for k in range(count)]
+
+
 def make_clients(
     data: Dataset,
     parts: Sequence[Any],
@@ -76,8 +86,7 @@ def make_clients(
     """
     if not 0 <= test_fraction < 1:
         raise InvalidParameter(f"test_fraction must be at least 0 and less than 1, got {test_fraction}")
-    digits = len(str(max(len(parts) - 1, 0)))
-    names = names or [f"client-{k:0{digits}d}" for k in range(len(parts))]
+    names = names or usual_names(len(parts))
     clients = []
     for name, part in zip(names, parts, strict=True):
         shuffled = generator(seed, "split", name).permutation(part)

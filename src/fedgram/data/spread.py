@@ -3,6 +3,7 @@
 import numpy as np
 
 from fedgram.data import partition
+from fedgram.data.client import usual_names
 from fedgram.data.dataset import Dataset
 from fedgram.data.partition import Parts
 from fedgram.errors import InvalidParameter, UnknownName
@@ -16,10 +17,10 @@ _ARGUMENTS = {
 }
 
 
-def client_names(data: Dataset, how: str) -> list[str] | None:
-    """Return the clients' names where the partition knows them: those of the groups."""
+def client_names(data: Dataset, how: str, count: int) -> list[str]:
+    """Return the clients' names: those of the groups where the partition goes by them, else usual ones."""
     if how != "by_group" or data.groups is None:
-        return None
+        return usual_names(count)
     return [str(name) for name in np.unique(data.groups)]
 
 

@@ -54,6 +54,8 @@ def run(
         cpu_seconds={"clients": client_seconds, "server": max(0.0, server_seconds)},
         engine=transport.engine,
         carried=dict(transport.carried),
+        total=clients.total,
+        shape=clients.shape,
     )
 
 

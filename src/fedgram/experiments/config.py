@@ -13,6 +13,7 @@ from math import inf, isfinite
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+from fedgram.data.shift import read_shift
 from fedgram.data.spread import read_partition
 from fedgram.errors import InvalidParameter, UnknownName
 from fedgram.experiments.variants import Variant, read_variants
@@ -38,6 +39,7 @@ class Experiment:
     samples: int | None = None
     label_column: str | None = None
     client_column: str | None = None
+    shift: str | None = None
     test: str = LOCAL
     test_fraction: float = 0.2
     require: Require = "all"
@@ -63,6 +65,8 @@ class Experiment:
         """Refuse what makes no sense together."""
         if self.test != STANDARD and not self.test_fraction:
             raise InvalidParameter(f"test_fraction 0 leaves nothing to test on: give more, or test = {STANDARD!r}")
+        if self.shift and self.test != LOCAL:
+            raise InvalidParameter(f"shift needs test = {LOCAL!r}: with {self.test!r} the test images are no client's")
         for key in ("label_column", "client_column"):
             for name in self.data:
                 if getattr(self, key) and is_named(name):
@@ -167,6 +171,13 @@ def _partition(key: str, value: Any) -> str:
     return name
 
 
+def _shift(key: str, value: Any) -> str | None:
+    text = _text(key, value)
+    if text is not None:
+        read_shift(text)
+    return text
+
+
 def _methods(key: str, value: Any) -> tuple[Variant, ...]:
     if not isinstance(value, Iterable) or isinstance(value, str | Mapping):
         raise InvalidParameter(f"{key} must be a list such as {_EXAMPLES[key]}, got {value!r}")
@@ -182,6 +193,7 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "client_column": _text,
     "clients": _each(_whole(1)),
     "partitions": _each(_partition),
+    "shift": _shift,
     "methods": _methods,
     "seeds": _each(_whole(0)),
     "test": _test,

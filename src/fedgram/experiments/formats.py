@@ -136,7 +136,7 @@ def comma_separated(results: Results, metric: str) -> str:
         "peak_memory": lambda run: run.peak_memory,
     }
     about = ["method", "reference", "data", "backbone", "clients", "partition", "test"]
-    about += ["test_fraction", "samples", "label_column", "client_column", "metric"]
+    about += ["test_fraction", "samples", "label_column", "client_column", "shift", "metric"]
     write.writerow([*about, "mean", "sd", "seeds", "failed", "rank", *costs])
     for label in results.labels:
         for column in results.columns:
@@ -155,6 +155,7 @@ def comma_separated(results: Results, metric: str) -> str:
                     column.samples,
                     column.label_column,
                     column.client_column,
+                    column.shift,
                     metric,
                     _digits(fmean(cell.values) if cell.values else None),
                     _digits(cell.deviation),

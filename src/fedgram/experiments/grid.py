@@ -29,6 +29,7 @@ class Setting:
     samples: int | None = None
     label_column: str | None = None
     client_column: str | None = None
+    shift: str | None = None
 
     @cached_property
     def key(self) -> str:
@@ -48,7 +49,8 @@ class Setting:
     def describe(self) -> str:
         """Say in one line what the setting is."""
         crowd = f"{self.clients} clients, " if self.counts_clients else ""
-        return f"{self.data}, {crowd}{self.partition}, seed {self.seed}"
+        shift = f"{self.shift}, " if self.shift else ""
+        return f"{self.data}, {crowd}{self.partition}, {shift}seed {self.seed}"
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,7 @@ def runs_of(experiment: Experiment) -> Iterator[Run]:
             experiment.samples,
             experiment.label_column,
             experiment.client_column,
+            experiment.shift,
         )
         if not setting.counts_clients and clients != experiment.clients[0]:
             continue

@@ -17,7 +17,7 @@ from fedgram.experiments import formats
 from fedgram.experiments.palette import COLOURS, SHAPES, looks
 from fedgram.experiments.results import METRICS, Column, Result, Results
 from fedgram.experiments.series import is_number, learning_curves, sweeps
-from fedgram.experiments.tables import Cell, accuracy_caption, accuracy_table, cells, span_texts
+from fedgram.experiments.tables import Cell, about, accuracy_caption, accuracy_table, cells, span_texts
 from fedgram.experiments.variants import show
 
 _SCRIPTS = (
@@ -82,13 +82,9 @@ def _asset(name: str) -> str:
 def _lede(results: Results) -> str:
     columns = results.columns
     methods = len({run.label for run in results.runs if not run.reference})
-    data = ", ".join(dict.fromkeys(_about(column) for column in columns))
+    data = ", ".join(dict.fromkeys(about(column) for column in columns))
     tests = ", ".join(dict.fromkeys(_protocol(column) for column in columns))
     return f"{methods} method{'s' * (methods != 1)} on {data}. {tests}"
-
-
-def _about(column: Any) -> str:
-    return f"{column.data} through {column.backbone}" if column.backbone else str(column.data)
 
 
 def _protocol(column: Any) -> str:
@@ -119,7 +115,7 @@ def _payload(results: Results, metric: str) -> dict[str, Any]:
                 "group": group,
                 "crowd": column.crowd,
                 "spread": column.spread,
-                "about": _about(column),
+                "about": about(column),
                 "seed": seeds[column],
             }
             for column, group in zip(columns, span_texts(columns), strict=True)

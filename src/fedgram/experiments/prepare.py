@@ -8,12 +8,13 @@ import numpy as np
 
 from fedgram.data.client import Client, make_clients
 from fedgram.data.dataset import Dataset
+from fedgram.data.shift import shifted
 from fedgram.data.spread import client_names, spread
 from fedgram.errors import InvalidParameter
 from fedgram.evaluation import Evaluation, count_correct
 from fedgram.experiments.config import HELD_OUT, LOCAL, STANDARD
 from fedgram.experiments.grid import Setting
-from fedgram.features import load_features
+from fedgram.features import featurize, load_features, load_samples
 from fedgram.labels import to_indices
 from fedgram.methods.fit import Fit
 from fedgram.models import Model
@@ -87,6 +88,7 @@ def prepare(setting: Setting) -> Prepared:
     data = _load(
         setting.data,
         setting.backbone,
+        setting.shift is None,
         setting.samples,
         setting.label_column,
         setting.client_column,
@@ -97,8 +99,10 @@ def prepare(setting: Setting) -> Prepared:
     if setting.test == HELD_OUT:
         data = _hold_out(data, setting.test_fraction)
     parts = spread(data, setting.partition, clients=setting.clients, seed=setting.seed)
+    names = client_names(data, setting.partition, len(parts))
+    if setting.shift is not None:
+        data = featurize(shifted(data, parts, names, setting.shift, seed=setting.seed), setting.backbone)
     fraction = setting.test_fraction if setting.test == LOCAL else 0.0
-    names = client_names(data, setting.partition)
     clients = make_clients(data, parts, test_fraction=fraction, seed=setting.seed, names=names)
     return Prepared(setting, data, clients)
 
@@ -107,6 +111,7 @@ def prepare(setting: Setting) -> Prepared:
 def _load(
     name: str,
     backbone: str | None,
+    as_features: bool,
     samples: int | None,
     label: str | None,
     group: str | None,
@@ -114,16 +119,11 @@ def _load(
     clients: int,
     seed: int,
 ) -> Dataset:
-    return load_features(
-        name,
-        backbone=backbone,
-        samples=samples,
-        own_test=own_test,
-        clients=clients,
-        seed=seed,
-        label=label,
-        group=group,
-    )
+    options: dict[str, Any] = {"samples": samples, "own_test": own_test, "label": label, "group": group}
+    options |= {"clients": clients, "seed": seed}
+    if as_features:
+        return load_features(name, backbone=backbone, **options)
+    return load_samples(name, **options)
 
 
 def _hold_out(data: Dataset, fraction: float) -> Dataset:

@@ -30,6 +30,7 @@ class Column(NamedTuple):
     samples: int | None = None
     label_column: str | None = None
     client_column: str | None = None
+    shift: str | None = None
 
     @property
     def spread(self) -> str:
@@ -258,6 +259,7 @@ def _column(record: Mapping[str, Any]) -> Column:
         _optional(int, record.get("samples")),
         _optional(str, record.get("label_column")),
         _optional(str, record.get("client_column")),
+        _optional(str, record.get("shift")),
     )
 
 

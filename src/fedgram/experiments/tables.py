@@ -115,15 +115,17 @@ def accuracy_table(results: Results, metric: str) -> Table:
 def accuracy_caption(results: Results, metric: str) -> str:
     """Say what the numbers are."""
     seeds = len({run.seed for run in results.runs})
-    about = ", ".join(dict.fromkeys(_about(column) for column in results.columns))
+    features = ", ".join(dict.fromkeys(about(column) for column in results.columns))
     over = f"mean ± standard deviation over {seeds} seeds" if seeds > 1 else "one seed"
     common = all(column.test != LOCAL for column in results.columns)
     kind = "on a common test set" if common else METRICS[metric]
-    return f"Accuracy in % ({kind}) of {about}; {over}."
+    return f"Accuracy in % ({kind}) of {features}; {over}."
 
 
-def _about(column: Column) -> str:
-    return f"{column.data} through {column.backbone}" if column.backbone else column.data
+def about(column: Column) -> str:
+    """Say what the features are."""
+    backbone = f" through {column.backbone}" if column.backbone else ""
+    return column.data + backbone + (f" with shift {column.shift}" if column.shift else "")
 
 
 def span_texts(columns: Sequence[Column]) -> list[str]:
@@ -150,6 +152,7 @@ def _details(column: Column) -> dict[str, str]:
         "samples": "all samples" if column.samples is None else f"{column.samples:,} samples",
         "label_column": f"label {column.label_column}" if column.label_column else "usual label",
         "client_column": f"clients by {column.client_column}" if column.client_column else "",
+        "shift": f"shift {column.shift}" if column.shift else "no shift",
         "test": f"{column.test} test",
         "test_fraction": f"{100 * column.test_fraction:g} % held back" if column.test_fraction else "",
     }

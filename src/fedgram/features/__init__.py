@@ -8,7 +8,7 @@ the result.
 from fedgram.cache import CacheError
 from fedgram.features.base import Backbone, CannotLoad
 from fedgram.features.extract import extract
-from fedgram.features.featurize import featurize, load_features
+from fedgram.features.featurize import featurize, load_features, load_samples
 from fedgram.features.projection import ACTIVATIONS, RandomFeatures
 from fedgram.features.specs import backbone
 from fedgram.features.torchmodel import TorchBackbone
@@ -24,4 +24,5 @@ __all__ = [
     "extract",
     "featurize",
     "load_features",
+    "load_samples",
 ]

@@ -30,13 +30,15 @@ def load_features(
     the rest, for clients to hold back their own. `samples` takes so many of them. Other options are those of
     `load_dataset`.
     """
-    data = load_dataset(name, **options)
-    if own_test and data.x_test is None:
-        raise InvalidParameter(f"data set {data.name!r} has no test set of its own: let clients hold back (test local)")
-    if samples is not None:
-        data = data.sample(samples, pool=not own_test)
+    data = _load(name, samples, own_test, options)
     # Features of whole data sets are extracted before pooling, so that both ways of testing share them.
     data = featurize(data, backbone, progress=progress)
+    return data if own_test else data.pooled()
+
+
+def load_samples(name: str, *, samples: int | None = None, own_test: bool = False, **options: Any) -> Dataset:
+    """Return a data set as `load_features` does, with its samples as they are: for what comes before a backbone."""
+    data = _load(name, samples, own_test, options)
     return data if own_test else data.pooled()
 
 
@@ -66,6 +68,15 @@ def featurize(data: Dataset, backbone: str | Backbone | None, *, progress: bool 
     if data.x_test is not None:
         x_test = extract(data.x_test, model, data_fingerprint=f"{data.fingerprint}/test", progress=progress)
     return replace(data, x=x, x_test=x_test, features=f"{name}@{model.fingerprint[:12]}")
+
+
+def _load(name: str, samples: int | None, own_test: bool, options: dict[str, Any]) -> Dataset:
+    data = load_dataset(name, **options)
+    if own_test and data.x_test is None:
+        raise InvalidParameter(f"data set {data.name!r} has no test set of its own: let clients hold back (test local)")
+    if samples is not None:
+        data = data.sample(samples, pool=not own_test)
+    return data
 
 
 def _are_features(x: Any) -> bool:

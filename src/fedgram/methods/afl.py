@@ -3,17 +3,15 @@
 from dataclasses import dataclass
 
 from fedgram.errors import InvalidParameter
-from fedgram.methods.base import Method, step
-from fedgram.methods.clients import Clients
-from fedgram.methods.clientside import ClientSide
+from fedgram.methods.fit import Pool
+from fedgram.methods.onemessage import OneMessage
 from fedgram.methods.registry import register
 from fedgram.models import LinearModel
-from fedgram.moments import Moments
 
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class AFL(Method):
+class AFL(OneMessage):
     """AFL — He et al., CVPR 2025, Algorithm 1: the joint least-squares classifier, exactly, in one round.
 
     In the paper each client regularizes with γ, (12) and (13), the server merges pairwise, (9) – (11), and then
@@ -40,15 +38,8 @@ class AFL(Method):
             raise InvalidParameter(f"gamma must be a number ≥ 0, got {self.gamma}")
 
     # server: aggregation stage
-    def serve(self, clients: Clients) -> LinearModel:
-        """Add the clients' moments and solve."""
-        total = clients.sum(self.summarize)  # C_agg − KγI, and C_agg Ŵ_agg — (9)–(11), (15)
+    def publish(self, pool: Pool) -> LinearModel:
+        """Solve once for everybody: the total is C_agg − KγI, and C_agg Ŵ_agg — (9)–(11), (15)."""
         if self.ri:
-            return total.model()  # Ŵ — (16)
-        return total.model(ridge=len(clients.contributors) * self.gamma)  # Ŵ_agg^r — (14)
-
-    # client: local stage
-    @step
-    def summarize(self, client: ClientSide) -> Moments:
-        """Return X_kᵀX_k and X_kᵀY_k: what (13) is made of."""
-        return client.moments()
+            return pool.total.model()  # Ŵ — (16)
+        return pool.total.model(ridge=pool.parties * self.gamma)  # Ŵ_agg^r — (14)

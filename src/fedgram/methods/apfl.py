@@ -1,7 +1,7 @@
 """APFL: analytic personalized federated learning by dual-stream least squares."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar, Literal, Self
 
@@ -13,13 +13,15 @@ from fedgram import adapt, solve
 from fedgram.errors import InvalidParameter, Mismatch
 from fedgram.features.projection import RandomFeatures
 from fedgram.labels import Classes, read_classes, shorten
-from fedgram.methods.base import Method, step
-from fedgram.methods.clients import Clients
+from fedgram.methods.base import step
 from fedgram.methods.clientside import ClientSide
+from fedgram.methods.fit import Pool
+from fedgram.methods.onemessage import OneMessage
 from fedgram.methods.registry import register
 from fedgram.models import best_labels, finite
 from fedgram.moments import Moments
 from fedgram.solve import Array
+from fedgram.system import System
 from fedgram.wire import Field, register_message
 
 GAMMAS = np.geomspace(1e-3, 1e4, 29)
@@ -33,7 +35,10 @@ _map = lru_cache(maxsize=4)(RandomFeatures)
 @register_message
 @dataclass(frozen=True, eq=False)
 class TwoStreams:
-    """Scores Φ(x) G + λ Ψ(x) P — (14). The maps Φ and Ψ travel as their seeds; a global model has no second stream."""
+    """Scores Φ(x) G + λ Ψ(x) P — (14). The maps Φ and Ψ travel as their seeds; a global model has no second stream.
+
+    `system` is the packed factor of ΦᵀΦ + γI where clients have asked for it.
+    """
 
     primary: RandomFeatures
     weights: Array
@@ -42,12 +47,14 @@ class TwoStreams:
     refine: RandomFeatures | None = None
     own: Array | None = None
     lam: float = 0.0
+    system: Array | None = None
 
     wire_name: ClassVar[str] = "two-streams"
     wire_version: ClassVar[int] = 1
     wire_fields: ClassVar[Mapping[str, Field]] = {
         "weights": Field("float64", ("p", "c")),
         "own": Field("float64", ("r", "c"), optional=True),
+        "system": Field("float64", ("s",), optional=True),
     }
 
     def scores(self, x: Any) -> Array:
@@ -68,10 +75,16 @@ class TwoStreams:
         """Return the labels (n,) of x (n, d)."""
         return best_labels(self.scores(x), self.classes)
 
+    def influence(self, x: Array) -> adapt.Influence:
+        """Return what samples x (n, d) have done to G, if they are among those that made it."""
+        assert self.system is not None
+        return System(self.system, self.weights, self.classes).influence(self.primary(x))
+
     def to_fields(self) -> dict[str, Any]:
         """Take the model apart for the wire."""
         maps = {"primary": asdict(self.primary), "refine": self.refine and asdict(self.refine)}
         rest = {"weights": self.weights, "own": self.own, "lam": self.lam, "features": self.features}
+        rest |= {"system": self.system}
         return maps | rest | {"classes": shorten(self.classes)}
 
     @classmethod
@@ -89,7 +102,7 @@ class TwoStreams:
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class APFL(Method):
+class APFL(OneMessage):
     """APFL — Fan et al. 2025: everybody's ridge on random features, refined by each client's ridge on others.
 
     The primary stream G, (2)–(10), is one ridge over all clients' Φ = σ(x R_P); the refinement P_k, (11)–(13),
@@ -97,8 +110,9 @@ class APFL(Method):
     and are never sent; the paper does not give their law, here it is normal with deviation 1/√d. (Not the APFL of
     Deng et al. 2020.)
 
-    "auto" takes γ by generalised cross-validation on the pooled moments, and β and λ per client by leave-one-out,
-    conditional on G: that needs no download but G, and takes too little account of G having seen the client's samples.
+    "auto" takes γ by generalised cross-validation on the pooled moments, and β and λ per client by leave-one-out.
+    By default that is conditional on G: no download but G, and too little account of G having seen the client's
+    samples. With `exact` they are left out of G, too, for a download of d_P²/2 numbers more.
     """
 
     personal = True
@@ -110,6 +124,7 @@ class APFL(Method):
     dim_refine: int = 1024
     activation_primary: str = "relu"
     activation_refine: str = "relu"
+    exact: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -125,14 +140,19 @@ class APFL(Method):
         return primary, _map(d, self.dim_refine, self.activation_refine, 2 * self.seed + 1)
 
     # server
-    def serve(self, clients: Clients) -> TwoStreams:
-        """Solve the primary stream and hand it out."""
-        total = clients.sum(self.summarize)  # (6), (7)
+    def publish(self, pool: Pool) -> TwoStreams:
+        """Solve the primary stream; the total is (6), (7)."""
+        total = pool.total
         gamma = self._cross_validated(total) if self.gamma == "auto" else self.gamma
-        primary, _ = self._maps(*clients.shape)
-        model = TwoStreams(primary, total.solve(gamma), total.classes, total.kind.features)  # G — (10)
-        clients.each(self.refine, model)
-        return model
+        primary, _ = self._maps(*pool.shape)
+        if not self.exact:
+            return TwoStreams(primary, total.solve(gamma), total.classes, total.kind.features)  # G — (10)
+        world = System.of(total, ridge=gamma)
+        return TwoStreams(primary, world.weights, total.classes, total.kind.features, system=world.lower)
+
+    def global_model(self, published: TwoStreams) -> TwoStreams:
+        """Return the primary stream alone."""
+        return replace(published, system=None)
 
     def _cross_validated(self, total: Moments) -> float:
         values, vectors = eigh(total.gram, check_finite=False)
@@ -147,25 +167,29 @@ class APFL(Method):
         return Moments.of_indices(phi, client.y, classes=client.classes, features=client.data.features)
 
     @step
-    def refine(self, client: ClientSide, model: TwoStreams) -> None:
+    def personalize(self, client: ClientSide, published: TwoStreams) -> None:
         """Keep G with P_k and λ — (11)–(14)."""
         _, refine = self._maps(client.x.shape[1])
         x = client.x.astype(np.float64)
-        psi = refine(x)
-        left_over = np.eye(len(client.classes))[client.y] - model.scores(x)
-        spectrum = adapt.Spectrum.of(np.ascontiguousarray(psi.T))
-        beta, lam = self._chosen(spectrum, left_over)
+        left_over = np.eye(len(client.classes))[client.y] - published.scores(x)
+        spectrum = adapt.Spectrum.of(np.ascontiguousarray(refine(x).T))
+        # Samples that G has never seen need no leaving out there.
+        seen = published.influence(x) if self.exact and client.member else None
+        beta, lam = self._chosen(spectrum, left_over, seen)
         own = spectrum.correction(left_over, 1 / beta)  # P_k — (13)
-        client.keep(TwoStreams(model.primary, model.weights, model.classes, model.features, refine, own, lam))
+        client.keep(replace(published, refine=refine, own=own, lam=lam, system=None))
 
-    def _chosen(self, spectrum: adapt.Spectrum, left_over: Array) -> tuple[float, float]:
+    def _chosen(
+        self, spectrum: adapt.Spectrum, left_over: Array, influence: adapt.Influence | None
+    ) -> tuple[float, float]:
         """Return β and λ, where they are free those of least leave-one-out error."""
+        target = left_over if influence is None else influence.left_out(left_over)
         candidates = []
         for beta in BETAS.tolist() if self.beta == "auto" else [self.beta]:
-            predicted = spectrum.predict_left_out(left_over, 1 / beta)
+            predicted = spectrum.predict_left_out(left_over, 1 / beta, influence)
             # The error is quadratic in λ, so its least value is known.
-            best = np.vdot(predicted, left_over) / max(np.vdot(predicted, predicted), np.finfo(float).tiny)
+            best = np.vdot(predicted, target) / max(np.vdot(predicted, predicted), np.finfo(float).tiny)
             lam = float(np.clip(best, 0.0, 1.0)) if self.lam == "auto" else self.lam
-            candidates.append((float(np.mean((left_over - lam * predicted) ** 2)), beta, lam))
+            candidates.append((float(np.mean((target - lam * predicted) ** 2)), beta, lam))
         _, beta, lam = min(candidates)
         return beta, lam

@@ -14,7 +14,7 @@ from fedgram import wire
 from fedgram.errors import ClientFailed, FedgramError, InvalidParameter, MissingClients, UnknownName
 from fedgram.evaluation import Evaluation
 from fedgram.labels import Classes, shorten
-from fedgram.methods.fit import Traffic
+from fedgram.methods.fit import Pool, Traffic
 from fedgram.models import Model
 from fedgram.moments import Moments
 from fedgram.randomness import generator
@@ -78,6 +78,7 @@ class Clients:
         self.round = 0
         self.traffic = Traffic()
         self.rounds: list[Evaluation] = []
+        self.total: Moments | None = None
         self.absent: dict[str, str] = {}
         self.classes: Classes | None = None
         self.shape: tuple[int, ...] = ()  # of a sample
@@ -141,6 +142,11 @@ class Clients:
         if isinstance(first, Moments):
             return cast("T", Moments.sum(chain((first,), values)))
         return cast("T", reduce(partial(_combine, add), values, first))
+
+    def pool(self, step: Callable[..., Moments]) -> Pool:
+        """Return all clients' moments added up, and leave them with the result: clients can then join and leave."""
+        self.total = self.sum(step)
+        return Pool(self.total, len(self.contributors), self.shape)
 
     def mean(self, step: Step, payload: Payload = None, *, weighted: bool = True, **options: Any) -> Any:
         """Return the mean of the replies (arrays, or lists or dicts of them), weighted by numbers of samples."""

@@ -27,8 +27,9 @@ class ClientSide:
     payloads only: on other engines it travels.
     """
 
-    def __init__(self, data: Client) -> None:
+    def __init__(self, data: Client, *, classes: Classes = (), member: bool = True) -> None:
         self.data = data
+        self.member = member  # whether its samples are in what the others send
         self.name = data.name
         self.x = data.x
         self.classes: Classes = ()
@@ -38,6 +39,8 @@ class ClientSide:
         self.model: Model | None = None
         self.personal = False
         self._purpose: tuple[int, str, str] = (0, "", "")
+        if classes:
+            self._agree(classes)
 
     def enter(self, method: str, request: dict[str, Any]) -> None:
         """Get ready for one step: the agreed classes, the round, fresh random numbers."""

@@ -4,18 +4,18 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fedgram.errors import InvalidParameter
-from fedgram.methods.base import Method, step
-from fedgram.methods.clients import Clients
+from fedgram.methods.base import step
 from fedgram.methods.clientside import ClientSide
+from fedgram.methods.fit import Pool
+from fedgram.methods.onemessage import OneMessage
 from fedgram.methods.registry import register
 from fedgram.models import LinearModel
-from fedgram.moments import Moments
 from fedgram.system import System
 
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class FedHiP(Method):
+class FedHiP(OneMessage):
     """FedHiP — Tang et al. 2025, Algorithm 1: each client's samples count 1 + α times in its own model.
 
     (1): client k minimises ‖Y − XP‖² + α‖Y_k − X_kP‖² + β‖P‖², the first term over all clients. Its model does not
@@ -35,21 +35,18 @@ class FedHiP(Method):
         if self.alpha != "auto" and not 0 <= self.alpha < float("inf"):
             raise InvalidParameter(f"alpha must be a number ≥ 0 or 'auto', got {self.alpha}")
 
+    # phase 1 is OneMessage's: F_kᵀF_k and F_kᵀY_k go up, which (6) and (7) are made of
     # server: phase 2
-    def serve(self, clients: Clients) -> LinearModel:
-        """Add the clients' moments, factor once, and let every client personalize."""
-        total = clients.sum(self.summarize)  # S_K − KβI, and S_K M_K — (9)–(11)
-        world = System.of(total, ridge=self.beta)
-        clients.each(self.personalize, world)
-        return world.model()  # G_K — (12)
+    def publish(self, pool: Pool) -> System:
+        """Factor once: the total is S_K − KβI, and S_K M_K — (9)–(11)."""
+        return System.of(pool.total, ridge=self.beta)
 
-    # client: phases 1 and 3
-    @step
-    def summarize(self, client: ClientSide) -> Moments:
-        """Return F_kᵀF_k and F_kᵀY_k: what (6) and (7) are made of."""
-        return client.moments()
+    def global_model(self, published: System) -> LinearModel:
+        """Return G_K — (12)."""
+        return published.model()
 
+    # client: phase 3
     @step
-    def personalize(self, client: ClientSide, world: System) -> None:
+    def personalize(self, client: ClientSide, published: System) -> None:
         """Keep P_k — (13), (14)."""
-        client.keep(world.personalize(client.x, client.y, self.alpha))
+        client.keep(published.personalize(client.x, client.y, self.alpha, member=client.member))

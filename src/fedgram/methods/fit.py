@@ -2,15 +2,30 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, cast
 
 from fedgram import wire
 from fedgram.cache import replace_file
-from fedgram.errors import InvalidData, Mismatch
+from fedgram.data.client import Client
+from fedgram.errors import InvalidData, InvalidParameter, Mismatch, UnknownName
 from fedgram.evaluation import Evaluation
+from fedgram.methods.registry import registry
 from fedgram.models import Model
+from fedgram.moments import Moments
+
+if TYPE_CHECKING:
+    from fedgram.methods.onemessage import OneMessage
+
+
+class Pool(NamedTuple):
+    """Everybody's moments, of how many parties, and the shape of a sample before the method made features of it."""
+
+    total: Moments
+    parties: int
+    shape: tuple[int, ...]
 
 
 @dataclass
@@ -44,8 +59,9 @@ class Fit:
     `model` is the global model, None where a method has only personal ones. `contributors` are the clients whose
     data entered the model; `absent` says of every other one why not.
     `personal` holds the clients' own models where the engine can see them (in one process). `evaluation` is None
-    if no client has test samples; `rounds` has one evaluation per round that an iterative method reported.
-    `traffic` counts our messages; `carried` is what the `engine` itself counts, envelopes and evaluation included.
+    if no client has test samples; `rounds` has one evaluation per round that an iterative method reported. `total`
+    holds everybody's moments where the method needs no more: then `add` and `remove` work. `traffic` counts our
+    messages; `carried` is what the `engine` itself counts, envelopes and evaluation included.
     """
 
     model: Any
@@ -60,12 +76,64 @@ class Fit:
     rounds: Sequence[Evaluation] = ()
     seconds: float = 0.0
     cpu_seconds: Mapping[str, float] = field(default_factory=dict)
+    total: Moments | None = None
+    shape: tuple[int, ...] = ()  # of a sample
     engine: str = "inprocess"
     carried: Mapping[str, int] = field(default_factory=dict)
 
     wire_name: ClassVar[str] = "fit"
     wire_version: ClassVar[int] = 1
     wire_fields: ClassVar[Mapping[str, wire.Field]] = {}
+
+    @cached_property
+    def published(self) -> Any:
+        """What the server published: all that a client needs to personalize."""
+        method, pool = self._one_message()
+        return method.publish(pool)
+
+    def personalize(self, client: Client) -> Model:
+        """Return a client's own model from what was published; it need not have been there before."""
+        method, _ = self._one_message()
+        return method.adapt(self.published, client, member=client.name in self.contributors)
+
+    def summarize(self, client: Client) -> Moments:
+        """Return the moments that a client would send to join: what `add` and `remove` take."""
+        method, pool = self._one_message()
+        return method.summary(client, pool.total.classes)
+
+    def add(self, moments: Moments, *, name: str | None = None) -> Self:
+        """Return the fit with a late client's moments in it: exactly as if they had been there from the start.
+
+        With `name` the client is listed as a contributor. Personal models are not carried over, because they belong
+        to the old total; `personalize` makes new ones.
+        """
+        _, pool = self._one_message()
+        if name in self.contributors:
+            raise InvalidData(f"client {name!r} has contributed already: remove its old moments first")
+        return self._with(pool.total + moments, (*self.contributors, *([] if name is None else [name])))
+
+    def remove(self, moments: Moments, *, name: str | None = None) -> Self:
+        """Return the fit without these moments, exactly as if they had never been there.
+
+        With `name` the client is no contributor any more; without, it has only deleted some of its samples.
+        """
+        _, pool = self._one_message()
+        if name is not None and name not in self.contributors:
+            raise UnknownName("contributor", name, self.contributors)
+        return self._with(pool.total - moments, tuple(other for other in self.contributors if other != name))
+
+    def _with(self, total: Moments, contributors: tuple[str, ...]) -> Self:
+        method, _ = self._one_message()
+        changed = replace(
+            self, total=total, contributors=contributors, personal={}, evaluation=None, rounds=(), absent={}
+        )
+        return replace(changed, model=method.global_model(changed.published))
+
+    def _one_message(self) -> "tuple[OneMessage, Pool]":
+        if self.total is None:
+            raise InvalidParameter(f"a fit of {self.method} cannot be changed: it is not made from moments alone")
+        method = cast("OneMessage", registry[self.method](**self.settings))
+        return method, Pool(self.total, len(self.contributors), self.shape)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fit to one file, whole or not at all."""
@@ -90,7 +158,7 @@ class Fit:
         return cls(
             # Fits of earlier versions lack what was added since; that has defaults.
             **{name: fields[name] for name in _PLAIN if name in fields}
-            | {"contributors": tuple(fields["contributors"])},
+            | {name: tuple(fields.get(name, ())) for name in ("contributors", "shape")},
             traffic=Traffic(fields["traffic"]),
             evaluation=fields["evaluation"] and Evaluation(**fields["evaluation"]),
             rounds=[Evaluation(**counts) for counts in fields["rounds"]],
@@ -110,6 +178,8 @@ _PLAIN = (
     "personal",
     "seconds",
     "cpu_seconds",
+    "total",
+    "shape",
     "engine",
     "carried",
 )

@@ -1,0 +1,124 @@
+"""Everybody's moments as Gaussians, one for each class: Bayes' rule for whoever knows its class frequencies."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve, eigh
+
+from fedgram import solve
+from fedgram.errors import Mismatch
+from fedgram.labels import Classes, read_classes, shorten
+from fedgram.likelihood import Labels
+from fedgram.models import LinearModel
+from fedgram.moments import Moments
+from fedgram.solve import Array
+from fedgram.wire import Field, register_message
+
+SHRINKAGES = np.geomspace(1e-4, 10, 21)
+# The score of a class that nobody has: it never wins, and it is a number still.
+NEVER = -1e300
+
+
+@register_message
+@dataclass(frozen=True, eq=False)
+class GaussianHead:
+    """Classes as Gaussians with one covariance Σ: scores xᵀΣ⁻¹μ_c - ½μ_cᵀΣ⁻¹μ_c, to which log-frequencies are added.
+
+    `scale` has the features' deviations within classes, `counts` the classes' samples.
+    """
+
+    weights: Array
+    intercept: Array
+    scale: Array
+    counts: Array
+    classes: Classes
+    features: str = ""
+
+    wire_name: ClassVar[str] = "gaussian-head"
+    wire_version: ClassVar[int] = 1
+    wire_fields: ClassVar[Mapping[str, Field]] = {
+        "weights": Field("float64", ("d", "c")),
+        "intercept": Field("float64", ("c",)),
+        "scale": Field("float64", ("d",)),
+        "counts": Field("float64", ("c",)),
+    }
+
+    @classmethod
+    def of(cls, total: Moments, shrinkage: float | Literal["auto"]) -> Self:
+        """Return the head of everybody's moments: class means, and a covariance shrunk towards its diagonal."""
+        counts, n = total.counts.astype(np.float64), total.n
+        means = total.cross / np.maximum(counts, 1)  # μ_c, (d, c)
+        within = (total.gram - (means * counts) @ means.T) / n  # Σ
+        # A feature that never varies within a class cannot be told from one that never varies.
+        variances = np.diag(within)
+        constant = variances <= solve.rounding_level(total.d, n) * np.maximum(np.diag(total.gram) / n, 1e-300)
+        scale = np.sqrt(np.where(constant, 1.0, variances))
+        means, within = means / scale[:, None], within / np.outer(scale, scale)
+        means[constant], within[constant], within[:, constant] = 0.0, 0.0, 0.0
+        if shrinkage == "auto":
+            shrinkage = _cross_validated(within, means, counts)
+        within[np.diag_indices(total.d)] += shrinkage
+        weights = cho_solve(cho_factor(within, lower=True, check_finite=False), means, check_finite=False)
+        intercept = np.where(counts > 0, -0.5 * (means * weights).sum(axis=0), 0.0)
+        return cls(weights / scale[:, None], intercept, scale, counts, total.classes, total.kind.features)
+
+    def log_frequencies(self, labels: Labels, smoothing: float) -> Array:
+        """Return the log-frequencies (c,) of classes for somebody with these labels.
+
+        To each class go `smoothing` samples on average, more to those that are frequent with everybody.
+        """
+        return self._smoothed(self._count(labels), labels, smoothing)
+
+    def left_out_log_frequencies(self, labels: Labels, smoothing: float) -> Array:
+        """Return the same for each sample by the labels of the others alone, (n, c)."""
+        return self._smoothed(self._count(labels) - np.eye(len(self.classes))[labels], labels, smoothing)
+
+    def model(self) -> LinearModel:
+        """Return the model for somebody with everybody's class frequencies."""
+        with np.errstate(divide="ignore"):
+            frequencies = np.maximum(np.log(self.counts / self.counts.sum()), NEVER)
+        return LinearModel(self.weights, self.classes, self.intercept + frequencies, self.features)
+
+    def _count(self, labels: Labels) -> Array:
+        return np.bincount(labels, minlength=len(self.classes)).astype(np.float64)
+
+    def _smoothed(self, counts: Array, labels: Labels, smoothing: float) -> Array:
+        # Half a sample more, because somebody may have a class that was new to everybody.
+        everybody = self.counts + 0.5
+        smoothed = counts + smoothing * everybody / everybody.mean()
+        logs = np.log(smoothed / smoothed.sum(axis=-1, keepdims=True))
+        logs[..., (self.counts == 0) & (self._count(labels) == 0)] = NEVER
+        return np.asarray(logs)
+
+    def to_fields(self) -> dict[str, Any]:
+        """Take the head apart for the wire."""
+        arrays = {name: getattr(self, name) for name in self.wire_fields}
+        return arrays | {"classes": shorten(self.classes), "features": self.features}
+
+    @classmethod
+    def from_fields(cls, fields: dict[str, Any]) -> Self:
+        """Put a head together from the wire."""
+        return cls(**fields | {"classes": read_classes(fields["classes"], fields["weights"].shape[1])})
+
+    def check(self) -> None:
+        """Refuse deviations and counts that cannot be."""
+        if not (self.scale > 0).all() or not (self.counts >= 0).all() or not self.counts.any():
+            raise Mismatch("field 'scale' must be positive, and 'counts' at least 0 and not all 0")
+
+
+def _cross_validated(within: Array, means: Array, counts: Array) -> float:
+    """Return the shrinkage of least generalised cross-validation error in regressing the classes on the features.
+
+    That regression's solution has the same directions as the head, and moments are all that its error takes.
+    """
+    n = counts.sum()
+    mean = means @ counts / n
+    between = (means - mean[:, None]) * counts  # XᵀY of centred features, (d, c)
+    gram = n * within + between @ (means - mean[:, None]).T
+    values, vectors = eigh(gram, check_finite=False)
+    energy = n - (counts**2).sum() / n  # ‖Y‖² of centred targets
+    ridges = n * SHRINKAGES
+    ridge = solve.generalised_cross_validation(values, vectors.T @ between, int(n), ridges, energy)
+    return float(ridge / n)

@@ -1,0 +1,66 @@
+"""Methods of one message: moments go up, something published comes down."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from fedgram.data.client import Client
+from fedgram.errors import Mismatch
+from fedgram.labels import Classes
+from fedgram.methods.base import Method, step
+from fedgram.methods.clients import Clients
+from fedgram.methods.clientside import ClientSide
+from fedgram.methods.fit import Pool
+from fedgram.models import Model
+from fedgram.moments import Moments
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneMessage(Method):
+    """Base of these methods: a subclass says what is published, and what a client makes of it.
+
+    What is published depends on everybody's moments alone. So clients can join and leave afterwards (`fit.add`,
+    `fit.remove`), and a client that was never there can personalize (`adapt`).
+    """
+
+    # server
+    def serve(self, clients: Clients) -> Model:
+        """Add up, publish, and let every client personalize."""
+        published = self.publish(clients.pool(self.summarize))
+        if self.personal:
+            clients.each(self.personalize, published)
+        return self.global_model(published)
+
+    def publish(self, pool: Pool) -> Any:
+        """Return the message for everybody."""
+        raise TypeError(f"{type(self).__name__} must define publish(self, pool)")
+
+    def global_model(self, published: Any) -> Model:
+        """Return the global model in what was published, by default that itself."""
+        return published  # type: ignore[no-any-return]
+
+    # client
+    @step
+    def summarize(self, client: ClientSide) -> Moments:
+        """Return X_kᵀX_k and X_kᵀY_k."""
+        return client.moments()
+
+    @step
+    def personalize(self, client: ClientSide, published: Any) -> None:
+        """Keep the client's own model; a method without personal ones is never asked."""
+        client.keep(self.global_model(published))
+
+    def adapt(self, published: Any, client: Client, *, member: bool = False) -> Model:
+        """Return the model of a client that needs nothing but what was published.
+
+        `member` says whether its samples are in the total that was published from.
+        """
+        if client.features != published.features:
+            raise Mismatch(f"client {client.name!r} has features {client.features!r}, not {published.features!r}")
+        side = ClientSide(client, classes=published.classes, member=member)
+        self.personalize(side, published)
+        assert side.model is not None
+        return side.model
+
+    def summary(self, client: Client, classes: Classes) -> Moments:
+        """Return what the client would send to others who have agreed on these classes."""
+        return self.summarize(ClientSide(client, classes=classes))
