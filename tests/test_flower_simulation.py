@@ -155,21 +155,20 @@ class Slow(fg.AFL):
 
     @fg.step
     def summarize(self, client):
-        time.sleep(8 if client.name == "c1" else 0)
+        time.sleep(16 if client.name == "c1" else 0)
         return client.moments()
 
 
 def stragglers_are_given_up(engine):
-    engine.timeout = 3.0
+    engine.timeout = 8.0  # on a busy machine the others need some, too
     try:
-        with pytest.raises(ClientFailed, match="'c1': no answer within 3 s"):
-            Slow().fit(parties(), classes=2, engine=engine)
         fit = Slow().fit(parties(), classes=2, engine=engine, require=2)
     finally:
         engine.timeout = None
     assert fit.contributors == ("c0", "c2")
-    time.sleep(8)  # the late answer comes when nobody waits for it, and disturbs nothing
-    assert fg.AFL().fit(parties(), classes=2, engine=engine).contributors == ("c0", "c1", "c2")
+    assert fit.absent == {"c1": "step 'summarize': no answer within 8 s"}
+    # The late answer comes when nobody waits for it, and disturbs nothing.
+    assert Slow().fit(parties(), classes=2, engine=engine).contributors == ("c0", "c1", "c2")
 
 
 def the_roll_call_counts_the_missing(engine):

@@ -172,11 +172,15 @@ class APFL(OneMessage):
         _, refine = self._maps(client.x.shape[1])
         x = client.x.astype(np.float64)
         left_over = np.eye(len(client.classes))[client.y] - published.scores(x)
-        spectrum = adapt.Spectrum.of(np.ascontiguousarray(refine(x).T))
-        # Samples that G has never seen need no leaving out there.
-        seen = published.influence(x) if self.exact and client.member else None
-        beta, lam = self._chosen(spectrum, left_over, seen)
-        own = spectrum.correction(left_over, 1 / beta)  # P_k — (13)
+        psi = np.ascontiguousarray(refine(x).T)
+        if self.beta != "auto" and self.lam != "auto":
+            lam, own = self.lam, adapt.correction(psi, left_over, 1 / self.beta)  # P_k — (13)
+        else:
+            spectrum = adapt.Spectrum.of(psi)
+            # Samples that G has never seen need no leaving out there.
+            seen = published.influence(x) if self.exact and client.member else None
+            beta, lam = self._chosen(spectrum, left_over, seen)
+            own = spectrum.correction(left_over, 1 / beta)
         client.keep(replace(published, refine=refine, own=own, lam=lam, system=None))
 
     def _chosen(
