@@ -17,7 +17,7 @@ from fedgram.engines.flower import QUIET
 
 BIN = Path(sys.executable).parent
 MARK = "FEDGRAM_TEST_MARK"
-PATIENCE = 480  # seconds; on a busy machine each of many processes takes some just to start
+PATIENCE = 420  # seconds; on a busy machine each process takes some just to start
 
 
 def wait_for(found, what, *, seconds=PATIENCE, pause=0.1):
