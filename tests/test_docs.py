@@ -24,12 +24,14 @@ def some_names():
     clients = [fg.Client(f"ward-{k}", x[k::5], words[k::5]) for k in range(5)]
     moments = fg.Moments.of(x, words, classes=["ill", "well"], features="lite0:96")
     fit = fg.AFL().fit(clients)
-    given = {"x1": x[:20], "y1": y[:20], "x2": x[20:], "y2": y[20:], "x_new": x[:3]}
+    late, newcomer = (fg.Client(name, x[:9], words[:9]) for name in ("late", "newcomer"))
+    given = {"late": late, "newcomer": newcomer}
+    given |= {"x1": x[:20], "y1": y[:20], "x2": x[20:], "y2": y[20:], "x_new": x[:3]}
     return {"fg": fg, "x": x, "y": words, "clients": clients, "everyone": [moments, moments], "fit": fit, **given}
 
 
-@pytest.mark.parametrize("block", blocks("README.md")[1:])
-def test_readme(block, tmp_path, monkeypatch):
+@pytest.mark.parametrize("block", [*blocks("README.md")[1:], *blocks("docs/fedgram.md")])
+def test_readme_and_docs(block, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = some_names()
     exec(block, names)
