@@ -118,6 +118,16 @@ def test_bad_hyperparameters(settings_, error):
         fg.APFL(**settings_)
 
 
+def test_a_single_sample_says_nothing_about_its_own_share():
+    """Nobody else predicts it, so leave-one-out has no evidence for P_k; what rounding leaves must not decide."""
+    rng = np.random.default_rng(0)
+    clients = [
+        fg.Client("many", rng.normal(size=(40, 6)), np.arange(40) % 3),
+        fg.Client("one", rng.normal(size=(1, 6)), [2]),
+    ]
+    assert fg.APFL(dim_primary=16, dim_refine=16).fit(clients).personal["one"].lam == 0.0
+
+
 @settings(deadline=None, max_examples=15)
 @given(seeds, st.integers(2, 15), st.floats(-1, 1))
 def test_exact_leave_one_out_equals_refitting_everything(seed, n, log_beta):

@@ -76,6 +76,8 @@ class Spectrum:
 
         Where the samples have had an influence on G, leaving one out changes the others' residuals, too.
         """
+        if len(residual) == 1:
+            return np.zeros_like(residual)  # there are no others; rounding would look like a prediction
         weights = alpha / (1 + alpha * self.values)
         fitted = self.loadings @ (weights[:, None] * (self.loadings.T @ residual))
         leverage = ((self.loadings**2) @ weights)[:, None]

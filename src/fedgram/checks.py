@@ -9,6 +9,7 @@
 import tempfile
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from fedgram.data.partition import dirichlet
 from fedgram.engines.inprocess import InProcess, Room
 from fedgram.engines.session import run
 from fedgram.errors import ClientFailed, RankDeficient
-from fedgram.methods.base import Method
+from fedgram.methods.base import Engine, Method
 from fedgram.methods.fit import Fit, load
 from fedgram.models import Model
 from fedgram.solve import Array
@@ -160,6 +161,43 @@ def settings_rebuild_it(method: Method) -> None:
     assert (type(method).__doc__ or "").strip(), f"{method.name} has no docstring"
 
 
+def engine_agrees(method: Method, engine: Engine, personal: Callable[[str], Model]) -> None:
+    """Give the same on another engine as in one process, an empty client and one of a single sample included.
+
+    `personal` returns the model that a client has kept for itself.
+    """
+    data = digits()
+    empty = Client("empty", np.zeros((0, 64)), np.zeros(0, dtype=int))
+    clients = [*some_clients(), Client("lonely", data.x[-1:], data.y[-1:]), empty]
+    here, there = fit(method, clients, seed=5), fit(method, clients, seed=5, engine=engine)
+    assert there.contributors == here.contributors
+    assert there.absent == here.absent
+    assert there.evaluation == here.evaluation
+    assert set(there.traffic.by_client) == set(here.traffic.by_client)
+    for name, account in there.traffic.by_client.items():
+        # A number may take some digits more or fewer when replies were added in another order.
+        assert all(abs(account[way] - here.traffic.by_client[name][way]) <= 64 for way in account), name
+    assert not there.personal, "models stay with the clients"
+    there = replace(there, personal={name: personal(name) for name in here.personal})
+    np.testing.assert_allclose(scores(there), scores(here), rtol=1e-9, atol=1e-9)
+
+
+def engine_names_the_bad(method: Method, engine: Engine, personal: Callable[[str], Model]) -> None:
+    """Never pass over a client that fails: end the run with its name, or go on without it and say so."""
+    clients = some_clients()
+    bad = Client("bad", np.full((5, 64), np.nan), np.arange(5))
+    try:
+        fit(method, [*clients, bad], engine=engine)
+    except ClientFailed as error:
+        assert "'bad'" in str(error), error
+    else:
+        raise AssertionError("NaN features were accepted")
+    rest, want = fit(method, [*clients, bad], require=len(clients), engine=engine), fit(method, clients)
+    assert set(rest.absent) == {"bad"}
+    assert rest.contributors == want.contributors
+    assert rest.evaluation == want.evaluation
+
+
 CHECKS: tuple[Callable[[Method], None], ...] = (
     learns,
     same_seed_same_result,
@@ -174,4 +212,10 @@ CHECKS: tuple[Callable[[Method], None], ...] = (
     state_can_travel,
     bytes_are_counted,
     settings_rebuild_it,
+)
+
+# Of a method on an engine other than the default.
+ENGINE_CHECKS: tuple[Callable[[Method, Engine, Callable[[str], Model]], None], ...] = (
+    engine_agrees,
+    engine_names_the_bad,
 )

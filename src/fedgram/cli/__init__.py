@@ -8,9 +8,10 @@ from rich.console import Console
 from rich.markup import escape
 
 from fedgram import __version__
-from fedgram.cli import data
+from fedgram.cli import data, flower
 from fedgram.cli.compare import compare
 from fedgram.cli.methods import methods
+from fedgram.cli.predict import predict
 from fedgram.cli.report import report
 from fedgram.cli.run import run
 from fedgram.errors import FedgramError
@@ -26,7 +27,9 @@ app.command()(run)
 app.command()(methods)
 app.command()(compare)
 app.command()(report)
+app.command()(predict)
 app.add_typer(data.app, name="data")
+app.add_typer(flower.app, name="flower")
 
 
 @app.callback(invoke_without_command=True)

@@ -15,15 +15,13 @@ from fedgram.data.client import Client, make_clients
 from fedgram.data.dataset import Dataset
 from fedgram.data.shift import shifted
 from fedgram.data.spread import client_names, spread, usual_partition
-from fedgram.engines import InProcess
 from fedgram.errors import InvalidParameter, UnknownName
 from fedgram.evaluation import Evaluation, count_correct
 from fedgram.features import featurize, load_features, load_samples
 from fedgram.methods import registry
-from fedgram.methods.fit import Fit
-from fedgram.methods.parameters import read_settings
-
-ENGINES = ("inprocess",)
+from fedgram.methods.base import Engine, engines
+from fedgram.methods.fit import Fit, outcome
+from fedgram.methods.parameters import read_require, read_settings
 
 
 class Test(StrEnum):
@@ -74,8 +72,13 @@ def run(
     ] = Test.local,
     test_fraction: Annotated[float, typer.Option(help="Share of each client's samples held back (local).")] = 0.2,
     require: Annotated[str, typer.Option(help="Clients that must take part: all, a number, or a fraction.")] = "all",
-    engine: Annotated[str, typer.Option(help="What carries the messages: inprocess.")] = "inprocess",
-    workers: Annotated[int, typer.Option(help="Threads of the in-process engine; the result is the same.")] = 1,
+    engine: Annotated[
+        str, typer.Option(help="What carries the messages: inprocess, or flower-sim (Flower's simulation).")
+    ] = "inprocess",
+    workers: Annotated[
+        int | None,
+        typer.Option(help="Threads of the in-process engine (default 1), processes of flower-sim (one per processor)."),
+    ] = None,
     save: Annotated[Path | None, typer.Option(help="Write the fit to this file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of a table.")] = False,
 ) -> None:
@@ -91,14 +94,16 @@ def run(
       fedgram run --data patients.csv --label diagnosis --client-column hospital --save fit.safetensors
 
     """
-    if engine not in ENGINES:
-        raise UnknownName("engine", engine, ENGINES)
+    if engine not in engines:
+        raise UnknownName("engine", engine, engines)
+    if workers is not None and workers < 1:
+        raise InvalidParameter(f"workers must be at least 1, got {workers}")
     if clients is not None and clients < 1:
         raise InvalidParameter(f"clients must be at least 1, got {clients}")
     if save is not None and not save.absolute().parent.is_dir():
         raise InvalidParameter(f"cannot write {save}: there is no folder {save.parent}")
     chosen = registry[method]
-    configured = chosen(**read_settings(chosen, _settings(set_ or [])))
+    configured = chosen(**read_settings(chosen, split_settings(set_ or [])))
     options: dict[str, Any] = {"samples": samples, "own_test": test is Test.standard, "clients": clients or 20}
     options |= {"seed": seed, "label": label, "group": client_column, "on_bad": on_bad}
     # A change depends on whose image it is, so the backbone has to wait until the images are spread.
@@ -117,8 +122,8 @@ def run(
             parties,
             classes=dataset.classes,
             seed=seed,
-            engine=InProcess(workers=workers),
-            require=_require(require),
+            engine=_engine(engine, workers),
+            require=read_require(require),
             progress=progress,
         )
     evaluation = fit.evaluation if test is Test.local else _standard(fit, dataset)
@@ -132,7 +137,12 @@ def run(
         _show(fit, evaluation, dataset, parties)
 
 
-def _settings(texts: list[str]) -> dict[str, str]:
+def _engine(name: str, workers: int | None) -> Engine:
+    return engines[name]() if workers is None else engines[name](workers=workers)
+
+
+def split_settings(texts: list[str]) -> dict[str, str]:
+    """Return what `--set NAME=VALUE` gives, by name."""
     for text in texts:
         if "=" not in text:
             raise InvalidParameter(f"--set takes NAME=VALUE, got {text!r}")
@@ -140,13 +150,6 @@ def _settings(texts: list[str]) -> dict[str, str]:
     if len(settings) < len(texts):
         raise InvalidParameter(f"--set names a parameter twice: {' '.join(texts)}")
     return settings
-
-
-def _require(text: str) -> Any:
-    try:
-        return text if text == "all" else int(text) if text.isdecimal() else float(text)
-    except ValueError:
-        raise InvalidParameter(f"--require takes all, a number or a fraction, got {text!r}") from None
 
 
 def _standard(fit: Fit, data: Dataset) -> Evaluation:
@@ -166,24 +169,14 @@ def _record(
     partition: str,
     shift: str | None,
 ) -> dict[str, Any]:
-    accuracy = evaluation.summary() if evaluation and any(evaluation.tested.values()) else None
-    return {
-        "method": fit.method,
-        "settings": dict(fit.settings),
+    return outcome(fit, evaluation) | {
         "data": data,
         "features": features,
         "partition": partition,
         "shift": shift,
         "clients": len(clients),
-        "seed": fit.seed,
-        "accuracy": accuracy,
-        "untested": evaluation.untested if evaluation else len(clients),
-        "failed": dict(evaluation.failed) if evaluation else {},
         "contributors": len(fit.contributors),
-        "absent": dict(fit.absent),
-        "traffic": {"up": fit.traffic.up, "down": fit.traffic.down},
-        "seconds": round(fit.seconds, 4),
-        "cpu_seconds": {who: round(seconds, 4) for who, seconds in fit.cpu_seconds.items()},
+        "untested": evaluation.untested if evaluation else len(clients),
     }
 
 
@@ -206,7 +199,9 @@ def _show(fit: Fit, evaluation: Evaluation | None, data: Dataset, clients: list[
     per_client = max(len(fit.traffic.by_client), 1)
     for direction, total in (("up", fit.traffic.up), ("down", fit.traffic.down)):
         table.add_row(f"traffic {direction}", f"{total:,} bytes, {total // per_client:,} a client")
-    table.add_row("time", f"{fit.seconds:.2f} s")
+    for direction, total in fit.carried.items():
+        table.add_row("", f"{total:,} bytes {direction} as {fit.engine} counts them, evaluation included")
+    table.add_row("time", f"{fit.seconds:.2f} s on {fit.engine}")
     Console().print(table)
 
 

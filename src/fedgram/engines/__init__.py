@@ -1,8 +1,24 @@
 """Engines carry a method's messages. They know no concrete method."""
 
+from typing import Any
+
 from fedgram.engines.inprocess import InProcess
-from fedgram.methods.base import engines
+from fedgram.errors import MissingExtra
+from fedgram.methods.base import Engine, engines
+
+
+def flower_simulation(**options: Any) -> Engine:
+    """Return the engine `flower-sim`. Flower and Ray are imported here, by those who use them."""
+    try:
+        from fedgram.engines.flower.simulation import FlowerSimulation
+    except ImportError as error:
+        raise MissingExtra(
+            f"the engine flower-sim needs the 'flower' extra ({error.name} is missing): pip install 'fedgram[flower]'"
+        ) from error
+    return FlowerSimulation(**options)
+
 
 engines["inprocess"] = InProcess
+engines["flower-sim"] = flower_simulation
 
 __all__ = ["InProcess"]

@@ -1,12 +1,13 @@
 """The default engine: all clients in this process. Everything still goes through `wire`."""
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
 from threading import Lock
 from time import process_time, thread_time
+from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
 from fedgram import wire
@@ -58,7 +59,9 @@ class InProcess:
 class Room:
     """The transport of this engine: the clients' sides, and the way to them."""
 
+    engine = "inprocess"
     trusted = True
+    carried: Mapping[str, int] = MappingProxyType({})
 
     def __init__(
         self, method: Method, clients: Sequence[Client], pool: ThreadPoolExecutor | None, engine: InProcess

@@ -38,6 +38,8 @@ def run(
         clients.each(method.receive, model, to=without)
     seconds, cpu_seconds = perf_counter() - started, process_time() - cpu_started
     client_seconds = transport.client_seconds
+    server_seconds = cpu_seconds - client_seconds if transport.trusted else cpu_seconds
+    evaluation = clients.evaluate()
     return Fit(
         model=model,
         method=method.name,
@@ -46,10 +48,12 @@ def run(
         contributors=tuple(clients.contributors),
         absent=clients.absent,
         traffic=clients.traffic,
-        evaluation=clients.evaluate(),
+        evaluation=evaluation,
         rounds=clients.rounds,
         seconds=seconds,
-        cpu_seconds={"clients": client_seconds, "server": max(0.0, cpu_seconds - client_seconds)},
+        cpu_seconds={"clients": client_seconds, "server": max(0.0, server_seconds)},
+        engine=transport.engine,
+        carried=dict(transport.carried),
         total=clients.total,
         shape=clients.shape,
     )

@@ -169,6 +169,7 @@ def _measured(run: Run, prepared: Prepared, watcher: Watcher, workers: int) -> d
         "cpu_seconds": {who: round(seconds, 6) for who, seconds in fit.cpu_seconds.items()},
         "seconds": round(fit.seconds, 6),
         "peak_memory": peak_memory(),
+        "engine": fit.engine,
         "contributors": len(fit.contributors),
         "absent": dict(fit.absent),
     }

@@ -55,7 +55,7 @@ class Engine(Protocol):
 
 
 # Engines enter themselves here, so that methods need not know them.
-engines: dict[str, Callable[[], Engine]] = {}
+engines: dict[str, Callable[..., Engine]] = {}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -44,9 +44,19 @@ class Transport(Protocol):
     False get every check.
     """
 
+    engine: str
     names: Sequence[str]
     trusted: bool
-    client_seconds: float  # CPU time that clients have spent on steps
+
+    @property
+    def client_seconds(self) -> float:
+        """CPU time that clients have spent on steps; in this process where it is `trusted`."""
+        ...
+
+    @property
+    def carried(self) -> Mapping[str, int]:
+        """Bytes `up` and `down` as the engine itself counts them, empty if it does not."""
+        ...
 
     def exchange(self, step: str, requests: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, bytes | Exception]]:
         """Deliver requests, yield replies."""

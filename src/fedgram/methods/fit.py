@@ -60,7 +60,8 @@ class Fit:
     data entered the model; `absent` says of every other one why not.
     `personal` holds the clients' own models where the engine can see them (in one process). `evaluation` is None
     if no client has test samples; `rounds` has one evaluation per round that an iterative method reported. `total`
-    holds everybody's moments where the method needs no more: then `add` and `remove` work.
+    holds everybody's moments where the method needs no more: then `add` and `remove` work. `traffic` counts our
+    messages; `carried` is what the `engine` itself counts, envelopes and evaluation included.
     """
 
     model: Any
@@ -77,6 +78,8 @@ class Fit:
     cpu_seconds: Mapping[str, float] = field(default_factory=dict)
     total: Moments | None = None
     shape: tuple[int, ...] = ()  # of a sample
+    engine: str = "inprocess"
+    carried: Mapping[str, int] = field(default_factory=dict)
 
     wire_name: ClassVar[str] = "fit"
     wire_version: ClassVar[int] = 1
@@ -153,8 +156,9 @@ class Fit:
     def from_fields(cls, fields: dict[str, Any]) -> Self:
         """Put a fit together from the wire."""
         return cls(
-            **{name: fields[name] for name in _PLAIN}
-            | {name: tuple(fields[name]) for name in ("contributors", "shape")},
+            # Fits of earlier versions lack what was added since; that has defaults.
+            **{name: fields[name] for name in _PLAIN if name in fields}
+            | {name: tuple(fields.get(name, ())) for name in ("contributors", "shape")},
             traffic=Traffic(fields["traffic"]),
             evaluation=fields["evaluation"] and Evaluation(**fields["evaluation"]),
             rounds=[Evaluation(**counts) for counts in fields["rounds"]],
@@ -176,6 +180,8 @@ _PLAIN = (
     "cpu_seconds",
     "total",
     "shape",
+    "engine",
+    "carried",
 )
 
 
@@ -183,13 +189,46 @@ def _counts(evaluation: Evaluation | None) -> dict[str, Any] | None:
     return None if evaluation is None else asdict(evaluation)
 
 
+def outcome(fit: Fit, evaluation: Evaluation | None = None) -> dict[str, Any]:
+    """Return what to report of a fit, ready for JSON; `evaluation` stands in for the fit's own."""
+    judged = evaluation or fit.evaluation
+    return {
+        "method": fit.method,
+        "settings": dict(fit.settings),
+        "seed": fit.seed,
+        "engine": fit.engine,
+        "accuracy": judged.summary() if judged and any(judged.tested.values()) else None,
+        "untested": judged.untested if judged else len(fit.contributors),
+        "failed": dict(judged.failed) if judged else {},
+        "absent": dict(fit.absent),
+        "traffic": {"up": fit.traffic.up, "down": fit.traffic.down},
+        "carried": dict(fit.carried),
+        "seconds": round(fit.seconds, 4),
+        "cpu_seconds": {who: round(seconds, 4) for who, seconds in fit.cpu_seconds.items()},
+    }
+
+
 def load(path: str | os.PathLike[str]) -> Fit:
     """Return the fit that `Fit.save` wrote, checked like anything that another party sends."""
+    fit = _read(path)
+    if not isinstance(fit, Fit):
+        raise Mismatch(f"{os.fspath(path)} holds a {type(fit).__name__}, not a fit")
+    return fit
+
+
+def load_model(path: str | os.PathLike[str]) -> Model:
+    """Return the model of a file: one that a client kept, or the global one of a fit."""
+    found = _read(path)
+    model = found.model if isinstance(found, Fit) else found
+    if not isinstance(model, Model):
+        what = "a fit without a global model" if isinstance(found, Fit) else f"a {type(found).__name__}"
+        raise Mismatch(f"{os.fspath(path)} holds {what}, not a model")
+    return model
+
+
+def _read(path: str | os.PathLike[str]) -> Any:
     try:
         data = Path(path).read_bytes()
     except OSError as error:
         raise InvalidData(f"cannot read {os.fspath(path)}: {error.strerror}") from error
-    fit = wire.decode(data, sender=os.fspath(path))
-    if not isinstance(fit, Fit):
-        raise Mismatch(f"{os.fspath(path)} holds a {type(fit).__name__}, not a fit")
-    return fit
+    return wire.decode(data, sender=os.fspath(path))

@@ -53,6 +53,14 @@ def read_settings(cls: type, settings: dict[str, str]) -> dict[str, Any]:
     return values
 
 
+def read_require(text: str) -> Any:
+    """Return from text how many clients must take part: all, a number, or a fraction."""
+    try:
+        return text if text == "all" else int(text) if text.isdecimal() else float(text)
+    except ValueError:
+        raise InvalidParameter(f"require takes all, a number or a fraction, got {text!r}") from None
+
+
 def describe(annotation: Any) -> str:
     """Say in words what an annotation admits."""
     words = {bool: "true or false", int: "a whole number", float: "a number", str: "text", NoneType: "none"}

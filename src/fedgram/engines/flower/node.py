@@ -1,0 +1,113 @@
+"""The node's side: one adapter that performs the steps of any method.
+
+What a client remembers between messages (its state, its model) is in Flower's `Context.state`, as bytes of `wire`; a
+simulated node may be performed by another process each time.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from time import process_time
+from urllib.parse import quote
+
+from flwr.app import Context, Error, Message
+from flwr.clientapp import ClientApp
+
+from fedgram import wire
+from fedgram.cache import replace_file
+from fedgram.data.client import Client
+from fedgram.engines.flower import envelope
+from fedgram.errors import ClientFailed, InvalidData
+from fedgram.methods.base import Method
+from fedgram.methods.clientside import ClientSide, explain, perform
+
+MODEL_FILE = "model.safetensors"
+_MEMORY = "fedgram"
+_RAISED = 2  # Flower's code for a ClientApp that raised an exception
+
+
+@dataclass(frozen=True)
+class Party:
+    """What a node brings: its data, the method it takes part in, and the folder for its model (None: keep none)."""
+
+    client: Client
+    method: Method
+    folder: Path | None
+
+
+@dataclass(frozen=True)
+class Node:
+    """How a node finds out what it is: its name, at little cost, and all of it."""
+
+    name: Callable[[Message, Context], str]
+    party: Callable[[Message, Context], Party]
+
+
+def client_app(node: Node) -> ClientApp:
+    """Return the ClientApp of such nodes. An error is sent to the server in words; Flower would hide some of them."""
+    app = ClientApp()
+
+    @app.query(envelope.action(envelope.NAME))
+    def name(message: Message, context: Context) -> Message:
+        return _reply(message, lambda: wire.encode(node.name(message, context)))
+
+    @app.query(envelope.action(envelope.STEP))
+    def step(message: Message, context: Context) -> Message:
+        return _reply(message, lambda: _perform(node.party(message, context), message, context))
+
+    return app
+
+
+def _reply(message: Message, answer: Callable[[], bytes]) -> Message:
+    started = process_time()
+    try:
+        data = answer()
+    except Exception as error:
+        return Message(Error(code=_RAISED, reason=explain(error)), reply_to=message)
+    return Message(envelope.letter(data, seconds=process_time() - started), reply_to=message)
+
+
+def _perform(party: Party, message: Message, context: Context) -> bytes:
+    """Perform one step: recall, do it, remember."""
+    request = wire.decode(envelope.body(message), sender="the server")
+    side = ClientSide(party.client)
+    if request["step"] == "hello":
+        # A run begins. Flower may bring memory from an earlier run; what was then is over.
+        context.state.pop(_MEMORY, None)
+    else:
+        _recall(side, context)
+    model = side.model
+    [reply] = perform(party.method, [side], [request])
+    data = wire.encode(reply)
+    if side.model is not model and side.model is not None and party.folder is not None:
+        keep(side.model, party.folder)
+    memory = {"state": side.state, "model": side.model, "personal": side.personal}
+    context.state[_MEMORY] = envelope.pack(wire.encode(memory))
+    return data
+
+
+def _recall(side: ClientSide, context: Context) -> None:
+    if _MEMORY not in context.state.array_records:
+        raise ClientFailed("this node has lost its state: it was restarted during the run; start the run again")
+    memory = wire.decode(envelope.unpack(context.state.array_records[_MEMORY]))
+    side.state, side.model, side.personal = memory["state"], memory["model"], memory["personal"]
+
+
+def keep(model: object, folder: Path) -> Path:
+    """Write a node's model into its folder, whole or not at all, for `fedgram predict`."""
+    path = folder / MODEL_FILE
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        replace_file(path, wire.encode(model))
+    except OSError as error:
+        raise InvalidData(f"cannot write {path}: {error.strerror or error}") from error
+    return path
+
+
+def folder_name(client: str) -> str:
+    """Return a name for a client's folder that is safe on every system.
+
+    >>> folder_name("ward 3"), folder_name("../etc"), folder_name("..")
+    ('ward%203', '%2E%2E%2Fetc', '%2E%2E')
+    """
+    return quote(client, safe="").replace(".", "%2E")

@@ -1,0 +1,102 @@
+"""A Flower app that needs no code: `fedgram flower new`."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from fedgram.errors import InvalidParameter
+from fedgram.methods.parameters import describe, parameter_types, read_settings
+from fedgram.methods.registry import registry
+
+_APP = """\
+# A Flower app of fedgram. There is no code to write: choose below, start the nodes, and
+#
+#     flwr run . CONNECTION
+#
+# Any value can be changed for one run: flwr run . CONNECTION -c 'require="0.8" settings.NAME=VALUE'.
+# docs/flower.md of fedgram goes through it step by step.
+
+[project]
+name = "{name}"
+version = "1.0.0"
+description = "{title}"
+license = "Apache-2.0"
+dependencies = ["fedgram[flower]"]
+
+[tool.flwr.app]
+publisher = "fedgram"
+
+[tool.flwr.app.components]
+serverapp = "fedgram.engines.flower.app:server"
+clientapp = "fedgram.engines.flower.app:client"
+
+[tool.flwr.app.config]
+# Which method; `fedgram methods` lists them.
+method = "{method}"
+# How many classes ("10"), or their names in order ("ill, well"). Empty: the labels that occur at the nodes.
+classes = ""
+# What turns samples into features: lite0:96, FILE.onnx, hub:NAME, minilm, pixels. Empty: samples are features.
+backbone = ""
+# Share of each node's samples that is held back for testing, unless its data have a test set of their own.
+test-fraction = 0.2
+# Everything random follows from it.
+seed = 0
+
+# Who takes part: the names of the clients ("hospital-a, hospital-b"), or else how many nodes (0: whoever is connected).
+clients = ""
+nodes = 2
+# How many of them must take part to the end: "all", a number ("2") or a fraction ("0.8"). The result lists who did.
+require = "all"
+# Seconds to wait for nodes to connect, and for a node to perform one step.
+wait = 300.0
+timeout = 600.0
+
+# The server writes its result into this folder, in a folder per run. Empty: the user's data folder.
+out = ""
+
+# Hyper-parameters of the method.
+[tool.flwr.app.config.settings]
+{settings}
+"""
+
+
+def write_app(folder: Path, method: str, settings: Mapping[str, str]) -> Path:
+    """Write an app into a new folder and return its path; what is there already is never overwritten."""
+    cls = registry[method]
+    chosen = cls(**read_settings(cls, dict(settings)))
+    if folder.exists() and any(folder.iterdir() if folder.is_dir() else [folder]):
+        raise InvalidParameter(f"{folder} exists and is not an empty folder: choose another")
+    kinds = parameter_types(cls)
+    lines = []
+    for field in fields(cls):
+        lines.append(f"# {describe(kinds[field.name])}")
+        lines.append(f"{field.name} = {_toml(getattr(chosen, field.name))}")
+    title = (cls.__doc__ or "").strip().splitlines()[0].replace("\\", "").replace('"', "'")
+    text = _APP.format(name=_project_name(folder), title=title, method=cls.name, settings="\n".join(lines))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "pyproject.toml").write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InvalidParameter(f"cannot write to {folder}: {error.strerror or error}") from error
+    return folder
+
+
+def _toml(value: Any) -> str:
+    """Return a hyper-parameter for TOML, which has no word for None; text is read back by the parameter's kind."""
+    return (
+        str(value)
+        if isinstance(value, int | float) and not isinstance(value, bool)
+        else json.dumps("none" if value is None else str(value).lower() if isinstance(value, bool) else value)
+    )
+
+
+def _project_name(folder: Path) -> str:
+    """Return a name that Flower accepts.
+
+    >>> _project_name(Path("My Study_2")), _project_name(Path("..."))
+    ('my-study-2', 'app')
+    """
+    words = "".join(c if c.isalnum() and c.isascii() else " " for c in folder.resolve().name.lower()).split()
+    return "-".join(words) or "app"

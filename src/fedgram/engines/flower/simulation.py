@@ -1,0 +1,219 @@
+"""The engine `flower-sim`: Flower's simulation, whose nodes are processes of Ray on this machine.
+
+Starting Ray takes some ten seconds. A simulation that is opened serves many fits:
+
+    with FlowerSimulation(nodes=20) as engine:
+        fg.AFL().fit(clients, engine=engine)
+        fg.FedHiP().fit(clients, engine=engine)
+"""
+
+import logging
+import os
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event, Thread
+from types import TracebackType
+from typing import Self
+
+from flwr.app import Context, Message
+from flwr.serverapp import Grid, ServerApp
+
+from fedgram.data.client import Client
+from fedgram.engines import session
+from fedgram.engines.flower import envelope
+from fedgram.engines.flower.grid import Expected, GridTransport, Post, roll_call
+from fedgram.engines.flower.node import Node, Party, client_app, folder_name
+from fedgram.errors import ClientFailed, InvalidData, InvalidParameter
+from fedgram.labels import Label
+from fedgram.methods.base import Method, Require
+from fedgram.methods.clients import Progress
+from fedgram.methods.fit import Fit
+
+NAME = "flower-sim"
+
+
+class FlowerSimulation:
+    """Run methods on Flower's simulation.
+
+    `nodes` is how many clients it can take (default: as many as the first fit has), `workers` how many processes
+    perform their steps (default: one per processor), `timeout` the seconds that a node may take for a step. The models
+    that clients end with stay with them: in `models`, a folder per client, if that is given.
+    """
+
+    def __init__(
+        self,
+        *,
+        nodes: int | None = None,
+        workers: int | None = None,
+        timeout: float | None = None,
+        models: str | os.PathLike[str] | None = None,
+    ) -> None:
+        for what, value in {"nodes": nodes, "workers": workers, "timeout": timeout}.items():
+            if value is not None and value <= 0:
+                raise InvalidParameter(f"{what} must be positive, got {value}")
+        self.nodes, self.workers, self.timeout = nodes, workers or os.cpu_count() or 1, timeout
+        self.models = None if models is None else Path(models).absolute()
+        self._running: _Running | None = None
+
+    def __enter__(self) -> Self:
+        """Keep the simulation running between fits; it starts with the first one."""
+        self._running = _Running(self.workers)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End it."""
+        running, self._running = self._running, None
+        if running is not None:
+            running.stop()
+
+    def run(
+        self,
+        method: Method,
+        clients: Sequence[Client],
+        *,
+        classes: int | Iterable[Label] | None = None,
+        seed: int = 0,
+        require: Require = "all",
+        progress: Progress | None = None,
+    ) -> Fit:
+        """Run the method from hello to evaluation."""
+        if self._running is None:
+            with self:
+                return self.run(method, clients, classes=classes, seed=seed, require=require, progress=progress)
+        names = [client.name for client in clients]
+        if not names:
+            raise InvalidData("no clients: give at least one")
+        name, count = Counter(names).most_common(1)[0]
+        if count > 1:
+            raise InvalidData(f"{count} clients are named {name!r}: names must be unique")
+        grid = self._running.grid(self.nodes or len(clients))
+        if len(clients) > self._running.nodes:
+            raise InvalidParameter(
+                f"{len(clients)} clients, but the simulation was started for {self._running.nodes}: "
+                f"FlowerSimulation(nodes={len(clients)})"
+            )
+        with self._running.job(method, clients, self.models) as job:
+            post = Post(grid, self.timeout, watch=self._running.check)
+            if progress is not None:
+                progress("starting", 0, len(names))
+            nodes = roll_call(post, Expected(names), note=job)
+            transport = GridTransport(post, nodes, engine=NAME, note=job)
+            return session.run(method, transport, classes=classes, seed=seed, require=require, progress=progress)
+
+
+class _Running:
+    """A simulation in a thread of its own; the caller gets its grid."""
+
+    def __init__(self, workers: int) -> None:
+        self.nodes = 0
+        self._workers = workers
+        self._folder = Path(tempfile.mkdtemp(prefix="fedgram-"))
+        self._jobs = 0
+        self._grid: Future[Grid] = Future()
+        self._stop = Event()
+        self._thread: Thread | None = None
+        self._error: BaseException | None = None
+
+    def grid(self, nodes: int) -> Grid:
+        """Return the grid; the first call starts the simulation with so many nodes."""
+        if self._thread is None:
+            self.nodes = nodes
+            self._thread = Thread(target=self._simulate, name="fedgram-flower-sim", daemon=True)
+            self._thread.start()
+        return self._grid.result()
+
+    @contextmanager
+    def job(self, method: Method, clients: Sequence[Client], models: Path | None) -> Iterator[dict[str, str]]:
+        """Lay method and clients out for the nodes; yield the note that tells them where."""
+        from ray import cloudpickle  # also takes methods that were written in a notebook
+
+        self._jobs += 1
+        folder = self._folder / str(self._jobs)
+        folder.mkdir()
+        try:
+            for k, client in enumerate(clients):
+                party = Party(client, method, None if models is None else models / folder_name(client.name))
+                (folder / f"{k}.pickle").write_bytes(cloudpickle.dumps(party))  # type: ignore[no-untyped-call]
+                (folder / f"{k}.name").write_text(client.name, encoding="utf-8")
+            yield {"folder": str(folder)}
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def check(self) -> None:
+        """Raise if the simulation has broken down; nobody would answer any more."""
+        if self._thread is not None and not self._thread.is_alive():
+            raise ClientFailed(f"Flower's simulation has ended: {self._error or 'no reason given'}")
+
+    def stop(self) -> None:
+        """End the simulation and all its processes."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _simulate(self) -> None:
+        server = ServerApp()
+
+        @server.main()
+        def main(grid: Grid, context: Context) -> None:
+            self._grid.set_result(grid)
+            self._stop.wait()
+
+        try:
+            with _quiet():
+                from flwr.simulation import run_simulation
+
+                run_simulation(
+                    server,
+                    client_app(Node(name=_simulated_name, party=_simulated_party)),
+                    self.nodes,
+                    backend_config={
+                        "init_args": {"num_cpus": self._workers, "log_to_driver": False, "logging_level": "ERROR"},
+                        "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+                    },
+                )
+        except BaseException as error:
+            self._error = error
+            if not self._grid.done():
+                self._grid.set_exception(ClientFailed(f"Flower's simulation cannot be started: {error}"))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Let Flower's log show errors only, and leave the environment as it was."""
+    flower, path = logging.getLogger("flwr"), os.environ.get("PYTHONPATH")
+    level = flower.level
+    flower.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        flower.setLevel(level)
+        os.environ.pop("PYTHONPATH", None)
+        if path is not None:
+            os.environ["PYTHONPATH"] = path
+
+
+def _simulated_name(message: Message, context: Context) -> str:
+    path = _laid_out(message, context, "name")
+    if not path.exists():
+        raise ClientFailed("this node has no client: there are fewer clients than nodes")
+    return path.read_text(encoding="utf-8")
+
+
+def _simulated_party(message: Message, context: Context) -> Party:
+    from ray import cloudpickle
+
+    party = cloudpickle.loads(_laid_out(message, context, "pickle").read_bytes())
+    assert isinstance(party, Party)
+    return party
+
+
+def _laid_out(message: Message, context: Context, kind: str) -> Path:
+    return Path(envelope.note(message)["folder"]) / f"{context.node_config['partition-id']}.{kind}"

@@ -1,0 +1,196 @@
+"""Flower as real processes on loopback: a SuperLink, SuperNodes, `flwr run`. All are ended by their ids, always.
+
+Every process carries a mark in its environment, which its children inherit; so those that Flower detaches are found.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from uuid import uuid4
+
+from fedgram.engines.flower import QUIET
+
+BIN = Path(sys.executable).parent
+MARK = "FEDGRAM_TEST_MARK"
+PATIENCE = 420  # seconds; on a busy machine each process takes some just to start
+
+
+def wait_for(found, what, *, seconds=PATIENCE, pause=0.1):
+    """Return what `found` returns as soon as it is true."""
+    until = time.monotonic() + seconds
+    while not (result := found()):
+        assert time.monotonic() < until, f"{what}: not within {seconds} s"
+        time.sleep(pause)
+    return result
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def answers(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+class Federation:
+    """A SuperLink and its SuperNodes in `folder`; with `keys`, a folder of certificates and keys, over TLS."""
+
+    def __init__(self, folder, keys=None):
+        self.folder, self.keys = Path(folder), keys
+        self.port = free_port()
+        self.mark = uuid4().hex
+        self.nodes = {}
+        self.superlink = None
+        self.started = []
+        self.results = self.folder / "results"
+        self.environment = (
+            os.environ
+            | QUIET
+            | {
+                MARK: self.mark,
+                "FLWR_HOME": str(self.folder / "flwr"),
+                "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",  # Flower starts its helpers by name
+                "OPENBLAS_NUM_THREADS": "1",
+                "PYTHONUNBUFFERED": "1",
+            }
+        )
+
+    def __enter__(self):
+        (self.folder / "flwr").mkdir(parents=True)
+        trust = "insecure = true" if self.keys is None else f'root-certificates = "{self.keys / "ca.crt"}"'
+        connection = f'[superlink.lab]\naddress = "127.0.0.1:{self.port}"\n{trust}\n'
+        (self.folder / "flwr" / "config.toml").write_text(connection)
+        self.start_superlink()
+        return self
+
+    def __exit__(self, *_):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the second Ctrl-C of an impatient person must not leave them
+        try:
+            self.end_all()
+        finally:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def end_all(self):
+        self.end(list(self.marked()))
+        for process in self.started:
+            process.wait(timeout=PATIENCE)
+        left = list(self.marked())
+        assert not left, f"still running: {left}"
+
+    def start_superlink(self):
+        trust = ["--insecure"] if self.keys is None else [
+            "--ssl-ca-certfile", self.keys / "ca.crt",
+            "--ssl-certfile", self.keys / "server.crt",
+            "--ssl-keyfile", self.keys / "server.key",
+            "--enable-supernode-auth",
+        ]  # fmt: skip
+        address = ["--host", "127.0.0.1", "--port", str(self.port), "--database", "state.db"]
+        self.superlink = self.start(
+            "superlink", "flower-superlink", *trust, *address, "--disable-runtime-dependency-installation"
+        )
+        wait_for(lambda: answers(self.port), "the SuperLink")
+
+    def restart_superlink(self):
+        self.superlink.terminate()  # it ends its own helpers
+        self.superlink.wait(timeout=PATIENCE)
+        wait_for(lambda: not answers(self.port), "the end of the SuperLink")
+        self.start_superlink()
+
+    def start_node(self, name, key=None, **config):
+        """Start a SuperNode with its own configuration; its log is NAME.log."""
+        trust = ["--insecure"] if self.keys is None else ["--root-certificates", self.keys / "ca.crt"]
+        if key is not None:
+            trust += ["--auth-supernode-private-key", key]
+        given = {"name": name, "folder": str(self.folder / "models" / name)} | config
+        text = " ".join(f"{key}={json.dumps(value)}" for key, value in given.items())
+        address = ["--superlink", f"127.0.0.1:{self.port}", "--host", "127.0.0.1", "--port", str(free_port())]
+        self.nodes[name] = self.start(name, "flower-supernode", *trust, *address, "--node-config", text)
+
+    def kill_node(self, name):
+        """End a node at once, with the processes that work for it: nothing of it can say goodbye."""
+        self.end([self.nodes[name].pid, *self.descendants(self.nodes[name].pid)], signal.SIGKILL)
+
+    def run(self, app, **config):
+        """Run an app and return its report."""
+        return self.report(self.submit(app, **config))
+
+    def submit(self, app, **config):
+        """Submit an app and return the run's id."""
+        given = {"out": str(self.results)} | config
+        text = " ".join(f"{key}={json.dumps(value)}" for key, value in given.items())
+        said = self.flwr("run", app, "lab", "--run-config", text)
+        return str(said["run-id"])
+
+    def report(self, run):
+        path = self.results / run / "report.json"
+        wait_for(path.exists, f"the report of run {run}; see {self.folder}")
+        return json.loads(path.read_text())
+
+    def status(self, run):
+        [found] = self.flwr("ls", "lab", "--run-id", run)["runs"]
+        return found["status"]
+
+    def flwr(self, *command):
+        """Run Flower's command line and return what it says."""
+        done = subprocess.run(
+            [BIN / "flwr", *command, "--format", "json"],
+            env=self.environment, cwd=self.folder, capture_output=True, text=True, timeout=PATIENCE, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        return json.loads(done.stdout)
+
+    def start(self, name, command, *arguments):
+        with (self.folder / f"{name}.log").open("ab") as log:
+            process = subprocess.Popen(
+                [BIN / command, *arguments],
+                env=self.environment, cwd=self.folder, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+        self.started.append(process)
+        return process
+
+    def marked(self):
+        """Yield the ids of all processes that were started here, by us or by Flower, and still run."""
+        for entry in Path("/proc").iterdir():
+            try:
+                ours = entry.name.isdecimal() and f"{MARK}={self.mark}".encode() in (entry / "environ").read_bytes()
+                if ours and (entry / "stat").read_text().rsplit(") ", 1)[1][0] != "Z":
+                    yield int(entry.name)
+            except OSError:
+                continue  # it has just ended
+
+    def descendants(self, pid):
+        parents = {}
+        for each in self.marked():
+            try:
+                parents[each] = int(Path(f"/proc/{each}/stat").read_text().rsplit(") ", 1)[1].split()[1])
+            except OSError:
+                continue
+        family, size = {pid}, 0
+        while len(family) > size:
+            size = len(family)
+            family |= {child for child, parent in parents.items() if parent in family}
+        return family - {pid}
+
+    def end(self, pids, how=signal.SIGTERM):
+        """End processes by id: as they like it, and after some seconds at once."""
+        for sent in (how, signal.SIGKILL):
+            for pid in pids:
+                try:
+                    os.kill(pid, sent)
+                except ProcessLookupError:
+                    continue
+            for _ in range(80):
+                for process in self.started:
+                    process.poll()  # takes note of those that have ended
+                pids = [pid for pid in self.marked() if pid in pids]
+                if not pids:
+                    return
+                time.sleep(0.1)

@@ -1,0 +1,242 @@
+"""What a deployment reads and writes: the app, its configuration, each node's, keys, and predictions afterwards."""
+
+import json
+import ssl
+import stat
+import subprocess
+import sys
+import tomllib
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
+
+import fedgram as fg
+from fedgram.data import digits
+from fedgram.data.client import make_clients
+from fedgram.engines.flower.certificates import make_certificates
+from fedgram.engines.flower.config import App, NodeConfig
+from fedgram.engines.flower.node import MODEL_FILE, keep
+from fedgram.engines.flower.project import write_app
+from fedgram.errors import InvalidData, InvalidParameter, UnknownName
+
+
+def fedgram(*arguments):
+    command = [sys.executable, "-c", "from fedgram.cli import main; main()", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def flattened(config):
+    """Return an app's configuration as Flower gives it: nested names with dots."""
+    settings = {f"settings.{name}": value for name, value in config["settings"].items()}
+    return {name: value for name, value in config.items() if name != "settings"} | settings
+
+
+@pytest.mark.parametrize("method", fg.registry)
+def test_a_new_app_is_the_method_with_its_defaults(method, tmp_path):
+    folder = write_app(tmp_path / "my study", method, {})
+    text = (folder / "pyproject.toml").read_text(encoding="utf-8")
+    project = tomllib.loads(text)
+    assert project["project"]["name"] == "my-study"
+    config = project["tool"]["flwr"]["app"]["config"]
+    app = App.read(flattened(config))
+    assert app.configured() == fg.registry[method]()
+    assert set(config) == {name.replace("_", "-") for name in App.__dataclass_fields__}, "everything is there to change"
+
+
+def test_flower_new(tmp_path):
+    done = fedgram("flower", "new", tmp_path / "app", "--method", "fedhip", "--set", "alpha=2")
+    assert done.returncode == 0, done.stderr
+    config = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    assert App.read(flattened(config)).configured() == fg.FedHiP(alpha=2.0)
+    again = fedgram("flower", "new", tmp_path / "app")
+    assert (again.returncode, "not an empty folder" in again.stderr) == (2, True)
+    wrong = fedgram("flower", "new", tmp_path / "other", "--method", "fedhop")
+    assert (wrong.returncode, "did you mean 'fedhip'" in wrong.stderr) == (2, True)
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # Flower uses it
+def test_flower_builds_the_app(tmp_path):
+    """Flower itself accepts what we write; it has the last word on its format."""
+    from flwr.cli.build import build_fab_from_disk
+
+    assert build_fab_from_disk(write_app(tmp_path / "app", "afl", {}))
+
+
+@pytest.mark.parametrize(
+    ("config", "error", "words"),
+    [
+        ({"metod": "afl"}, UnknownName, "unknown name in app configuration 'metod': did you mean 'method'"),
+        ({"nodes": "two"}, InvalidParameter, "nodes must be a number, got 'two'"),
+        ({"nodes": 1.5}, InvalidParameter, "nodes must be a number, got 1.5"),
+        ({"nodes": -1}, InvalidParameter, "nodes at least 0; got 300, 600 and -1"),
+        ({"timeout": 0}, InvalidParameter, "must be positive.* got 300, 0 and 2"),
+        ({"seed": True}, InvalidParameter, "seed must be a number, got True"),
+    ],
+)
+def test_bad_app_configurations(config, error, words):
+    with pytest.raises(error, match=words):
+        App.read(config)
+
+
+def test_app_configuration_is_read():
+    app = App.read({"method": "afl", "classes": "ill, well", "require": "0.8", "settings.gamma": 3})
+    assert app.class_names() == ["ill", "well"]
+    assert app.requirement() == 0.8
+    assert app.configured() == fg.AFL(gamma=3.0)
+    assert App().class_names() is None
+    assert App.read({"classes": 10}).class_names() == 10
+    with pytest.raises(InvalidParameter, match="require takes all, a number or a fraction, got 'most'"):
+        App(require="most").requirement()
+    with pytest.raises(UnknownName, match="unknown parameter of AFL 'gama'"):
+        App.read({"settings.gama": 1}).configured()
+
+
+def test_a_node_must_have_a_name_and_data():
+    with pytest.raises(InvalidParameter, match="this node has no name: start it with --node-config"):
+        NodeConfig.read({"data": "digits"}).client_name()
+    with pytest.raises(InvalidParameter, match="this node has no data"):
+        NodeConfig.read({"name": "a"}).client(App())
+    with pytest.raises(UnknownName, match="unknown name in node-config 'daat'"):
+        NodeConfig.read({"daat": "digits"})
+
+
+def test_a_node_keeps_its_model_in_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    a, b = (NodeConfig(name=name).model_folder() for name in ("../a", ".."))
+    assert a.parent == b.parent
+    assert a != b
+    assert NodeConfig(name="a", folder=str(tmp_path / "own")).model_folder() == tmp_path / "own"
+
+
+def test_nodes_with_partitions_are_the_clients_of_one_process():
+    """The demonstration with shared data is the same as `fedgram run`: same parts, same split."""
+    nodes = [
+        NodeConfig.read({"data": "digits", "partition-id": k, "num-partitions": 3, "partition": "dirichlet:1"})
+        for k in range(3)
+    ]
+    parties = [node.client(App(seed=4)) for node in nodes]
+    want = make_clients(digits(), fg.partition.dirichlet(digits().y, clients=3, alpha=1.0, seed=4), seed=4)
+    for got, wanted in zip(parties, want, strict=True):
+        assert got.name == wanted.name
+        assert np.array_equal(got.x, wanted.x)
+        assert np.array_equal(got.y_test, wanted.y_test)
+
+
+def test_nodes_agree_on_names_not_on_numbers(tmp_path):
+    """Each node numbers the labels it has by itself; what it says to others is their names."""
+    rng = np.random.default_rng(0)
+    for name, labels in {"a": ["cat", "dog"], "b": ["dog", "fox"]}.items():
+        np.savez(tmp_path / f"{name}.npz", x=rng.normal(size=(20, 3)), y=np.array(labels)[np.arange(20) % 2])
+    parties = [NodeConfig(name=name, data=str(tmp_path / f"{name}.npz")).client(App()) for name in "ab"]
+    assert fg.AFL().fit(parties).model.classes == ("cat", "dog", "fox")
+    assert [len(party.x_test) for party in parties] == [4, 4]
+
+
+def test_a_nodes_own_test_set_is_used(tmp_path):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(20, 3)), np.arange(20) % 2
+    np.savez(tmp_path / "a.npz", x=x[:12], y=y[:12], x_test=x[12:], y_test=y[12:])
+    party = NodeConfig(name="a", data=str(tmp_path / "a.npz")).client(App())
+    assert (len(party.x), len(party.x_test)) == (12, 8)
+
+
+def test_certificates_are_good(tmp_path):
+    made = make_certificates(tmp_path / "keys", host="127.0.0.1", nodes=["hospital-a"])
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in made)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(tmp_path / "keys" / "server.crt", tmp_path / "keys" / "server.key")
+    client = ssl.create_default_context(cafile=tmp_path / "keys" / "ca.crt")
+    assert shake_hands(client, server, "127.0.0.1")
+    with pytest.raises(ssl.SSLCertVerificationError, match="IP address mismatch"):
+        shake_hands(client, server, "127.0.0.2")
+    private = load_ssh_private_key((tmp_path / "keys" / "hospital-a").read_bytes(), None)
+    public = load_ssh_public_key((tmp_path / "keys" / "hospital-a.pub").read_bytes())
+    assert private.public_key() == public
+    with pytest.raises(InvalidParameter, match="keys are never overwritten"):
+        make_certificates(tmp_path / "keys", host="localhost", nodes=[])
+
+
+def shake_hands(client, server, host):
+    """Let both sides of a TLS connection talk in memory until each has accepted the other."""
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = [client.wrap_bio(down, up, server_hostname=host), server.wrap_bio(up, down, server_side=True)]
+    for _ in range(10):
+        for side in list(sides):
+            try:
+                side.do_handshake()
+                sides.remove(side)
+            except ssl.SSLWantReadError:
+                continue
+    return not sides
+
+
+def test_predict(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 4))
+    y = np.where(x[:, 0] > 0, "well", "ill")
+    fit = fg.AFL().fit([fg.Client("a", x[:40], y[:40])])
+    fit.save(tmp_path / "fit.safetensors")
+    model = keep(fit.model, tmp_path / "node")
+    assert model.name == MODEL_FILE
+    np.savez(tmp_path / "new.npz", x=x[40:])
+    np.savez(tmp_path / "labelled.npz", x=x[40:], y=y[40:])
+    np.savetxt(tmp_path / "new.csv", x[40:], delimiter=",", header="a,b,c,d", comments="")
+    want = fit.model.predict(x[40:]).tolist()
+    for source in (model, tmp_path / "fit.safetensors"):
+        for data in ("new.npz", "new.csv"):
+            done = fedgram("predict", source, tmp_path / data)
+            assert done.returncode == 0, done.stderr
+            assert done.stdout.split() == want
+    told = json.loads(fedgram("predict", model, tmp_path / "labelled.npz", "--json").stdout)
+    assert told["accuracy"] == pytest.approx(np.mean(np.array(want) == y[40:]))
+    fedgram("predict", model, tmp_path / "new.npz", "--out", tmp_path / "labels.txt")
+    assert (tmp_path / "labels.txt").read_text().split() == want
+
+
+def test_predict_refuses_what_does_not_fit(tmp_path):
+    rng = np.random.default_rng(0)
+    model = keep(fg.LinearModel(np.eye(4, 2), (0, 1), features="lite0:96@abc"), tmp_path)
+    np.savez(tmp_path / "new.npz", x=rng.normal(size=(5, 4)))
+    done = fedgram("predict", model, tmp_path / "new.npz")
+    assert (done.returncode, "holds features already" in done.stderr) == (2, True)
+    plain = keep(fg.LinearModel(np.eye(3, 2), (0, 1)), tmp_path / "plain")
+    done = fedgram("predict", plain, tmp_path / "new.npz")
+    assert (done.returncode, "samples of shape (n, 3), got (5, 4)" in done.stderr) == (2, True)
+    done = fedgram("predict", tmp_path / "new.npz", tmp_path / "new.npz")
+    assert (done.returncode, "not a fedgram message" in done.stderr) == (2, True)
+
+
+def test_a_model_folder_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidData, match="cannot write"):
+        keep(fg.LinearModel(np.eye(3, 2), (0, 1)), tmp_path / "file" / "folder")
+
+
+def test_importing_fedgram_imports_no_flower():
+    code = "import sys, fedgram, fedgram.cli; print([m for m in ('flwr', 'ray', 'grpc') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+@pytest.mark.parametrize("command", [("run", "--engine", "flower-sim"), ("flower", "certificates", "keys")])
+def test_without_the_extra_one_line_says_what_to_install(command, tmp_path):
+    code = "import sys; sys.modules['flwr'] = sys.modules['cryptography'] = None; from fedgram.cli import main; main()"
+    arguments = [sys.executable, "-c", code, *command]
+    done = subprocess.run(arguments, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 2
+    assert "pip install 'fedgram[flower]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_run_on_the_simulation_from_the_command_line():
+    """It starts Ray by itself, gives what one process gives, and leaves nothing running."""
+    options = ["run", "--method", "fedhip", "--data", "digits", "--clients", "3", "--partition", "iid", "--json"]
+    here = json.loads(fedgram(*options).stdout)
+    done = fedgram(*options, "--engine", "flower-sim", "--workers", "2")
+    assert done.returncode == 0, done.stderr
+    there = json.loads(done.stdout)
+    assert there["engine"] == "flower-sim"
+    assert there["accuracy"] == here["accuracy"]
+    assert there["traffic"] == here["traffic"]
+    assert there["carried"]["up"] > there["traffic"]["up"]
