@@ -33,7 +33,7 @@ def label_encoding(seed: int, layer: int, classes: int, width: int) -> Array:
 @register_message
 @dataclass(frozen=True, eq=False)
 class Network:
-    """Layers that learn have weights W_l = G_l Q_l: the solution G_l (d, c) for the labels themselves, then the encoding.
+    """Layers whose weights are W_l = G_l Q_l: the solution G_l (d, c) for the labels, then their encoding Q_l (c, d_l).
 
     Since pseudo labels are Z̄ = YQ_l, their least-squares solution is that of Y times Q_l. So a layer of any width is
     described by c columns and the seed of Q_l; that is what is sent, and how scores are computed. `weights` gives the
@@ -107,7 +107,7 @@ class Network:
         """Q_l (c, d_l) for each layer that learns; None for the output layer, whose labels are not encoded."""
         hidden = enumerate(self._learning[:-1], start=1)
         classes = len(self.classes)
-        return *(label_encoding(self.seed, l, classes, layer.width) for l, (_, layer, _) in hidden), None
+        return *(label_encoding(self.seed, number, classes, layer.width) for number, (_, layer, _) in hidden), None
 
     @property
     def weights(self) -> list[Array]:
@@ -132,7 +132,8 @@ class Network:
         trained = zip(self.solutions, self.encodings, strict=False)
         for layer in self.layers[:place]:
             if isinstance(layer, Dense | Convolution):
-                out = _activated(layer, out, *next(trained))
+                solution, encoding = next(trained)
+                out = _activated(layer, out, solution, encoding)
             else:
                 out = layer.apply(out)
         return out
@@ -140,7 +141,9 @@ class Network:
     def scores(self, x: Any) -> Array:
         """Return the scores (n, c) of samples, by blocks."""
         if not self.is_whole:
-            raise InvalidParameter(f"only {len(self.solutions)} of {self.depth} layers are trained: nothing to score with")
+            raise InvalidParameter(
+                f"only {len(self.solutions)} of {self.depth} layers are trained: nothing to score with"
+            )
         samples = self.checked(np.asarray(x))
         blocks = [self.forward(samples[block]) for block in slices(len(samples), SAMPLES_AT_ONCE)]
         return finite(np.concatenate([np.zeros((0, len(self.classes))), *blocks]))

@@ -3,8 +3,8 @@
 Layers stand in order with spaces between: `conv:CHANNELS:SIZE[:ACTIVATION]`, `pool:SIZE`, `flatten`,
 `dense:WIDTH[:ACTIVATION]`. The output layer, dense with one column per class, is always added at the end.
 
->>> read_stack("conv:32:5 pool:2 flatten dense:64:tanh")
-(Convolution(width=32, size=5, activation='relu'), AveragePooling(size=2), Flatten(), Dense(width=64, activation='tanh'))
+>>> read_stack("conv:32:5:tanh pool:2 flatten")
+(Convolution(width=32, size=5, activation='tanh'), AveragePooling(size=2), Flatten())
 >>> read_stack("dnn")
 (Flatten(), Dense(width=128, activation='relu'), Dense(width=64, activation='relu'))
 """
@@ -48,7 +48,7 @@ def _read_layer(word: str) -> Layer:
     kind, example = _KINDS[name]
     try:
         numbers = [int(argument) if argument.lstrip("-").isdecimal() else argument for argument in arguments]
-        layer: Layer = kind(*numbers)  # type: ignore[arg-type]
+        layer: Layer = kind(*numbers)
     except TypeError:
         raise InvalidParameter(f"layer {word!r} is not of the form {example}") from None
     return layer

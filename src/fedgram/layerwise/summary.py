@@ -19,12 +19,11 @@ def layer_moments(network: Network, x: npt.NDArray[Any], y: Indices, *, batch: i
     """
     layer, shape = network.next_layer, network.next_shape
     d, positions = layer.fan_in(shape), int(np.prod(layer.shape_out(shape)[:-1], dtype=int))
-    features = f"{network.features} layer {len(network.solutions) + 1}".strip()
     network.checked(x)
     if len(x) * positions < d / 4:
         rows = layer.rows(network.forward(x))
         labels = np.repeat(y, positions)
-        return Moments.of_indices(rows, labels, classes=network.classes, features=features)
+        return Moments.of_indices(rows, labels, classes=network.classes, features=network.features)
     counts = np.bincount(y, minlength=len(network.classes))
     [present] = counts.nonzero()
     total, ranks = Accumulator(d, len(present)), present.searchsorted(y)
@@ -36,5 +35,5 @@ def layer_moments(network: Network, x: npt.NDArray[Any], y: Indices, *, batch: i
     if not np.isfinite(total.packed[solve.packed_diagonal(d)].sum()):
         raise not_finite(x.reshape(len(x), -1))
     return Moments(
-        Kind(network.classes, d, features), sums=total.sums, counts=counts * positions, packed=total.packed
+        Kind(network.classes, d, network.features), sums=total.sums, counts=counts * positions, packed=total.packed
     )

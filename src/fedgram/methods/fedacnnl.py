@@ -1,7 +1,7 @@
 """FedACnnL: networks trained layer by layer in closed form, across clients."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from time import perf_counter
 from typing import Any
@@ -86,7 +86,10 @@ class FedACnnL(Method):
             quickest = quickest or min(seconds.values())
             if self.adaptive:
                 batches = {name: self._batch(seconds[name] / quickest, clients.samples[name]) for name in clients.names}
-        return networks, moments
+        named = [
+            replace(network, features=own[0].kind.features) for network, own in zip(networks, moments, strict=True)
+        ]
+        return named, moments
 
     def _batch(self, slowness: float, samples: int) -> int:
         """Return B_{l+1} — (7) — for a client that took so many times the quickest client's first round.
