@@ -81,15 +81,14 @@ class FedACnnL(Method):
                 totals[group_of[client]].add(reply["moments"])  # A_0, A_1 — (4)
                 seconds[client] = float(reply["seconds"])
             for k in sorted({group_of[client] for client in seconds}):  # a group may have lost all its clients
-                moments[k].append(totals[k].moments())
-                networks[k] = networks[k].extend(moments[k][-1].solve(self.gamma))  # Ŵ_l — (5), (11)
+                total = totals[k].moments()
+                trained = networks[k].extend(total.solve(self.gamma))  # Ŵ_l — (5), (11)
+                networks[k] = replace(trained, features=total.kind.features)
+                moments[k].append(total)
             quickest = quickest or min(seconds.values())
             if self.adaptive:
                 batches = {name: self._batch(seconds[name] / quickest, clients.samples[name]) for name in clients.names}
-        named = [
-            replace(network, features=own[0].kind.features) for network, own in zip(networks, moments, strict=True)
-        ]
-        return named, moments
+        return networks, moments
 
     def _batch(self, slowness: float, samples: int) -> int:
         """Return B_{l+1} — (7) — for a client that took so many times the quickest client's first round.

@@ -37,8 +37,8 @@ class PFedACnnL(FedACnnL):
     Its values are ε = 2500 and 10 groups.
 
     "auto" takes ε per client and layer by what it predicts for samples left out, towards a meta-model that has not
-    seen the client: the group's moments without its own. For that a client downloads its group's moments, as large as its
-    upload; a number needs no such download. Groups of fewer than three then join the nearest larger one.
+    seen the client: the group's moments without its own. For that a client downloads its group's moments, as large as
+    its upload; a number needs no such download. Groups of fewer than three then join the nearest larger one.
     """
 
     personal = True
