@@ -121,9 +121,11 @@ class Convolution:
     def rows(self, x: Array) -> Array:
         """Return the patches of images, (n · positions, d): sliding windows, copied into one matrix."""
         height, width, _ = self.shape_out(x.shape[1:])
+        x = np.ascontiguousarray(x)  # so that a window's row is one run of numbers
         n, (image, line, pixel, number) = len(x), x.strides
         shape = (n, height, width, self.size, self.size * x.shape[3])
-        return as_strided(x, shape, (image, line, pixel, line, number)).reshape(n * height * width, -1)
+        windows = as_strided(x, shape, (image, line, pixel, line, number))
+        return windows.reshape(n * height * width, self.fan_in(x.shape[1:]))
 
     def blocks(self, x: Array) -> Iterator[tuple[int, Array]]:
         """Yield (first image, patches of some images): never all patches at once."""

@@ -1,10 +1,11 @@
 """A network of layers solved in closed form: half-trained while it grows, a model when it is whole."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import accumulate
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,9 @@ from fedgram.models import best_labels, finite
 from fedgram.randomness import generator
 from fedgram.solve import Array
 from fedgram.wire import Field, register_message
+
+if TYPE_CHECKING:
+    import torch
 
 SAMPLES_AT_ONCE = 256
 
@@ -157,6 +161,18 @@ class Network:
         if samples.shape[1:] not in (self.shape, self.shapes[0]):
             raise InvalidData(f"this network takes samples of shape {self.shape}, got {samples.shape[1:]}")
         return samples
+
+    def to_torch(self) -> "torch.nn.Sequential":
+        """Return the network as an ordinary torch module; it takes images as (n, channels, height, width)."""
+        from fedgram.layerwise.export import to_torch
+
+        return to_torch(self)
+
+    def to_onnx(self, path: str | os.PathLike[str]) -> None:
+        """Write the network as an ONNX file; it takes images as (n, channels, height, width)."""
+        from fedgram.layerwise.export import to_onnx
+
+        to_onnx(self, path)
 
     def to_fields(self) -> dict[str, Any]:
         """Take the network apart for the wire."""

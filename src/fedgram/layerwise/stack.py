@@ -46,9 +46,15 @@ def _read_layer(word: str) -> Layer:
     if name not in _KINDS:
         raise UnknownName("layer or network", name, [*_KINDS, *PRESETS])
     kind, example = _KINDS[name]
+    *sizes, activation = [*arguments, ""] if not arguments or _is_number(arguments[-1]) else arguments
+    if not all(map(_is_number, sizes)):
+        raise InvalidParameter(f"layer {word!r}: sizes are whole numbers, as in {example}")
     try:
-        numbers = [int(argument) if argument.lstrip("-").isdecimal() else argument for argument in arguments]
-        layer: Layer = kind(*numbers)
+        layer: Layer = kind(*map(int, sizes), *filter(None, [activation]))
     except TypeError:
         raise InvalidParameter(f"layer {word!r} is not of the form {example}") from None
     return layer
+
+
+def _is_number(text: str) -> bool:
+    return text.removeprefix("-").isdecimal()
