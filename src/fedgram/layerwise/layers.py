@@ -31,7 +31,7 @@ class Flatten:
 
     def apply(self, x: Array) -> Array:
         """Return the samples behind this layer."""
-        return x.reshape(len(x), -1)
+        return x.reshape(len(x), prod(x.shape[1:]))
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,8 @@ class Convolution:
 
         An element of the patch moves over a rectangle of the image: sums of lines, then of columns, need no patches.
         """
-        return _window_sums(_window_sums(x, self.size, 1), self.size, 2).reshape(len(x), -1)
+        sums = _window_sums(_window_sums(x, self.size, 1), self.size, 2)
+        return sums.reshape(len(x), self.fan_in(x.shape[1:]))
 
 
 Learning: TypeAlias = Dense | Convolution
