@@ -15,7 +15,7 @@ from scipy.linalg import eigh
 from fedgram import adapt, solve
 from fedgram.accumulate import Indices
 from fedgram.layerwise.layers import Convolution
-from fedgram.layerwise.network import Network
+from fedgram.layerwise.network import Network, slices
 from fedgram.layerwise.summary import layer_moments
 from fedgram.moments import Moments
 from fedgram.solve import Array
@@ -39,7 +39,8 @@ def own_layer(network: Network, x: npt.NDArray[Any], y: Indices, *, batch: int) 
     """Return what samples x (n, …) with label indices y (n,) say about the network's first untrained layer."""
     if isinstance(network.next_layer, Convolution):
         return _Patches(network, x, y, batch)
-    return _Rows(network.forward(x), np.eye(len(network.classes))[y])
+    rows = [network.forward(x[part]) for part in slices(len(x), batch)]
+    return _Rows(np.concatenate(rows), np.eye(len(network.classes))[y])
 
 
 class _Rows:

@@ -87,17 +87,20 @@ class FedACnnL(Method):
                 moments[k].append(total)
             quickest = quickest or min(seconds.values())
             if self.adaptive:
-                batches = {name: self._batch(seconds[name] / quickest, clients.samples[name]) for name in clients.names}
+                batches = {
+                    name: self._batch(batches[name], seconds[name] / quickest, clients.samples[name])
+                    for name in clients.names
+                }
         return networks, moments
 
-    def _batch(self, slowness: float, samples: int) -> int:
+    def _batch(self, before: int, slowness: float, samples: int) -> int:
         """Return B_{l+1} — (7) — for a client that took so many times the quickest client's first round.
 
-        As printed, (7) would also make batches smaller than B_1 when a later layer takes less time than the first
-        one; that would only cost time, so B_1 is the least here. A batch of more than all samples means nothing.
+        As printed, a client that a larger batch has made quick gets the small one back for the next layer, and is slow
+        again; so batches never shrink here. More than all its samples, or `batch_max`, no client takes.
         """
-        largest = min(self.batch_max, max(samples, self.batch))
-        return min(max(ceil(slowness * self.batch), self.batch), largest)
+        wanted = max(ceil(slowness * self.batch), before)
+        return min(wanted, self.batch_max, max(samples, self.batch))
 
     # client
     @step
