@@ -1,15 +1,18 @@
 """pFedACnnL: every equation against a direct evaluation, its variants, and groups of any kind."""
 
 import sys
+from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 
 import fedgram as fg
-from fedgram.errors import InvalidParameter, MissingExtra
+from fedgram.errors import ClientFailed, InvalidParameter, MissingExtra
+from fedgram.layerwise import layer_moments
 from fedgram.layerwise.network import label_encoding
-from fedgram.methods import pfedacnnl
+from fedgram.layerwise.personal import EPSILONS, judge, own_layer, personalized
 from fedgram.methods.clientside import ClientSide
 from problems import as_clients, features, redistributions, relative_error, seeds
 
@@ -79,9 +82,66 @@ def test_auto_is_judged_without_the_clients_own_moments():
                 for i, others in zip(part, left, strict=True)
             )
 
-        best = min(pfedacnnl.EPSILONS, key=error)
+        best = min(EPSILONS, key=error)
         want = solve_layer(x[part], Y[part], G, best)
         np.testing.assert_allclose(fit.personal[f"client-{k}"].weights[0], want, atol=1e-9)
+
+
+def judged_by_hand(meta, others, x, y):
+    """Return each layer's ε as `judge` should, by plain loops: candidates, then folds."""
+    candidates, errors = [], []
+    for first in (0, meta.depth - 1):
+        own, epsilons = meta.truncate(first), [inf] * first
+        for depth in range(first, meta.depth):
+            layer = own_layer(own, x, y, batch=9)
+            epsilons.append(EPSILONS[layer.errors(others[depth], EPSILONS).argmin()])
+            own = own.extend(layer.solution(meta.solutions[depth], epsilons[-1]))
+        candidates.append(epsilons)
+        towards = [*meta.solutions[:first], *others[first:]]
+        error = 0.0
+        for fold in range(5):
+            out = np.arange(len(x)) % 5 == fold
+            network = personalized(meta, x[~out], y[~out], epsilons, towards=towards, batch=9)
+            error += ((network.scores(x[out]) - np.eye(3)[y[out]]) ** 2).sum()
+        errors.append(error)
+    return candidates[int(np.argmin(errors))]
+
+
+def test_auto_for_deep_networks():
+    """Each layer's ε, and whether hidden layers are personalized at all, come from what the others know."""
+    rng = np.random.default_rng(8)
+    y = rng.integers(0, 3, 160)
+    x = rng.normal(size=(160, 8, 7, 2)) + rng.normal(size=(3, 8, 7, 2))[y]
+    parts, chosen = np.split(np.arange(160), [20, 40, 100]), []
+    method = fg.PFedACnnL(network="conv:4:3 pool:2 flatten dense:7", gamma=1.0, cluster=False)
+    fit = method.fit(as_clients(x, y, parts), classes=3)
+    for k, part in enumerate(parts):
+        rest = np.setdiff1d(np.arange(160), part)
+        networks = [fit.model.truncate(depth) for depth in range(3)]
+        others = [layer_moments(network, x[rest], y[rest], batch=9).solve(1.0) for network in networks]
+        chosen.append(judged_by_hand(fit.model, others, x[part], y[part]))
+        assert judge(fit.model, others, x[part], y[part], batch=9) == chosen[-1]
+        want = personalized(fit.model, x[part], y[part], chosen[-1], batch=9)
+        for got, direct in zip(fit.personal[f"client-{k}"].weights, want.weights, strict=True):
+            assert relative_error(got, direct) < 1e-6
+    assert any(inf in epsilons for epsilons in chosen)
+
+
+def test_hidden_layers_stay_where_personalizing_them_would_hurt():
+    """A rule that all clients share, and few samples of each: the meta-model's hidden layers are the better ones."""
+    rng = np.random.default_rng(3)
+    y = rng.integers(0, 3, 600)
+    x = rng.normal(size=(600, 20)) + 1.5 * rng.normal(size=(3, 20))[y]
+    clients = [
+        fg.Client(f"client-{k}", x[part[:12]], y[part[:12]], x[part[12:]], y[part[12:]])
+        for k, part in enumerate(np.split(rng.permutation(600), 10))
+    ]
+    common = {"network": "flatten dense:30 dense:30", "gamma": 0.01, "cluster": False}
+    auto = fg.PFedACnnL(**common).fit(clients, classes=3)
+    meta = fg.PFedACnnL(personalize=False, **common).fit(clients, classes=3)
+    kept = [np.array_equal(network.weights[0], auto.model.weights[0]) for network in auto.personal.values()]
+    assert np.mean(kept) > 0.5
+    assert auto.evaluation.pooled > meta.evaluation.pooled - 0.02
 
 
 def test_what_clients_tell_of_their_labels():
@@ -142,6 +202,41 @@ def test_a_single_client_with_a_single_sample():
     assert fit.personal["only"].predict(np.ones((1, 3))).tolist() == [1]
 
 
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("network", ["lr", "dnn", "conv:3:2 flatten"])
+def test_few_clients(count, network):
+    """Where nobody else is left to judge by, the meta-model without the client is zero: no crash, a fair model."""
+    rng = np.random.default_rng(5)
+    y = rng.integers(0, 3, 90)
+    x = rng.normal(size=(90, 8, 7, 2)) + rng.normal(size=(3, 8, 7, 2))[y]
+    clients = as_clients(x, y, np.array_split(np.arange(90), count))
+    samples = [fg.Client(c.name, c.x if "conv" in network else c.x.reshape(len(c.x), -1), c.y) for c in clients]
+    fit = fg.PFedACnnL(network=network, gamma=1.0).fit(samples, classes=3)
+    correct = [np.mean(fit.personal[c.name].predict(c.x) == c.y) for c in samples]
+    assert min(correct) > 0.6
+
+
+def test_a_client_may_fail_in_the_middle():
+    """With a quorum the others go on; the failing one is in nobody's later layers."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Leaves(fg.PFedACnnL):
+        """One client goes after the first layer."""
+
+        @fg.step
+        def summarize(self, client, task):
+            if client.name == "client-7" and client.round == 1:
+                raise InvalidParameter("gone")
+            return super().summarize(client, task)
+
+    clients = as_clients(*two_kinds(np.random.default_rng(12)))
+    with pytest.raises(ClientFailed, match="client-7.*gone"):
+        Leaves().fit(clients, classes=4)
+    fit = Leaves().fit(clients, classes=4, require=7)
+    assert sorted(fit.personal) == [f"client-{k}" for k in range(7)]
+    assert "gone" in fit.absent["client-7"]
+
+
 def test_empty_class():
     rng = np.random.default_rng(0)
     x, y, parts = two_kinds(rng)
@@ -165,7 +260,7 @@ def test_only_auto_downloads_moments():
     ]
     fixed, auto = (fit.traffic.down / 4 for fit in fits)
     triangle = 40 * 41 / 2 * 8
-    assert fixed < triangle < auto - fixed < triangle + 40 * 2 * 8 + 500
+    assert fixed < triangle < auto - fixed < triangle + 40 * 2 * 8 + 1000
 
 
 def test_convolutions_personalize():
@@ -178,7 +273,6 @@ def test_convolutions_personalize():
     ]
     fit = fg.PFedACnnL(network="conv:6:3 pool:2 flatten", gamma=1.0).fit(clients, classes=3)
     assert fit.evaluation.pooled > 0.6
-    assert fit.personal["c0"].to_torch() is not None
 
 
 def test_without_scikit_learn(monkeypatch):

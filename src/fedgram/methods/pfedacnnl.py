@@ -1,6 +1,6 @@
 """pFedACnnL: layer-wise networks for groups of similar clients, then for each client, in closed form."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -10,7 +10,7 @@ from fedgram.accumulate import not_finite
 from fedgram.errors import InvalidParameter
 from fedgram.layerwise import Network
 from fedgram.layerwise.grouping import choose_groups, group, without_small
-from fedgram.layerwise.personal import OwnLayer, own_layer
+from fedgram.layerwise.personal import judge, personalized
 from fedgram.layerwise.summary import layer_moments
 from fedgram.methods.base import step
 from fedgram.methods.clients import Clients
@@ -20,8 +20,6 @@ from fedgram.methods.registry import register
 from fedgram.moments import Moments
 from fedgram.solve import Array
 
-# Where "auto" looks, from the meta-model as it is to hardly any of it; of equal ones the first is taken.
-EPSILONS = np.geomspace(1e5, 1e-2, 29)
 # A member of a smaller group could tell the one other member's moments from the group's.
 LEAST_MEMBERS = 3
 
@@ -37,7 +35,8 @@ class PFedACnnL(FedACnnL):
     Its values are ε = 2500 and 10 groups.
 
     "auto" takes ε per client and layer by what it predicts for samples left out, towards a meta-model that has not
-    seen the client: the group's moments without its own. For that a client downloads its group's moments, as large as
+    seen the client: the group's moments without its own. Where that predicts better, only the output layer is
+    personalized. For all this a client downloads its group's moments, as large as
     its upload; a number needs no such download. Groups of fewer than three then join the nearest larger one.
     """
 
@@ -101,19 +100,17 @@ class PFedACnnL(FedACnnL):
     def adapt(self, client: ClientSide, task: Mapping[str, Any]) -> None:
         """Keep the personal network Ŵ_1 … Ŵ_L — (12), (13) — or, without personalization, the meta-model."""
         meta: Network = client.state["network"].extend(task["solution"])
-        own = meta.truncate(0 if self.personalize else meta.depth)
-        while not own.is_whole:
-            depth = len(own.solutions)
-            layer = own_layer(own, client.x, client.y, batch=self.batch)  # X_l by the layers already personalized
-            epsilon = self.epsilon
-            if epsilon == "auto":
-                epsilon = self._judged(client, layer, meta.truncate(depth), task["moments"][depth])
-            own = own.extend(layer.solution(meta.solutions[depth], epsilon))
-        client.keep(own)
+        if self.personalize:
+            judged = self.epsilon == "auto"
+            epsilons = self._judged(client, meta, task["moments"]) if judged else [float(self.epsilon)] * meta.depth
+            meta = personalized(meta, client.x, client.y, epsilons, batch=self.batch)
+        client.keep(meta)
 
-    def _judged(self, client: ClientSide, layer: OwnLayer, meta: Network, everyone: Moments) -> float:
-        """Return the ε of least error on samples left out, towards the group's solution without this client."""
-        if len(client.x) == 1:  # nothing is left to learn from
-            return float(EPSILONS[0])
-        others = everyone - layer_moments(meta, client.x, client.y, batch=self.batch)
-        return float(EPSILONS[layer.errors(others.solve(self.gamma), EPSILONS).argmin()])
+    def _judged(self, client: ClientSide, meta: Network, everyone: Sequence[Moments]) -> list[float]:
+        """Return ε for each layer, judged with the group's solutions without this client."""
+        others = [
+            total - layer_moments(meta.truncate(depth), client.x, client.y, batch=self.batch)
+            for depth, total in enumerate(everyone)
+        ]
+        solutions = [rest.solve(self.gamma) for rest in others]
+        return judge(meta, solutions, client.x, client.y, batch=self.batch)
