@@ -50,10 +50,15 @@ class AveragePooling:
 
     def apply(self, x: Array) -> Array:
         """Return the samples behind this layer."""
-        height, width, channels = self.shape_out(x.shape[1:])
-        whole = x[:, : height * self.size, : width * self.size]
-        means: Array = whole.reshape(len(x), height, self.size, width, self.size, channels).mean(axis=(2, 4))
-        return means
+        height, width, _ = self.shape_out(x.shape[1:])
+        size = self.size
+        # One sum for each place in the window: several times as quick as a mean over two axes.
+        places = (x[:, i : height * size : size, j : width * size : size] for i in range(size) for j in range(size))
+        total = np.array(next(places), dtype=np.float64)
+        for place in places:
+            total += place
+        total /= size**2
+        return total
 
 
 @dataclass(frozen=True)
