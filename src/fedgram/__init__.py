@@ -9,7 +9,7 @@ from fedgram.data.client import Client, make_clients
 from fedgram.data.dataset import Dataset
 from fedgram.engines import InProcess
 from fedgram.evaluation import Evaluation
-from fedgram.methods import AFL, APFL, FedGram, FedHiP, Local, register, registry
+from fedgram.methods import AFL, APFL, FedACnnL, FedGram, FedHiP, Local, PFedACnnL, register, registry
 from fedgram.methods.base import Method, step
 from fedgram.methods.clients import Clients
 from fedgram.methods.clientside import ClientSide
@@ -27,6 +27,7 @@ __all__ = [
     "Clients",
     "Dataset",
     "Evaluation",
+    "FedACnnL",
     "FedGram",
     "FedHiP",
     "Fit",
@@ -36,6 +37,7 @@ __all__ = [
     "Method",
     "Model",
     "Moments",
+    "PFedACnnL",
     "engines",
     "errors",
     "load",

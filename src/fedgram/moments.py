@@ -183,29 +183,17 @@ class Moments:
             weights, intercept = weights[:-1], weights[-1]
         return LinearModel(weights, self.classes, intercept, self.kind.features)
 
-    def __add__(self, other: Self) -> Self:
+    def __add__(self, other: "Moments") -> "Moments":
         """Return the moments of both data sets together."""
-        return type(self).sum((self, other)) if isinstance(other, Moments) else NotImplemented
+        return Moments.sum((self, other)) if isinstance(other, Moments) else NotImplemented
 
     @classmethod
-    def sum(cls, parts: Iterable[Self]) -> Self:
+    def sum(cls, parts: "Iterable[Moments]") -> "Moments":
         """Return the moments of all the data sets together, in O(d²) memory for any number of them."""
-        first, total, counts = None, Accumulator(0, 0), np.zeros(0, dtype=np.int64)
+        total = Total()
         for part in parts:
-            if first is None:
-                first, counts = part, np.zeros_like(part.counts)
-                total = Accumulator(part.d, len(part.classes))
-            first.kind.check_same(part.kind)
-            counts += part.counts
-            total.sums[part.counts > 0] += part._sums
-            if part._factor is None:
-                total.packed += part.packed
-            else:
-                total.add_factor(part._factor)
-        if first is None:
-            raise InvalidData("a sum of no moments has no shape: give at least one")
-        total.flush()
-        return cls(first.kind, sums=total.sums[counts > 0], counts=counts, packed=total.packed)
+            total.add(part)
+        return total.moments()
 
     def __radd__(self, other: object) -> Self:
         """Let `sum([a, b])` start from 0."""
@@ -316,3 +304,39 @@ class Moments:
 
     def __repr__(self) -> str:
         return f"Moments(n={self.n}, d={self.d}, classes={len(self.classes)}, features={self.kind.features!r})"
+
+
+class Total:
+    """A running sum of moments, for those that arrive one by one: O(d²) memory for any number of them.
+
+    >>> total = Total()
+    >>> for part in ([[1.0, 2.0]], [[3.0, 4.0]]):
+    ...     total.add(Moments.of(part, ["ill"], classes=["ill", "well"]))
+    >>> total.moments().cross
+    array([[4., 0.],
+           [6., 0.]])
+    """
+
+    def __init__(self) -> None:
+        self._kind: Kind | None = None
+
+    def add(self, part: Moments) -> None:
+        """Add moments of the same kind."""
+        if self._kind is None:
+            self._kind, self._counts = part.kind, np.zeros_like(part.counts)
+            self._sum = Accumulator(part.d, len(part.classes))
+        self._kind.check_same(part.kind)
+        self._counts += part.counts
+        self._sum.sums[part.counts > 0] += part._sums
+        if part._factor is None:
+            self._sum.packed += part.packed
+        else:
+            self._sum.add_factor(part._factor)
+
+    def moments(self) -> Moments:
+        """Return the sum; nothing can be added afterwards."""
+        if self._kind is None:
+            raise InvalidData("a sum of no moments has no shape: give at least one")
+        self._sum.flush()
+        sums, counts = self._sum.sums[self._counts > 0], self._counts
+        return Moments(self._kind, sums=sums, counts=counts, packed=self._sum.packed)

@@ -8,11 +8,11 @@ import numpy as np
 from fedgram.data import load_dataset
 from fedgram.data.dataset import Dataset
 from fedgram.errors import InvalidParameter
-from fedgram.features.base import Backbone
+from fedgram.features.base import Backbone, Features
 from fedgram.features.extract import extract
 from fedgram.features.specs import backbone as backbone_of
 
-PIXELS = "pixels"
+PIXELS, IMAGES = "pixels", "images"
 
 
 def load_features(
@@ -45,7 +45,8 @@ def load_samples(name: str, *, samples: int | None = None, own_test: bool = Fals
 def featurize(data: Dataset, backbone: str | Backbone | None, *, progress: bool | None = None) -> Dataset:
     """Return the data set with features in place of its samples, extracted once and kept on disk.
 
-    None takes samples that are features already. "pixels" takes images as they are, scaled to [0, 1].
+    None takes samples that are features already. "images" takes images as they are, (n, height, width,
+    channels) scaled to [0, 1], for networks that learn from them; "pixels" lays each out as a row.
 
     >>> from fedgram.data import digits
     >>> featurize(digits(), None).x.shape
@@ -57,11 +58,12 @@ def featurize(data: Dataset, backbone: str | Backbone | None, *, progress: bool 
         raise InvalidParameter(f"{data.name} holds {_kind(data.x)}, not features: choose a backbone, {_advice(data.x)}")
     if _are_features(data.x):
         raise InvalidParameter(f"{data.name} holds features already: leave the backbone out")
-    if backbone == PIXELS:
+    if backbone in (PIXELS, IMAGES):
         if _kind(data.x) != "images":
             raise InvalidParameter(f"{data.name} holds {_kind(data.x)}, which have no pixels: {_advice(data.x)}")
-        x, x_test = (None if samples is None else _pixels(samples) for samples in (data.x, data.x_test))
-        return replace(data, x=x, x_test=x_test, features=PIXELS)
+        scaled = _scaled if backbone == IMAGES else _pixels
+        x, x_test = (None if samples is None else scaled(samples) for samples in (data.x, data.x_test))
+        return replace(data, x=x, x_test=x_test, features=str(backbone))
     model, name = (backbone_of(backbone), backbone) if isinstance(backbone, str) else (backbone, backbone.name)
     x = extract(data.x, model, data_fingerprint=data.fingerprint, progress=progress)
     x_test = None
@@ -88,9 +90,15 @@ def _kind(x: Any) -> str:
 
 
 def _advice(x: Any) -> str:
-    return "minilm" if _kind(x) == "texts" else "such as lite0:96, or pixels"
+    return "minilm" if _kind(x) == "texts" else "such as lite0:96, images or pixels"
 
 
-def _pixels(x: Any) -> np.ndarray[Any, np.dtype[np.float32]]:
-    images = np.asarray(x[:])
-    return images.reshape(len(images), -1).astype(np.float32) / np.float32(255)
+def _pixels(x: Any) -> Features:
+    images = _scaled(x)
+    return images.reshape(len(images), -1)
+
+
+def _scaled(x: Any) -> Features:
+    images = np.asarray(x[:]).astype(np.float32)
+    images /= 255
+    return images if images.ndim == 4 else images[..., None]

@@ -1,0 +1,157 @@
+"""FedACnnL against the bare BLAS and LAPACK calls that it cannot do without, and slow clients with larger batches."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.linalg import blas, lapack
+from scipy.sparse import csc_array
+
+import fedgram as fg
+from benchmarks.measure import Results, cpu_seconds, peak_bytes
+from fedgram.layerwise import Network, layer_moments
+from fedgram.solve import Array
+
+CLASSES, GAMMA, SAMPLES_AT_ONCE = 10, 100.0, 256
+DNN, CONVOLUTIONS = "dnn", "conv:32:5:relu pool:2 conv:64:3:relu pool:3 flatten"
+
+
+def make_clients(k: int, n: int, shape: tuple[int, ...]) -> list[fg.Client]:
+    """Return k equal clients of n samples in all, float64 so that nobody has to convert."""
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((n, *shape)), rng.integers(0, CLASSES, n)
+    return [fg.Client(f"client-{i:04d}", x[part], y[part]) for i, part in enumerate(np.array_split(np.arange(n), k))]
+
+
+@dataclass
+class Round:
+    """What one round multiplies, cut and activated beforehand: rows and labels, and the rows of the layers below."""
+
+    blocks: list[tuple[Array, Any]]
+    below: list[tuple[Array, Array, Array]]
+
+
+def rounds_of(network: Network, clients: list[fg.Client]) -> list[Round]:
+    """Return every round of training, all its rows in memory."""
+    rounds: list[Round] = []
+    for depth in range(network.depth):
+        half, blocks = network.truncate(depth), []
+        for client in clients:
+            for start in range(0, len(client.x), SAMPLES_AT_ONCE):
+                part = slice(start, start + SAMPLES_AT_ONCE)
+                rows = half.next_layer.rows(half.forward(client.x[part]))
+                blocks.append((rows, np.repeat(client.y[part], len(rows) // len(client.y[part]))))
+        below = [
+            (rows, network.solutions[i], network.encodings[i])
+            for i, known in enumerate(rounds)
+            for rows, _ in known.blocks
+        ]
+        rounds.append(Round(blocks, below))
+    return rounds
+
+
+def bare(rounds: list[Round]) -> list[Array]:
+    """Return the layers' solutions with the library calls alone: products, syrk, class sums, potrf, potrs."""
+    solutions = []
+    for round_ in rounds:
+        for rows, solution, encoding in round_.below:
+            rows @ solution @ encoding
+        d = round_.blocks[0][0].shape[1]
+        gram, sums = np.zeros((d, d), order="F"), np.zeros((CLASSES, d))
+        for rows, labels in round_.blocks:
+            n = len(rows)
+            blas.dsyrk(1.0, rows.T, beta=1.0, c=gram, lower=1, overwrite_c=1)
+            sums += csc_array((np.ones(n), labels, np.arange(n + 1)), shape=(CLASSES, n)) @ rows
+        gram[np.diag_indices(d)] += GAMMA
+        lower, _ = lapack.dpotrf(gram, lower=1, overwrite_a=1, clean=0)
+        solutions.append(lapack.dpotrs(lower, sums.T, lower=1)[0])
+    return solutions
+
+
+def compare(title: str, stack: str, clients: list[fg.Client]) -> None:
+    """Print the ratio for one network; ours also cuts patches, activates, pools, encodes and decodes messages."""
+    method = fg.FedACnnL(network=stack, gamma=GAMMA, adaptive=False)
+    network = method.fit(clients, classes=CLASSES).model
+    rounds = rounds_of(network, clients)
+    for ours, theirs in zip(network.solutions, bare(rounds), strict=True):
+        assert np.allclose(ours, theirs, rtol=1e-6, atol=1e-8 * np.abs(theirs).max())
+    ours, floor = cpu_seconds(lambda: method.fit(clients, classes=CLASSES), lambda: bare(rounds))
+    results = Results(title)
+    results.note("CPU seconds: ours, bare", f"{ours:.2f}, {floor:.2f}")
+    results.at_most("ours / bare BLAS", ours / floor, 1.3)
+    results.show()
+
+
+def memory() -> None:
+    """Print a client's memory for many images against few."""
+    network = Network(CONVOLUTIONS, (32, 32, 3), tuple(range(CLASSES)), 0)
+    few, many = (
+        peak_bytes(lambda client=client: layer_moments(network, client.x, client.y, batch=256))
+        for n in (256, 2048)
+        for client in make_clients(1, n, (32, 32, 3))
+    )
+    results = Results("A convolution's memory beyond the data, patches of 32 × 32 images")
+    results.note("peak bytes with 256 and 2,048 images", f"{few:,}, {many:,}")
+    results.note("bytes of all patches of 2,048 images", f"{2048 * 784 * 75 * 8:,}")
+    results.at_most("2,048 images / 256 images", many / few, 1.1)
+    results.show()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sleepy(fg.FedACnnL):
+    """FedACnnL at clients that sleep before every batch: client k, k times as long as the quickest."""
+
+    per_batch: ClassVar[float] = 0.002
+    timed: ClassVar[dict[int, list[float]]] = {}
+
+    @fg.step
+    def summarize(self, client: Any, task: Mapping[str, Any]) -> dict[str, Any]:
+        """Sleep, then do it."""
+        started = time.perf_counter()
+        slowness = 1 + int(client.name.rpartition("-")[2]) % 4
+        time.sleep(ceil(len(client.x) / int(task["batch"])) * self.per_batch * slowness)
+        reply = super().summarize(client, task)
+        seconds = time.perf_counter() - started
+        self.timed.setdefault(client.round, []).append(seconds)
+        return reply | {"seconds": np.array(seconds)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AsPrinted(Sleepy):
+    """(7) to the letter: batches also shrink back."""
+
+    def _batch(self, before: int, slowness: float, samples: int) -> int:
+        return super()._batch(1, slowness, samples)
+
+
+def stragglers() -> None:
+    """Print how long clients wait for the slowest, with batches of one size and with (7)."""
+    clients, results = (
+        make_clients(12, 12 * 1000, (60,)),
+        Results("Idle seconds of 12 clients, one to four times as slow"),
+    )
+    idle = {}
+    for name, method in {
+        "one batch size (-WA)": Sleepy(batch=20, adaptive=False),
+        "(7) as printed": AsPrinted(batch=20),
+        "(7), batches never shrink": Sleepy(batch=20),
+    }.items():
+        Sleepy.timed.clear()
+        method.fit(clients, classes=CLASSES)
+        rounds = Sleepy.timed.values()
+        idle[name] = sum(max(seconds) * len(seconds) - sum(seconds) for seconds in rounds)
+        by_round = ", ".join(f"{max(seconds) * len(seconds) - sum(seconds):.2f}" for seconds in rounds)
+        results.note(name, f"{idle[name]:.2f} (by layer {by_round})")
+    without, _, ours = idle.values()
+    results.at_most("with / without", ours / without, 0.6)
+    results.show()
+
+
+def main() -> None:
+    compare("FedACnnL, DNN [128, 64], 50 clients, d = 784, 50,000 samples", DNN, make_clients(50, 50_000, (784,)))
+    compare("FedACnnL, two convolutions, 5 clients, 500 images", CONVOLUTIONS, make_clients(5, 500, (32, 32, 3)))
+    memory()
+    stragglers()

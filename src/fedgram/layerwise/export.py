@@ -1,0 +1,135 @@
+"""A trained network as an ordinary torch module or ONNX file, which predict the same without fedgram.
+
+Both take what their world is used to: rows (n, d), or images (n, channels, height, width), in float32. Where images
+become rows the weights behind are put in the order of those planes.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from fedgram.cache import replace_file
+from fedgram.errors import InvalidData, InvalidParameter
+from fedgram.features.base import require
+from fedgram.layerwise.layers import AveragePooling, Convolution, Dense, Flatten, Layer, Shape
+from fedgram.layerwise.network import Network
+from fedgram.solve import Array
+
+if TYPE_CHECKING:
+    import torch
+
+OPSET = 20  # the first with Gelu
+# A layer with its weights as torch and ONNX lay them out: (out, in) or (out, in, height, width).
+Planar: TypeAlias = tuple[Layer, Array | None]
+
+_MODULES: dict[str, Callable[[Any], Any]] = {
+    "relu": lambda nn: nn.ReLU(),
+    "leaky_relu": lambda nn: nn.LeakyReLU(0.01),
+    "gelu": lambda nn: nn.GELU(),
+    "hardswish": lambda nn: nn.Hardswish(),
+    "tanh": lambda nn: nn.Tanh(),
+    "sigmoid": lambda nn: nn.Sigmoid(),
+    "elu": lambda nn: nn.ELU(),
+    "softplus": lambda nn: nn.Softplus(),
+}
+_OPERATORS = {
+    "relu": "Relu",
+    "leaky_relu": "LeakyRelu",  # its slope is 0.01 if nothing is said
+    "gelu": "Gelu",
+    "hardswish": "HardSwish",
+    "tanh": "Tanh",
+    "sigmoid": "Sigmoid",
+    "elu": "Elu",
+    "softplus": "Softplus",
+}
+
+
+def to_torch(network: Network) -> "torch.nn.Sequential":
+    """Return the network as a `torch.nn.Sequential` of ordinary layers, in float32."""
+    torch = require("torch", "vision", "a network as a torch module")
+    nn, modules = torch.nn, []
+    for layer, weights in _planar(network):
+        match layer:
+            case Convolution():
+                assert weights is not None
+                module = nn.Conv2d(weights.shape[1], layer.width, layer.size, bias=False)
+            case Dense():
+                assert weights is not None
+                module = nn.Linear(weights.shape[1], layer.width, bias=False)
+            case AveragePooling():
+                module = nn.AvgPool2d(layer.size)
+            case Flatten():
+                module = nn.Flatten()
+        if weights is not None:
+            module.weight.data = torch.tensor(weights, dtype=torch.float32)
+        modules.append(module)
+        if (activation := getattr(layer, "activation", "identity")) != "identity":
+            modules.append(_MODULES[activation](nn))
+    return nn.Sequential(*modules).eval()  # type: ignore[no-any-return]
+
+
+def to_onnx(network: Network, path: str | os.PathLike[str]) -> None:
+    """Write the network as an ONNX file: input "samples", output "scores", any number of samples."""
+    onnx = require("onnx", "vision", "a network as an ONNX file")
+    node, nodes, constants, last = onnx.helper.make_node, [], [], "samples"
+    for place, (layer, weights) in enumerate(_planar(network)):
+        inputs, last = [last], f"layer-{place}"
+        if weights is not None:
+            inputs.append(f"weights-{place}")
+            constants.append(onnx.numpy_helper.from_array(weights.astype(np.float32), inputs[-1]))
+        match layer:
+            case Convolution():
+                nodes.append(node("Conv", inputs, [last]))
+            case Dense():
+                nodes.append(node("Gemm", inputs, [last], transB=1))
+            case AveragePooling():
+                window = [layer.size] * 2
+                nodes.append(node("AveragePool", inputs, [last], kernel_shape=window, strides=window))
+            case Flatten():
+                nodes.append(node("Flatten", inputs, [last]))
+        if (activation := getattr(layer, "activation", "identity")) != "identity":
+            nodes.append(node(_OPERATORS[activation], [last], [f"active-{place}"]))
+            last = f"active-{place}"
+    nodes.append(node("Identity", [last], ["scores"]))
+    value, number = onnx.helper.make_tensor_value_info, onnx.TensorProto.FLOAT
+    samples = value("samples", number, ["n", *_planes(network.shapes[0])])
+    scores = value("scores", number, ["n", len(network.classes)])
+    graph = onnx.helper.make_graph(nodes, "fedgram", [samples], [scores], constants)
+    opset = onnx.helper.make_opsetid("", OPSET)
+    model = onnx.helper.make_model(graph, opset_imports=[opset], ir_version=10)
+    target = Path(path)
+    try:
+        replace_file(target, model.SerializeToString())
+    except OSError as error:
+        raise InvalidData(f"cannot write {target}: {error.strerror or error}") from error
+
+
+def _planar(network: Network) -> Iterator[Planar]:
+    """Yield the layers with weights as they are when images are planes (channels, height, width)."""
+    if not network.is_whole:
+        raise InvalidParameter(f"only {len(network.solutions)} of {network.depth} layers are trained: train all first")
+    weights = iter(network.weights)
+    flattened: Shape | None = None  # the images that the next dense layer gets as rows
+    for layer, shape in zip(network.layers, network.shapes, strict=False):
+        match layer:
+            case Convolution():
+                windows = next(weights).reshape(layer.size, layer.size, shape[2], layer.width)
+                yield layer, windows.transpose(3, 2, 0, 1)
+            case Dense():
+                rows = next(weights)
+                if flattened is not None:
+                    rows = rows.reshape(*flattened, -1).transpose(2, 0, 1, 3).reshape(rows.shape)
+                    flattened = None
+                yield layer, rows.T
+            case AveragePooling():
+                yield layer, None
+            case Flatten():
+                flattened = shape if len(shape) == 3 else flattened
+                yield layer, None
+
+
+def _planes(shape: Shape) -> Shape:
+    return (shape[2], *shape[:2]) if len(shape) == 3 else shape

@@ -1,0 +1,182 @@
+"""The layers a network is made of, as data, and what each does to a batch of samples.
+
+A layer that learns sees its input as *rows*, one least-squares problem for all kinds: a dense layer has a row per
+sample, a convolution a row per window of an image (its patch). Images are (n, height, width, channels).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar, TypeAlias
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from fedgram.errors import InvalidParameter, UnknownName
+from fedgram.features.projection import ACTIVATIONS
+from fedgram.solve import Array
+
+Shape: TypeAlias = tuple[int, ...]
+# A block of patches should stay in the processor's cache between being written and being multiplied.
+BLOCK_BYTES = 2**21
+
+
+@dataclass(frozen=True)
+class Flatten:
+    """Images as rows of numbers; rows stay as they are."""
+
+    def shape_out(self, shape: Shape) -> Shape:
+        """Return the shape of a sample behind this layer."""
+        return (prod(shape),)
+
+    def apply(self, x: Array) -> Array:
+        """Return the samples behind this layer."""
+        return x.reshape(len(x), prod(x.shape[1:]))
+
+
+@dataclass(frozen=True)
+class AveragePooling:
+    """The mean of each window of size × size, side by side; a rest at the border that fills no window is left out."""
+
+    size: int
+
+    def __post_init__(self) -> None:
+        _at_least_one("pooling", size=self.size)
+
+    def shape_out(self, shape: Shape) -> Shape:
+        """Return the shape of a sample behind this layer."""
+        height, width, channels = _image(shape, f"pool:{self.size}", self.size)
+        return height // self.size, width // self.size, channels
+
+    def apply(self, x: Array) -> Array:
+        """Return the samples behind this layer."""
+        height, width, _ = self.shape_out(x.shape[1:])
+        size = self.size
+        # One sum for each place in the window: several times as quick as a mean over two axes.
+        places = (x[:, i : height * size : size, j : width * size : size] for i in range(size) for j in range(size))
+        total = np.array(next(places), dtype=np.float64)
+        for place in places:
+            total += place
+        total /= size**2
+        return total
+
+
+@dataclass(frozen=True)
+class Dense:
+    """Every input to every output: activation(x W), without an intercept, as in the paper."""
+
+    width: int
+    activation: str = "relu"
+
+    windows: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        _at_least_one("a dense layer", width=self.width)
+        _check_activation(self.activation)
+
+    def shape_out(self, shape: Shape) -> Shape:
+        """Return the shape of a sample behind this layer."""
+        if len(shape) != 1:
+            raise InvalidParameter(f"a dense layer takes rows, but gets images of shape {shape}: put flatten before it")
+        return (self.width,)
+
+    def fan_in(self, shape: Shape) -> int:
+        """Return how many numbers a row has."""
+        return shape[0]
+
+    def rows(self, x: Array) -> Array:
+        """Return the input (n, d) as rows (n, d)."""
+        return x
+
+    def blocks(self, x: Array) -> Iterator[tuple[int, Array]]:
+        """Yield (first sample, rows of some samples)."""
+        yield 0, x
+
+    def row_sums(self, x: Array) -> Array:
+        """Return the sum of each sample's rows, (n, d)."""
+        return x
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """Windows of size × size, without padding ("valid"): each gives `channels` numbers, activation(patch W).
+
+    A patch is in the order (row, column, channel), in which the numbers of a window's row lie side by side in memory.
+    """
+
+    width: int
+    size: int
+    activation: str = "relu"
+
+    windows: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        _at_least_one("a convolution", channels=self.width, size=self.size)
+        _check_activation(self.activation)
+
+    def shape_out(self, shape: Shape) -> Shape:
+        """Return the shape of a sample behind this layer."""
+        height, width, _ = _image(shape, f"conv:{self.width}:{self.size}", self.size)
+        return height - self.size + 1, width - self.size + 1, self.width
+
+    def fan_in(self, shape: Shape) -> int:
+        """Return how many numbers a patch has."""
+        return self.size * self.size * shape[2]
+
+    def rows(self, x: Array) -> Array:
+        """Return the patches of images, (n · positions, d): sliding windows, copied into one matrix."""
+        height, width, _ = self.shape_out(x.shape[1:])
+        x = np.ascontiguousarray(x)  # so that a window's row is one run of numbers
+        n, (image, line, pixel, number) = len(x), x.strides
+        shape = (n, height, width, self.size, self.size * x.shape[3])
+        windows = as_strided(x, shape, (image, line, pixel, line, number))
+        return windows.reshape(n * height * width, self.fan_in(x.shape[1:]))
+
+    def blocks(self, x: Array) -> Iterator[tuple[int, Array]]:
+        """Yield (first image, patches of some images): never all patches at once."""
+        height, width, _ = self.shape_out(x.shape[1:])
+        at_once = max(1, BLOCK_BYTES // (8 * height * width * self.fan_in(x.shape[1:])))
+        for start in range(0, len(x), at_once):
+            yield start, self.rows(x[start : start + at_once])
+
+    def row_sums(self, x: Array) -> Array:
+        """Return the sum of each image's patches, (n, d).
+
+        An element of the patch moves over a rectangle of the image: sums of lines, then of columns, need no patches.
+        """
+        sums = _window_sums(_window_sums(x, self.size, 1), self.size, 2)
+        return sums.reshape(len(x), self.fan_in(x.shape[1:]))
+
+
+Learning: TypeAlias = Dense | Convolution
+Layer: TypeAlias = Dense | Convolution | AveragePooling | Flatten
+
+
+def _window_sums(x: Array, size: int, axis: int) -> Array:
+    """Return for each of the `size` places in a window the sum over all windows along an axis."""
+    seen = x.shape[axis] - size + 1
+    index = [slice(None)] * x.ndim
+    sums = []
+    for place in range(size):
+        index[axis] = slice(place, place + seen)
+        sums.append(x[tuple(index)].sum(axis=axis))
+    return np.stack(sums, axis=axis)
+
+
+def _image(shape: Shape, what: str, size: int) -> Shape:
+    if len(shape) != 3:
+        raise InvalidParameter(f"{what} takes images (height, width, channels), but gets samples of shape {shape}")
+    if min(shape[:2]) < size:
+        raise InvalidParameter(f"{what} does not fit into images of {shape[0]} × {shape[1]}: take fewer layers before")
+    return shape
+
+
+def _at_least_one(what: str, **numbers: int) -> None:
+    for name, number in numbers.items():
+        if number < 1:
+            raise InvalidParameter(f"{name} of {what} must be at least 1, got {number}")
+
+
+def _check_activation(name: str) -> None:
+    if name not in ACTIVATIONS:
+        raise UnknownName("activation", name, ACTIVATIONS)

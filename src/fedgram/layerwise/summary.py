@@ -1,0 +1,39 @@
+"""Moments of what a layer sees of the data: its rows and their labels, accumulated batch by batch."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedgram import solve
+from fedgram.accumulate import Accumulator, Indices, class_sums, not_finite
+from fedgram.layerwise.network import Network, slices
+from fedgram.moments import Kind, Moments
+
+
+def layer_moments(network: Network, x: npt.NDArray[Any], y: Indices, *, batch: int) -> Moments:
+    """Return the moments of the first untrained layer's rows, for samples x (n, …) with label indices y (n,).
+
+    `batch` samples at a time run through the layers below (6); their patches are made and multiplied in smaller blocks
+    still, so memory grows neither with the samples nor with the positions. Every position of an image has its label.
+    """
+    layer, shape = network.next_layer, network.next_shape
+    d, positions = layer.fan_in(shape), int(np.prod(layer.shape_out(shape)[:-1], dtype=int))
+    network.checked(x)
+    if len(x) * positions < d / 4:
+        rows = layer.rows(network.forward(x))
+        labels = np.repeat(y, positions)
+        return Moments.of_indices(rows, labels, classes=network.classes, features=network.features)
+    counts = np.bincount(y, minlength=len(network.classes))
+    [present] = counts.nonzero()
+    total, ranks = Accumulator(d, len(present)), present.searchsorted(y)
+    for part in slices(len(x), batch):
+        inputs = network.forward(x[part])
+        for _, rows in layer.blocks(inputs):
+            solve.add_gram(total.packed, rows)
+        total.sums += class_sums(layer.row_sums(inputs), ranks[part], len(present))
+    if not np.isfinite(total.packed[solve.packed_diagonal(d)].sum()):
+        raise not_finite(x.reshape(len(x), -1))
+    return Moments(
+        Kind(network.classes, d, network.features), sums=total.sums, counts=counts * positions, packed=total.packed
+    )
