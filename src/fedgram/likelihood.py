@@ -21,8 +21,8 @@ class Weight(NamedTuple):
 def of_labels(logits: Array, labels: Labels) -> float:
     """Return the log-likelihood of labels (n,), given logits (n, c) of the classes.
 
-    >>> round(of_labels(np.zeros((3, 4)), np.array([0, 1, 3])) / np.log(1 / 4), 12)
-    3.0
+    >>> bool(np.isclose(of_labels(np.zeros((3, 4)), np.array([0, 1, 3])), 3 * np.log(1 / 4)))
+    True
     """
     return float(log_softmax(logits, axis=1)[np.arange(len(labels)), labels].sum())
 
