@@ -54,7 +54,7 @@ def test_heterogeneity_invariance(seed, before, after):
 def test_left_out_predictions_equal_refitting(seed, n, d):
     rng = np.random.default_rng(seed)
     psi, r, beta = rng.normal(size=(n, d)), rng.normal(size=(n, 2)), 0.8
-    fast = adapt.Spectrum.of(np.ascontiguousarray(psi.T)).predict_left_out(r, 1 / beta)
+    [fast] = adapt.Spectrum.of(np.ascontiguousarray(psi.T)).predict_left_out(r, [1 / beta])
     for i in range(n):
         rest = np.arange(n) != i
         P = np.linalg.solve(psi[rest].T @ psi[rest] + beta * np.eye(d), psi[rest].T @ r[rest])
@@ -81,7 +81,7 @@ def test_auto_lambda_is_the_least_of_all():
     r += psi @ rng.normal(size=(6, 2))
     spectrum = adapt.Spectrum.of(np.ascontiguousarray(psi.T))
     beta, lam = fg.APFL(**SMALL)._chosen(spectrum, r, None)
-    predicted = spectrum.predict_left_out(r, 1 / beta)
+    [predicted] = spectrum.predict_left_out(r, [1 / beta])
     errors = {candidate: ((r - candidate * predicted) ** 2).mean() for candidate in np.linspace(0, 1, 101)}
     assert lam == pytest.approx(min(errors, key=errors.get), abs=0.01)
 
@@ -138,7 +138,7 @@ def test_exact_leave_one_out_equals_refitting_everything(seed, n, log_beta):
     Y = np.eye(3)[y]
     system = System.of(fg.Moments.of(phi, y, classes=3), ridge=gamma)
     influence, residual = system.influence(phi[:n]), Y[:n] - phi[:n] @ system.weights
-    predicted = adapt.Spectrum.of(np.ascontiguousarray(psi.T)).predict_left_out(residual, 1 / beta, influence)
+    [predicted] = adapt.Spectrum.of(np.ascontiguousarray(psi.T)).predict_left_out(residual, [1 / beta], influence)
     fast = influence.left_out(residual) - lam * predicted
     for i in range(n):
         others, rest = np.delete(np.arange(60 + n), i), np.delete(np.arange(n), i)

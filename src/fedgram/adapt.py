@@ -9,6 +9,7 @@ which is FedHiP's (14), and with S = I a ridge towards G with ridge 1/α. All be
 residual Y - XG.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -71,21 +72,25 @@ class Spectrum:
         weights = alpha / (1 + alpha * self.values)
         return np.asarray(self.directions @ (weights[:, None] * (self.loadings.T @ residual)))
 
-    def predict_left_out(self, residual: Array, alpha: float, influence: "Influence | None" = None) -> Array:
-        """Return the correction's prediction (n, c) for each sample by the others alone.
+    def predict_left_out(
+        self, residual: Array, alphas: npt.ArrayLike, influence: "Influence | None" = None
+    ) -> Iterator[Array]:
+        """Yield for each α the correction's prediction (n, c) for each sample by the others alone.
 
         Where the samples have had an influence on G, leaving one out changes the others' residuals, too.
         """
-        if len(residual) == 1:
-            return np.zeros_like(residual)  # there are no others; rounding would look like a prediction
-        weights = alpha / (1 + alpha * self.values)
-        fitted = self.loadings @ (weights[:, None] * (self.loadings.T @ residual))
-        leverage = ((self.loadings**2) @ weights)[:, None]
-        others = fitted - leverage * residual
-        if influence is not None:
-            moved = ((self.loadings * (influence.matrix @ self.loadings)) @ weights)[:, None]
-            others += (moved - leverage * influence.own) * influence.left_out(residual)
-        return np.asarray(others / (1 - leverage))
+        projected, squares = self.loadings.T @ residual, self.loadings**2
+        moves = None if influence is None else self.loadings * (influence.matrix @ self.loadings)
+        for alpha in np.asarray(alphas, dtype=np.float64):
+            if len(residual) == 1:
+                yield np.zeros_like(residual)  # there are no others; rounding would look like a prediction
+                continue
+            weights = alpha / (1 + alpha * self.values)
+            leverage = (squares @ weights)[:, None]
+            others = self.loadings @ (weights[:, None] * projected) - leverage * residual
+            if influence is not None and moves is not None:
+                others += ((moves @ weights)[:, None] - leverage * influence.own) * influence.left_out(residual)
+            yield others / (1 - leverage)
 
     def leave_one_out(self, residual: Array, alphas: npt.ArrayLike, *, member: bool) -> Array:
         """Return the mean squared residual, sample by sample left out everywhere, for each α: exact, without refitting.

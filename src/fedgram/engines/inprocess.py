@@ -1,6 +1,6 @@
 """The default engine: all clients in this process. Everything still goes through `wire`."""
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 from fedgram import wire
 from fedgram.data.client import Client
 from fedgram.engines import session
-from fedgram.errors import ClientFailed, InvalidData, InvalidParameter
+from fedgram.errors import ClientFailed, InvalidParameter
 from fedgram.labels import Label
 from fedgram.methods.base import Method, Require
 from fedgram.methods.clients import Progress
@@ -66,10 +66,7 @@ class Room:
     def __init__(
         self, method: Method, clients: Sequence[Client], pool: ThreadPoolExecutor | None, engine: InProcess
     ) -> None:
-        self.names: Sequence[str] = [client.name for client in clients]
-        name, count = Counter(self.names).most_common(1)[0] if clients else ("", 0)
-        if count > 1:
-            raise InvalidData(f"{count} clients are named {name!r}: names must be unique")
+        self.names: Sequence[str] = session.unique_names(clients)
         self.sides = {client.name: ClientSide(client) for client in clients}
         self.client_seconds = 0.0
         # With one worker, BLAS' own threads count; with several, only each worker's own time can be told apart.

@@ -1,16 +1,19 @@
 """One run of a method over any transport: hello, serve, receive, evaluate."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from time import perf_counter, process_time
 from typing import Any
 
+from fedgram.data.client import Client
 from fedgram.errors import InvalidData, InvalidParameter, Mismatch
 from fedgram.labels import Label, as_classes
 from fedgram.methods.base import Method, Require
 from fedgram.methods.clients import NO_SAMPLES, Clients, Progress, Transport
 from fedgram.methods.fit import Fit
 from fedgram.models import Model
+
+NOBODY = "no clients: give at least one"
 
 
 def run(
@@ -24,8 +27,8 @@ def run(
 ) -> Fit:
     """Run a method and return its fit (without personal models, which stay with the clients)."""
     started, cpu_started = perf_counter(), process_time()
-    if not transport.names:
-        raise InvalidData("no clients: give at least one")
+    if not transport.names:  # nobody came
+        raise InvalidData(NOBODY)
     clients = Clients(transport, method=method, seed=seed, require=require, progress=progress)
     clients.classes = None if classes is None else as_classes(classes)
     agree(clients, method)
@@ -57,6 +60,17 @@ def run(
         total=clients.total,
         shape=clients.shape,
     )
+
+
+def unique_names(clients: Sequence[Client]) -> list[str]:
+    """Return the clients' names, which tell them apart."""
+    names = [client.name for client in clients]
+    if not names:
+        raise InvalidData(NOBODY)
+    name, count = Counter(names).most_common(1)[0]
+    if count > 1:
+        raise InvalidData(f"{count} clients are named {name!r}: names must be unique")
+    return names
 
 
 def agree(clients: Clients, method: Method) -> None:

@@ -189,8 +189,10 @@ class APFL(OneMessage):
         """Return β and λ, where they are free those of least leave-one-out error."""
         target = left_over if influence is None else influence.left_out(left_over)
         candidates = []
-        for beta in BETAS.tolist() if self.beta == "auto" else [self.beta]:
-            predicted = spectrum.predict_left_out(left_over, 1 / beta, influence)
+        betas = BETAS if self.beta == "auto" else np.array([self.beta], dtype=np.float64)
+        for beta, predicted in zip(
+            betas.tolist(), spectrum.predict_left_out(left_over, 1 / betas, influence), strict=True
+        ):
             # The error is quadratic in λ, so its least value is known.
             best = np.vdot(predicted, target) / max(np.vdot(predicted, predicted), np.finfo(float).tiny)
             lam = float(np.clip(best, 0.0, 1.0)) if self.lam == "auto" else self.lam

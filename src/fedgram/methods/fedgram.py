@@ -102,8 +102,7 @@ def _refinement(x: Array, scale: Array, logits: Array, labels: Labels) -> tuple[
     spectrum = Spectrum.of(np.ascontiguousarray(((x - center) / unit).T))
     unexplained = np.eye(logits.shape[1])[labels] - softmax(logits, axis=1)
     best, chosen = likelihood.of_labels(logits, labels) + WORTHWHILE, None
-    for ridge in RIDGES.tolist():
-        predicted = spectrum.predict_left_out(unexplained, 1 / ridge)
+    for ridge, predicted in zip(RIDGES.tolist(), spectrum.predict_left_out(unexplained, 1 / RIDGES), strict=True):
         strength, value = best_weight(predicted, logits, labels, **REFINEMENT)
         if value > best:
             best, chosen = value, (strength, ridge)

@@ -92,7 +92,10 @@ class Fit:
         return method.publish(pool)
 
     def personalize(self, client: Client) -> Model:
-        """Return a client's own model from what was published; it need not have been there before."""
+        """Return a client's own model from what was published; it need not have been there before.
+
+        One with a contributor's name counts as that contributor, whose samples are in the total.
+        """
         method, _ = self._one_message()
         return method.adapt(self.published, client, member=client.name in self.contributors)
 
@@ -124,10 +127,9 @@ class Fit:
 
     def _with(self, total: Moments, contributors: tuple[str, ...]) -> Self:
         method, _ = self._one_message()
-        changed = replace(
-            self, total=total, contributors=contributors, personal={}, evaluation=None, rounds=(), absent={}
-        )
-        return replace(changed, model=method.global_model(changed.published))
+        model = method.global_model(method.publish(Pool(total, len(contributors), self.shape)))
+        stale: dict[str, Any] = {"personal": {}, "evaluation": None, "rounds": (), "absent": {}}
+        return replace(self, model=model, total=total, contributors=contributors, **stale)
 
     def _one_message(self) -> "tuple[OneMessage, Pool]":
         if self.total is None:

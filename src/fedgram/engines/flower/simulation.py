@@ -11,7 +11,6 @@ import logging
 import os
 import shutil
 import tempfile
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -28,7 +27,7 @@ from fedgram.engines import session
 from fedgram.engines.flower import envelope
 from fedgram.engines.flower.grid import Expected, GridTransport, Post, roll_call
 from fedgram.engines.flower.node import Node, Party, client_app, folder_name
-from fedgram.errors import ClientFailed, InvalidData, InvalidParameter
+from fedgram.errors import ClientFailed, InvalidParameter
 from fedgram.labels import Label
 from fedgram.methods.base import Method, Require
 from fedgram.methods.clients import Progress
@@ -87,12 +86,7 @@ class FlowerSimulation:
         if self._running is None:
             with self:
                 return self.run(method, clients, classes=classes, seed=seed, require=require, progress=progress)
-        names = [client.name for client in clients]
-        if not names:
-            raise InvalidData("no clients: give at least one")
-        name, count = Counter(names).most_common(1)[0]
-        if count > 1:
-            raise InvalidData(f"{count} clients are named {name!r}: names must be unique")
+        names = session.unique_names(clients)
         grid = self._running.grid(self.nodes or len(clients))
         if len(clients) > self._running.nodes:
             raise InvalidParameter(
