@@ -35,7 +35,7 @@ def test_simulation(simulation, subtests, tmp_path):
     for name in fg.registry:
         for check in checks.ENGINE_CHECKS:
             with subtests.test(f"{name}: {check.__name__}"):
-                check(fg.registry[name](), simulation, personal)
+                check(checks.example(name), simulation, personal)
     cases = (
         a_state_lasts,
         large_messages_cross,

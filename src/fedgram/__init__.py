@@ -9,7 +9,30 @@ from fedgram.data.client import Client, make_clients
 from fedgram.data.dataset import Dataset
 from fedgram.engines import InProcess
 from fedgram.evaluation import Evaluation
-from fedgram.methods import AFL, APFL, FedACnnL, FedGram, FedHiP, Local, PFedACnnL, register, registry
+from fedgram.methods import (
+    AFL,
+    APFL,
+    Ditto,
+    FedACnnL,
+    FedALA,
+    FedAMP,
+    FedAPA,
+    FedAvg,
+    FedAvgFT,
+    FedDBE,
+    FedDyn,
+    FedGram,
+    FedHiP,
+    FedPHP,
+    FedProto,
+    FedProx,
+    FedProxFT,
+    Local,
+    PFedACnnL,
+    PFedMe,
+    register,
+    registry,
+)
 from fedgram.methods.base import Method, step
 from fedgram.methods.clients import Clients
 from fedgram.methods.clientside import ClientSide
@@ -26,10 +49,22 @@ __all__ = [
     "ClientSide",
     "Clients",
     "Dataset",
+    "Ditto",
     "Evaluation",
     "FedACnnL",
+    "FedALA",
+    "FedAMP",
+    "FedAPA",
+    "FedAvg",
+    "FedAvgFT",
+    "FedDBE",
+    "FedDyn",
     "FedGram",
     "FedHiP",
+    "FedPHP",
+    "FedProto",
+    "FedProx",
+    "FedProxFT",
     "Fit",
     "InProcess",
     "LinearModel",
@@ -38,6 +73,7 @@ __all__ = [
     "Model",
     "Moments",
     "PFedACnnL",
+    "PFedMe",
     "engines",
     "errors",
     "load",

@@ -39,8 +39,10 @@ def run(
         # Whoever has no personal model gets the global one; everybody can predict afterwards.
         without = [name for name in clients.present if not method.personal or name in clients.absent]
         clients.each(method.receive, model, to=without)
-    seconds, cpu_seconds = perf_counter() - started, process_time() - cpu_started
-    client_seconds = transport.client_seconds
+    # Reports of rounds are for the reader; without them the result would be the same.
+    seconds = perf_counter() - started - clients.reporting["wall"]
+    cpu_seconds = process_time() - cpu_started - clients.reporting["cpu"]
+    client_seconds = transport.client_seconds - clients.reporting["clients"]
     server_seconds = cpu_seconds - client_seconds if transport.trusted else cpu_seconds
     evaluation = clients.evaluate()
     return Fit(
@@ -58,6 +60,7 @@ def run(
         engine=transport.engine,
         carried=dict(transport.carried),
         total=clients.total,
+        notes=clients.notes,
         shape=clients.shape,
     )
 
@@ -99,7 +102,7 @@ def agree(clients: Clients, method: Method) -> None:
         clients.tested[name] = hello["tested"]
         if not hello["n"]:
             clients.absent[name] = NO_SAMPLES
-    clients.shape = usual[0]
+    clients.shape, clients.features = usual[0], usual[1]
     clients.lose({}, during="agreeing on the data")
 
 

@@ -69,6 +69,10 @@ class Method:
     name: ClassVar[str] = ""
     # Whether clients end with models of their own; if not, they are sent the global one.
     personal: ClassVar[bool] = False
+    # Methods of the same `draws` get the same random numbers from a seed; by default each has its own.
+    draws: ClassVar[str] = ""
+    # To what relative precision results are the same for any order of the clients and any engine.
+    rounding: ClassVar[float] = 1e-9
 
     def __init_subclass__(cls) -> None:
         """Name the method after its class, in lower case, unless it names itself."""
@@ -114,6 +118,11 @@ class Method:
                 raise UnknownName("engine", engine, engines)
             engine = engines[engine]()
         return engine.run(self, parties, classes=classes, seed=seed, require=require, progress=progress)
+
+    @property
+    def purpose(self) -> str:
+        """What random numbers are drawn for."""
+        return self.draws or self.name
 
     def settings(self) -> dict[str, Any]:
         """Return the hyper-parameters by name."""

@@ -6,6 +6,7 @@ from itertools import chain
 from math import ceil
 from numbers import Integral
 from operator import add
+from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -82,6 +83,9 @@ class Clients:
         self.absent: dict[str, str] = {}
         self.classes: Classes | None = None
         self.shape: tuple[int, ...] = ()  # of a sample
+        self.features = ""  # their fingerprint
+        self.notes: dict[str, Payload] = {}
+        self.reporting = {"wall": 0.0, "cpu": 0.0, "clients": 0.0}  # seconds
         self.samples: dict[str, int] = {}
         self.tested: dict[str, int] = {}
         self._heard: set[str] = set()
@@ -109,7 +113,7 @@ class Clients:
     def rng(self) -> np.random.Generator:
         """The server's random numbers of this round."""
         if self._rng is None or self._rng[0] != self.round:
-            self._rng = self.round, generator(self._seed, self._method.name, "server", self.round)
+            self._rng = self.round, generator(self._seed, self._method.purpose, "server", self.round)
         return self._rng[1]
 
     def call(
@@ -149,23 +153,26 @@ class Clients:
         return Pool(self.total, len(self.contributors), self.shape)
 
     def mean(self, step: Step, payload: Payload = None, *, weighted: bool = True, **options: Any) -> Any:
-        """Return the mean of the replies (arrays, or lists or dicts of them), weighted by numbers of samples."""
-        total, weights = None, 0.0
+        """Return the mean of the replies (arrays, or lists or dicts of them), weighted by numbers of samples.
+
+        It is added up in double precision and has the replies' own: the order of the clients hardly shows.
+        """
+        first, total, weights = None, None, 0.0
         for client, value in self.call(step, payload, **options):
             weight = float(self.samples[client]) if weighted else 1.0
-            scaled = _combine(lambda leaf, weight=weight: leaf * weight, value)
-            total = scaled if total is None else _combine(add, total, scaled)
+            scaled = _combine(lambda leaf, weight=weight: np.multiply(leaf, weight, dtype=np.float64), value)
+            first, total = (value, scaled) if total is None else (first, _combine(add, total, scaled))
             weights += weight
-        return _combine(lambda leaf: leaf / weights, total)
+        return _combine(lambda leaf, like: (leaf / weights).astype(_floating(like)), total, first)
 
     def sample(self, share: float) -> list[str]:
-        """Return a random share of the clients (at least one), in order; the same for any engine."""
+        """Return a random share of the clients (at least one): the same for any engine and any order of the clients."""
         if not 0 < share <= 1:
             raise InvalidParameter(f"the share of clients must be more than 0 and at most 1, got {share}")
         names = self.names
-        rng = generator(self._seed, self._method.name, "sample", self.round)
-        chosen = rng.choice(len(names), size=max(1, round(share * len(names))), replace=False)
-        return [names[i] for i in sorted(chosen)]
+        rng = generator(self._seed, self._method.purpose, "sample", self.round)
+        chosen = set(rng.choice(sorted(names), size=max(1, round(share * len(names))), replace=False).tolist())
+        return [name for name in names if name in chosen]
 
     def rounds_of(self, count: int) -> Iterator[int]:
         """Yield the round numbers 0 … count - 1, keeping `round` in step."""
@@ -175,9 +182,17 @@ class Clients:
     def report(self, round: int, model: Model | None = None) -> None:
         """Record how good the model is after a round (None: each client's own)."""
         self.round = round
+        before = perf_counter(), process_time(), self._transport.client_seconds
         evaluation = self.evaluate(model)
+        after = perf_counter(), process_time(), self._transport.client_seconds
+        for clock, begun, ended in zip(self.reporting, before, after, strict=True):
+            self.reporting[clock] += ended - begun
         if evaluation is not None:
             self.rounds.append(evaluation)
+
+    def note(self, name: str, value: Payload) -> None:
+        """Leave something with the result that is worth seeing, such as a matrix of weights."""
+        self.notes[name] = value
 
     def evaluate(self, model: Model | None = None) -> Evaluation | None:
         """Let clients score the model (None: each its own) on their own test samples; only counts come back.
@@ -291,6 +306,11 @@ def _checked(require: Any, clients: int) -> Any:
     raise InvalidParameter(
         f"require must be 'all', a number of clients from 1 to {clients}, or a fraction such as 0.8, got {require!r}"
     )
+
+
+def _floating(leaf: Any) -> Any:
+    dtype = np.asarray(leaf).dtype
+    return dtype if dtype.kind == "f" else np.float64
 
 
 def _combine(operation: Callable[..., Any], *trees: Any) -> Any:

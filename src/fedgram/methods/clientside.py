@@ -82,7 +82,7 @@ def perform(method: "Method", sides: Sequence[ClientSide], requests: Sequence[di
     if name not in steps:
         raise UnknownName(f"step of {type(method).__name__}", name, steps)
     for side, request in zip(sides, requests, strict=True):
-        side.enter(method.name, request)
+        side.enter(method.purpose, request)
     function, payloads = getattr(method, name), [request["payload"] for request in requests]
     if steps[name]:
         return list(function(sides) if all(payload is None for payload in payloads) else function(sides, payloads))

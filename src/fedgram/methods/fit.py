@@ -61,7 +61,8 @@ class Fit:
     `personal` holds the clients' own models where the engine can see them (in one process). `evaluation` is None
     if no client has test samples; `rounds` has one evaluation per round that an iterative method reported. `total`
     holds everybody's moments where the method needs no more: then `add` and `remove` work. `traffic` counts our
-    messages; `carried` is what the `engine` itself counts, envelopes and evaluation included.
+    messages; `carried` is what the `engine` itself counts, envelopes and evaluation included. `notes` are what a
+    method found worth seeing. Seconds are those without the rounds' evaluations.
     """
 
     model: Any
@@ -80,6 +81,7 @@ class Fit:
     shape: tuple[int, ...] = ()  # of a sample
     engine: str = "inprocess"
     carried: Mapping[str, int] = field(default_factory=dict)
+    notes: Mapping[str, Any] = field(default_factory=dict)
 
     wire_name: ClassVar[str] = "fit"
     wire_version: ClassVar[int] = 1
@@ -128,7 +130,7 @@ class Fit:
     def _with(self, total: Moments, contributors: tuple[str, ...]) -> Self:
         method, _ = self._one_message()
         model = method.global_model(method.publish(Pool(total, len(contributors), self.shape)))
-        stale: dict[str, Any] = {"personal": {}, "evaluation": None, "rounds": (), "absent": {}}
+        stale: dict[str, Any] = {"personal": {}, "evaluation": None, "rounds": (), "absent": {}, "notes": {}}
         return replace(self, model=model, total=total, contributors=contributors, **stale)
 
     def _one_message(self) -> "tuple[OneMessage, Pool]":
@@ -184,6 +186,7 @@ _PLAIN = (
     "shape",
     "engine",
     "carried",
+    "notes",
 )
 
 

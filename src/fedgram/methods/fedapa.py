@@ -1,0 +1,94 @@
+"""FedAPA: the server learns for each client how much of everybody's base to mix in."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedgram.errors import InvalidParameter
+from fedgram.methods.base import step
+from fedgram.methods.clients import Clients
+from fedgram.methods.clientside import ClientSide
+from fedgram.methods.gradient import GradientMethod
+from fedgram.methods.registry import register
+from fedgram.nets.layers import Vector
+from fedgram.solve import Array
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class FedAPA(GradientMethod):
+    """FedAPA — Sun et al. 2025, Algorithm 1: aggregation weights A_i by gradient descent on ½‖θ_i - θ̄_i‖² at the
+    server.
+
+    A client trains the mixture θ̄_i = Σ_j a_ij θ_j of all bases with its own head, which is never sent. What it
+    changes, Δ, moves its weights. (7) is printed with the wrong sign; the gradient of the proxy loss is -⟨θ_j, Δ⟩,
+    and the authors' program descends, too. Clip to [0, 1], self weight μ and normalisation are the paper's (the
+    program sets the self weight to 1, with momentum at the server, and takes clients one after another).
+    `partial=False` shares the head as well. The result holds the weights: fit.notes["aggregation weights"], a row
+    for each client.
+    """
+
+    personal = True
+    remembers = True
+    needs_base = True
+
+    participation: float = 0.6
+    eta: float = 0.01
+    mu: float = 0.5
+    clip: bool = True
+    self_weight: bool = True
+    normalize: bool = True
+    partial: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse values that make no sense."""
+        super().__post_init__()
+        self.check_not_negative("eta")
+        if not 0 <= self.mu <= 1:
+            raise InvalidParameter(f"mu must be from 0 to 1, got {self.mu}")
+
+    # server
+    def serve(self, clients: Clients) -> None:
+        """Let every client end with a model of its own."""
+        net, first = self.begin(clients)
+        shared = net.base if self.partial else slice(0, net.size)
+        places = {name: i for i, name in enumerate(clients.names)}
+        bases = np.tile(first[shared].astype(np.float64), (len(places), 1))  # Θ
+        weights = np.eye(len(places))  # A
+        for number in clients.rounds_of(self.rounds):
+            chosen = clients.sample(self.participation)
+            mixed = {name: (weights[places[name]] @ bases).astype(np.float32) for name in chosen}  # θ̄_i — (5)
+            before = bases.copy()
+            for name, trained in clients.call(self.train, per_client=mixed):
+                i = places[name]
+                bases[i] = trained
+                change = trained.astype(np.float64) - mixed[name]  # Δθ_i — (6)
+                weights[i] = self.adjust(weights[i] + self.eta * before @ change, i)  # (7), downhill
+            clients.report(number)
+        clients.note("aggregation weights", weights)
+
+    def adjust(self, weights: Array, i: int) -> Array:
+        """Return a client's weights after clipping, self weight and normalisation: lines 11 to 13."""
+        if self.clip:
+            weights = weights.clip(0, 1)
+        if self.self_weight:
+            weights[i] = self.mu
+        total = weights.sum()
+        if not self.normalize:
+            return weights
+        # With μ = 0 and all others clipped, nobody is left but the client itself.
+        return np.asarray(weights / total if total > 0 else np.eye(len(weights))[i])
+
+    # client
+    @step(batched=True)
+    def train(self, clients: Sequence[ClientSide], mixtures: Sequence[Vector]) -> list[Vector]:
+        """Return the base after local SGD; the head stays here."""
+        starts = [
+            np.concatenate([mixed, client.state["own"][len(mixed) :]])
+            for client, mixed in zip(clients, mixtures, strict=True)
+        ]
+        trained = self.descend(clients, starts)
+        for client, own in zip(clients, trained, strict=True):
+            self.remember(client, own)
+        return [own[: len(mixed)] for own, mixed in zip(trained, mixtures, strict=True)]

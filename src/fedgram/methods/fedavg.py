@@ -1,0 +1,44 @@
+"""FedAvg: everybody trains, the server averages."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedgram.methods.base import step
+from fedgram.methods.clients import Clients
+from fedgram.methods.clientside import ClientSide
+from fedgram.methods.gradient import PLAIN, GradientMethod
+from fedgram.methods.registry import register
+from fedgram.nets import Hooks, TrainedNet
+from fedgram.nets.layers import Vector
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class FedAvg(GradientMethod):
+    """FedAvg — McMahan et al. 2017, Algorithm 1: local SGD from the global weights, then their mean by samples.
+
+    >>> import fedgram as fg
+    >>> from fedgram.checks import some_clients
+    >>> fit = fg.FedAvg(rounds=2).fit(some_clients(), classes=10)
+    >>> fit.model.weights.shape, len(fit.rounds)
+    ((64, 10), 2)
+    """
+
+    # server
+    def serve(self, clients: Clients) -> TrainedNet:
+        """Return the global model of the last round."""
+        _, world = self.begin(clients)
+        for number in clients.rounds_of(self.rounds):
+            world = clients.mean(self.train, world, to=clients.sample(self.participation))
+            clients.report(number, self.model(clients, world))
+        return self.model(clients, world)
+
+    # client
+    @step(batched=True)
+    def train(self, clients: Sequence[ClientSide], worlds: Sequence[Vector]) -> list[Vector]:
+        """Return the weights after local SGD."""
+        return self.descend(clients, worlds, self.hooks())
+
+    def hooks(self) -> Hooks:
+        """Return what a method that averages in the same way adds to its clients' loss."""
+        return PLAIN

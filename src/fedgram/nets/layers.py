@@ -1,0 +1,198 @@
+"""The layers of small networks. Dense layers work for many clients at once, convolutions for one.
+
+Dense layers see (clients, width, samples): with the samples last, every product below is one that BLAS is quick at,
+for a few clients or many. Convolutions see (samples, channels, height, width), of a single client.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod, sqrt
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Shape: TypeAlias = tuple[int, ...]
+Vector: TypeAlias = npt.NDArray[np.float32]
+
+
+class Layer(Protocol):
+    """A step of the way from sample to scores, with its parameters (trained) and buffers (only kept up to date)."""
+
+    @property
+    def parameters(self) -> tuple[Shape, ...]:
+        """Shapes of the parameters."""
+        ...
+
+    @property
+    def buffers(self) -> tuple[Shape, ...]:
+        """Shapes of the buffers."""
+        ...
+
+    def initial(self, rng: np.random.Generator) -> Vector:
+        """Return the parameters to begin with, in one row."""
+        ...
+
+    def shape_out(self, shape: Shape) -> Shape:
+        """Return the shape of a sample behind this layer."""
+        ...
+
+    def apply(
+        self, x: "Tensor", parameters: Sequence["Tensor"], buffers: Sequence["Tensor"], training: bool
+    ) -> "Tensor":
+        """Return what the layer makes of its input."""
+        ...
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A layer without parameters."""
+
+    @property
+    def parameters(self) -> tuple[Shape, ...]:
+        """None."""
+        return ()
+
+    @property
+    def buffers(self) -> tuple[Shape, ...]:
+        """None."""
+        return ()
+
+    def initial(self, _: np.random.Generator) -> Vector:
+        """Return nothing."""
+        return np.zeros(0, dtype=np.float32)
+
+    def shape_out(self, shape: Shape) -> Shape:
+        """Return the same shape."""
+        return shape
+
+
+@dataclass(frozen=True)
+class Dense(Plain):
+    """W x + b for each client and sample."""
+
+    fan_in: int
+    width: int
+
+    @property
+    def parameters(self) -> tuple[Shape, ...]:
+        """W and b."""
+        return (self.width, self.fan_in), (self.width,)
+
+    def initial(self, rng: np.random.Generator) -> Vector:
+        """Return uniform numbers as torch's own layers have them."""
+        return _uniform(rng, self.parameters, self.fan_in)
+
+    def shape_out(self, _: Shape) -> Shape:
+        """Return the width."""
+        return (self.width,)
+
+    def apply(self, x: "Tensor", parameters: Sequence["Tensor"], *_: object) -> "Tensor":
+        """Return (clients, width, samples)."""
+        weight, bias = parameters
+        return bias.unsqueeze(2).baddbmm(weight, x)
+
+
+@dataclass(frozen=True)
+class Convolution(Plain):
+    """A convolution without padding, of one client."""
+
+    channels: int
+    width: int
+    kernel: int
+
+    @property
+    def parameters(self) -> tuple[Shape, ...]:
+        """Kernels and biases."""
+        return (self.width, self.channels, self.kernel, self.kernel), (self.width,)
+
+    def initial(self, rng: np.random.Generator) -> Vector:
+        """Return uniform numbers as torch's own layers have them."""
+        return _uniform(rng, self.parameters, self.channels * self.kernel**2)
+
+    def shape_out(self, shape: Shape) -> Shape:
+        """Return channels, height and width of the maps."""
+        return (self.width, *(size - self.kernel + 1 for size in shape[1:]))
+
+    def apply(self, x: "Tensor", parameters: Sequence["Tensor"], *_: object) -> "Tensor":
+        """Return the maps (samples, width, height, width)."""
+        from torch.nn.functional import conv2d
+
+        kernels, bias = parameters
+        return conv2d(x, kernels[0], bias[0])
+
+
+@dataclass(frozen=True)
+class BatchNorm(Plain):
+    """Maps with mean 0 and variance 1 within a batch; when scoring, by the running means, which are buffers."""
+
+    channels: int
+
+    @property
+    def parameters(self) -> tuple[Shape, ...]:
+        """Scale and shift."""
+        return (self.channels,), (self.channels,)
+
+    @property
+    def buffers(self) -> tuple[Shape, ...]:
+        """Running mean and variance."""
+        return (self.channels,), (self.channels,)
+
+    def initial(self, _: np.random.Generator) -> Vector:
+        """Return scales of one and shifts of zero."""
+        return np.repeat(np.array([1, 0], dtype=np.float32), self.channels)
+
+    def apply(
+        self, x: "Tensor", parameters: Sequence["Tensor"], buffers: Sequence["Tensor"], training: bool
+    ) -> "Tensor":
+        """Return the normalised maps; training moves the running means."""
+        from torch.nn.functional import batch_norm
+
+        scale, shift = parameters
+        mean, variance = buffers
+        return batch_norm(x, mean[0], variance[0], scale[0], shift[0], training=training)
+
+
+@dataclass(frozen=True)
+class Relu(Plain):
+    """The positive part."""
+
+    def apply(self, x: "Tensor", *_: object) -> "Tensor":
+        """Return max(x, 0)."""
+        return x.relu()
+
+
+@dataclass(frozen=True)
+class MaxPool(Plain):
+    """The largest of each 2 × 2 square."""
+
+    def shape_out(self, shape: Shape) -> Shape:
+        """Return half the height and width."""
+        return (shape[0], *(size // 2 for size in shape[1:]))
+
+    def apply(self, x: "Tensor", *_: object) -> "Tensor":
+        """Return the smaller maps."""
+        from torch.nn.functional import max_pool2d
+
+        return max_pool2d(x, 2)
+
+
+@dataclass(frozen=True)
+class Flatten(Plain):
+    """From maps of one client to what dense layers see."""
+
+    def shape_out(self, shape: Shape) -> Shape:
+        """Return the number of values."""
+        return (prod(shape),)
+
+    def apply(self, x: "Tensor", *_: object) -> "Tensor":
+        """Return (1, values, samples)."""
+        return x.flatten(1).t().unsqueeze(0)
+
+
+def _uniform(rng: np.random.Generator, shapes: Sequence[Shape], fan_in: int) -> Vector:
+    bound = 1 / sqrt(fan_in)
+    return rng.uniform(-bound, bound, sum(map(prod, shapes))).astype(np.float32)

@@ -1,0 +1,128 @@
+"""A trained network as a model: what gradient methods give back."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from fedgram.errors import InvalidData, InvalidParameter, Mismatch
+from fedgram.labels import Classes, read_classes, shorten
+from fedgram.models import best_labels, finite
+from fedgram.nets.layers import Shape, Vector
+from fedgram.nets.network import Net
+from fedgram.solve import Array
+from fedgram.wire import Field, register_message
+
+SAMPLES_AT_ONCE = 1024
+
+
+@register_message
+@dataclass(frozen=True, eq=False)
+class TrainedNet:
+    """A network with its numbers.
+
+    >>> net = Net("linear", (2,), 2)
+    >>> model = TrainedNet("linear", (2,), ("cat", "dog"), np.array([1, 0, 0, 1, 0, 0], dtype=np.float32))
+    >>> model.predict([[0.1, 0.9], [0.7, 0.2]])
+    array(['dog', 'cat'], dtype='<U3')
+    >>> model.weights
+    array([[1., 0.],
+           [0., 1.]])
+    """
+
+    network: str
+    shape: Shape
+    classes: Classes
+    vector: Vector
+    features: str = ""
+    memory: bool = False
+
+    wire_name: ClassVar[str] = "trained-net"
+    wire_version: ClassVar[int] = 1
+    wire_fields: ClassVar[Mapping[str, Field]] = {"vector": Field("float32", ("p",))}
+
+    def __post_init__(self) -> None:
+        """Refuse a vector that does not fit the network."""
+        if np.shape(self.vector) != (self.net.size,):
+            raise Mismatch(f"{self.network!r} has {self.net.size} numbers, got shape {np.shape(self.vector)}")
+
+    @cached_property
+    def net(self) -> Net:
+        """The network without its numbers."""
+        return Net(self.network, self.shape, len(self.classes), self.memory)
+
+    @property
+    def weights(self) -> Array:
+        """The matrix (d, c) of a linear model."""
+        return self._linear()[0]
+
+    @property
+    def intercept(self) -> Array:
+        """The constants (c,) of a linear model."""
+        return self._linear()[1]
+
+    def _linear(self) -> tuple[Array, Array]:
+        if self.net.kind != "linear":
+            raise InvalidParameter(f"a network {self.net.kind!r} is no matrix; its numbers are in .vector")
+        head, count = self.vector[self.net.head].astype(np.float64), len(self.classes)
+        weights, intercept = head[:-count].reshape(count, -1).T, head[-count:]
+        return weights, intercept + self.vector[self.net.own] @ weights if self.memory else intercept
+
+    def scores(self, x: Any) -> Array:
+        """Return the scores (n, c) of samples, by blocks."""
+        samples = np.asarray(x)
+        if samples.shape[1:] != self.shape:
+            raise InvalidData(f"this network takes samples of shape {self.shape}, got {samples.shape[1:]}")
+        out = np.empty((len(samples), len(self.classes)))
+        done = 0
+        for _, scores in outputs(self.net, self.vector, samples):
+            out[done : done + len(scores)] = scores
+            done += len(scores)
+        return finite(out)
+
+    def predict(self, x: Any) -> npt.NDArray[Any]:
+        """Return the labels (n,) of samples."""
+        return best_labels(self.scores(x), self.classes)
+
+    def to_fields(self) -> dict[str, Any]:
+        """Take the model apart for the wire."""
+        return {
+            "network": self.network,
+            "shape": self.shape,
+            "classes": shorten(self.classes),
+            "count": len(self.classes),
+            "vector": self.vector,
+            "features": self.features,
+            "memory": self.memory,
+        }
+
+    @classmethod
+    def from_fields(cls, fields: dict[str, Any]) -> Self:
+        """Put a model together from the wire."""
+        return cls(
+            str(fields["network"]),
+            tuple(fields["shape"]),
+            read_classes(fields["classes"], fields["count"]),
+            fields["vector"],
+            str(fields["features"]),
+            bool(fields["memory"]),
+        )
+
+    def check(self) -> None:
+        """Accept: finite values of fitting shapes are all that a network needs."""
+
+
+def outputs(net: Net, vector: Vector, x: npt.NDArray[Any]) -> Iterator[tuple[Vector, Vector]]:
+    """Yield features (n, width) and scores (n, c) of samples, block by block."""
+    import torch
+
+    numbers = torch.from_numpy(np.array(vector)).unsqueeze(0)  # a copy: what came by wire cannot be written to
+    buffers, weights = numbers[:, : net.buffers], numbers[:, net.buffers :]
+    for start in range(0, len(x), SAMPLES_AT_ONCE):
+        block = torch.from_numpy(np.array(x[start : start + SAMPLES_AT_ONCE], dtype=np.float32))
+        with torch.inference_mode():
+            features, scores = net.forward(weights, buffers, net.prepare(block.unsqueeze(0)))
+        yield features[0].t().numpy(), scores[0].t().numpy()

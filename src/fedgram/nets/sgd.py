@@ -1,0 +1,192 @@
+"""The one loop in which every gradient method trains: SGD on the vectors of one client, or of many at once.
+
+Clients train together as far as a chunk of them fits the processor's cache; each has its own samples, order, number of
+batches and vector, and what comes out is what it would be alone, to rounding. No batch is dropped, however small.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import ceil, prod
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fedgram.nets.layers import Vector
+from fedgram.nets.network import Net
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# Samples, weights and gradients of the clients that train together: about what a processor's cache holds.
+CHUNK_BYTES = 2**23
+Samples: TypeAlias = tuple[npt.NDArray[Any], npt.NDArray[np.int64]]
+Order: TypeAlias = Iterator[npt.NDArray[np.int64]]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to train: so many epochs, or so many batches (`steps`), each batch used `repeat` times."""
+
+    lr: float = 0.01
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    batch: int = 32
+    epochs: int = 1
+    steps: int | None = None
+    repeat: int = 1
+    fraction: float = 1.0  # of the samples, drawn anew for each epoch
+
+    def batches(self, n: int) -> int:
+        """Return how many batches a client with n samples takes."""
+        return self.steps or self.epochs * ceil(ceil(self.fraction * n) / self.batch)
+
+    def order(self, n: int, rng: np.random.Generator) -> Order:
+        """Yield the samples of each batch, epoch after epoch in a new order."""
+        while True:
+            order = rng.permutation(n)[: ceil(self.fraction * n)]
+            yield from (order[start : start + self.batch] for start in range(0, len(order), self.batch))
+
+
+@dataclass
+class Now:
+    """A moment of training, as hooks see it. First dimension: the clients that are still at it."""
+
+    net: Net
+    weights: "Tensor"  # (clients, trained)
+    start: "Tensor"  # where they began
+    buffers: "Tensor"
+    x: "Tensor"  # prepared samples
+    y: "Tensor"  # (clients, batch)
+    share: "Tensor"  # (clients, batch) 1/size of the batch, or 0 where a smaller batch is filled up
+    features: "Tensor"  # (clients, width, batch)
+    scores: "Tensor"  # (clients, classes, batch)
+    carried: Mapping[str, "Tensor"]
+    losses: "Tensor"  # (clients,) without the term
+    last_use: bool  # of this batch
+
+
+def _identity(weights: "Tensor", _: Mapping[str, "Tensor"]) -> "Tensor":
+    return weights
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """What a method adds to plain SGD.
+
+    `term` is added to each client's loss, (clients,). `of` makes the network's weights from what is trained. `after`
+    is called after each step, and may change what it sees in place.
+    """
+
+    term: Callable[[Now], "Tensor"] | None = None
+    of: Callable[["Tensor", Mapping[str, "Tensor"]], "Tensor"] = _identity
+    after: Callable[[Now], None] | None = None
+    carried: Mapping[str, Sequence[Vector]] = field(default_factory=dict)
+
+
+def pull(strength: float, weights: "Tensor", center: "Tensor") -> "Tensor":
+    """Return (strength/2)‖w - center‖² for each client: the proximal term of many methods."""
+    return strength / 2 * (weights - center).square().sum(1)
+
+
+def train(
+    net: Net,
+    samples: Sequence[Samples],
+    starts: Sequence[Vector],
+    rngs: Sequence[np.random.Generator],
+    plan: Plan,
+    hooks: Hooks = Hooks(),  # noqa: B008 (it is frozen)
+) -> tuple[list[Vector], dict[str, list[Vector]]]:
+    """Return each client's vector after training, and what hooks carried along."""
+    steps = [plan.batches(len(y)) for _, y in samples]
+    # Neighbours should need about as many steps, so that few wait for others.
+    order = sorted(range(len(samples)), key=lambda i: -steps[i])
+    each = 4 * (plan.batch * prod(net.shape) + 3 * net.size)
+    size = 1 if net.one_by_one else max(1, CHUNK_BYTES // each)
+    vectors: list[Vector] = list(starts)
+    carried = {name: list(rows) for name, rows in hooks.carried.items()}
+    for begin in range(0, len(order), size):
+        chunk = order[begin : begin + size]
+        feed = _Feed(net.shape, plan, [samples[i] for i in chunk], [rngs[i] for i in chunk])
+        along = {name: np.stack([rows[i] for i in chunk]) for name, rows in carried.items()}
+        trained = _together(
+            net, feed, np.stack([starts[i] for i in chunk]), [steps[i] for i in chunk], plan, hooks, along
+        )
+        for row, i in enumerate(chunk):
+            vectors[i] = trained[row]
+            for name, rows in carried.items():
+                rows[i] = along[name][row]
+    return vectors, carried
+
+
+def _together(
+    net: Net,
+    feed: "_Feed",
+    vectors: Vector,
+    steps: Sequence[int],
+    plan: Plan,
+    hooks: Hooks,
+    along: Mapping[str, Vector],
+) -> Vector:
+    """Return the vectors (clients, size) of clients that train together, those with most steps first."""
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    # Apart, because buffers change in place while gradients of the weights are on their way.
+    buffers, weights = (part.clone() for part in torch.from_numpy(vectors).tensor_split([net.buffers], dim=1))
+    start, velocity = weights.clone(), torch.zeros_like(weights)
+    carried = {name: torch.from_numpy(rows) for name, rows in along.items()}
+    for step in range(steps[0]):
+        k = sum(step < own for own in steps)
+        x, y, share = feed.next(k)
+        x = net.prepare(x)
+        rows = {name: tensor[:k] for name, tensor in carried.items()}
+        for use in range(1, plan.repeat + 1):
+            w = weights[:k].detach().requires_grad_()
+            features, scores = net.forward(hooks.of(w, rows), buffers[:k], x, training=True)
+            losses = (cross_entropy(scores, y, reduction="none") * share).sum(1)
+            now = Now(net, w, start[:k], buffers[:k], x, y, share, features, scores, rows, losses, use == plan.repeat)
+            total = losses.sum() if hooks.term is None else (losses + hooks.term(now)).sum()
+            (gradient,) = torch.autograd.grad(total, w)
+            with torch.no_grad():
+                if plan.weight_decay:
+                    gradient.add_(w, alpha=plan.weight_decay)
+                if plan.momentum:
+                    gradient = velocity[:k].mul_(plan.momentum).add_(gradient)
+                weights[:k].sub_(gradient, alpha=plan.lr)
+                if hooks.after is not None:
+                    hooks.after(now)
+    return torch.cat([buffers, weights], dim=1).numpy()
+
+
+class _Feed:
+    """Puts the batches of several clients into one array, again and again the same."""
+
+    def __init__(
+        self, shape: tuple[int, ...], plan: Plan, samples: Sequence[Samples], rngs: Sequence[np.random.Generator]
+    ) -> None:
+        self._samples = [(np.asarray(x, dtype=np.float32), y) for x, y in samples]
+        self._orders = [plan.order(len(y), rng) for (_, y), rng in zip(samples, rngs, strict=True)]
+        self._x = np.zeros((len(samples), plan.batch, *shape), dtype=np.float32)
+        self._y = np.zeros((len(samples), plan.batch), dtype=np.int64)
+        self._share = np.zeros((len(samples), plan.batch), dtype=np.float32)
+
+    def next(self, clients: int) -> tuple["Tensor", "Tensor", "Tensor"]:
+        """Return the next batch of the first so many clients: samples, labels, and each sample's share of the loss."""
+        import torch
+
+        longest = 0
+        for i in range(clients):
+            (x, y), batch = self._samples[i], next(self._orders[i])
+            size = len(batch)
+            np.take(x, batch, axis=0, out=self._x[i, :size], mode="clip")  # other modes copy twice
+            self._y[i, :size] = y[batch]
+            self._share[i, :size] = 1 / size
+            self._share[i, size:] = 0
+            longest = max(longest, size)
+        filled = (slice(clients), slice(longest))
+        return (
+            torch.from_numpy(self._x[filled]),
+            torch.from_numpy(self._y[filled]),
+            torch.from_numpy(self._share[filled]),
+        )
