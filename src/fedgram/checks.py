@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -29,8 +30,8 @@ from fedgram.models import Model
 from fedgram.solve import Array
 
 CLASSES = 10
-QUICK = {"rounds": 2, "epochs": 8, "batch": 16, "lr": 0.05}
-IMPATIENT = {"pfedme": {"rounds": 3, "eta": 0.06}}  # its own values are for hundreds of rounds
+QUICK: dict[str, Any] = {"rounds": 2, "epochs": 8, "batch": 16, "lr": 0.05}
+IMPATIENT: dict[str, dict[str, Any]] = {"pfedme": {"rounds": 3, "eta": 0.06}}  # its own values are for hundreds of rounds
 
 
 def example(name: str) -> Method:
