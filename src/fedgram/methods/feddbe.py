@@ -36,6 +36,7 @@ class FedDBE(GradientMethod):
 
     kappa: float = 50.0
     mu: float = 1.0
+    bias: bool = True
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense."""
@@ -83,7 +84,8 @@ class FedDBE(GradientMethod):
         """Return the shared weights after local SGD; the bias stays here."""
         carried = {"mean": self._nothing(clients), "consensus": [client.state["consensus"] for client in clients]}
         starts = [self._biased(client, world) for client, world in zip(clients, worlds, strict=True)]
-        trained = self.descend(clients, starts, Hooks(term=self._regularize, after=self._follow, carried=carried))
+        follow = self._follow if self.bias else self._follow_unbiased
+        trained = self.descend(clients, starts, Hooks(term=self._regularize, after=follow, carried=carried))
         own = self.net_of(clients[0]).own
         for client, vector in zip(clients, trained, strict=True):
             client.state["bias"] = vector[own]
