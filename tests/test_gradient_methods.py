@@ -367,7 +367,9 @@ def test_fedapa_finds_who_has_the_same_task():
 @pytest.mark.parametrize("name", GRADIENT)
 def test_no_data_and_no_private_head_is_sent(name, monkeypatch):
     sent, encode = [], wire.encode
-    monkeypatch.setattr("fedgram.engines.inprocess.wire.encode", lambda payload: sent.append(encode(payload)) or sent[-1])
+    monkeypatch.setattr(
+        "fedgram.engines.inprocess.wire.encode", lambda payload: sent.append(encode(payload)) or sent[-1]
+    )
     method = fg.registry[name](**SETTINGS, network="mlp:8")
     room = Room(method, some_clients(), None, InProcess())
     run(method, room, classes=CLASSES, seed=0, require="all", progress=None)

@@ -55,9 +55,7 @@ def as_torch(x):
 def trained_by_torch(module, vector, net, x, y, plan, rng):
     """Return the vector and the module after the plainest of loops."""
     nn.utils.vector_to_parameters(torch.from_numpy(vector[net.buffers :].copy()), module.parameters())
-    optimizer = torch.optim.SGD(
-        module.parameters(), lr=plan.lr, momentum=plan.momentum, weight_decay=plan.weight_decay
-    )
+    optimizer = torch.optim.SGD(module.parameters(), lr=plan.lr, momentum=plan.momentum, weight_decay=plan.weight_decay)
     for _ in range(plan.epochs):
         order = rng.permutation(len(y))
         for start in range(0, len(y), plan.batch):
@@ -106,14 +104,32 @@ def test_training_together_is_training_alone(sizes, network, batch, chunk):
     net, plan = Net(network, (5,), 10), Plan(lr=0.1, momentum=0.9, batch=batch, epochs=2)
     data = [samples((5,), n, seed=i) for i, n in enumerate(sizes)]
     starts = [net.initial(np.random.default_rng(i)) for i in range(len(sizes))]
-    hooks = Hooks(term=lambda now: pull(0.1, now.weights, now.carried["center"]), carried={"center": starts[::-1]})
+    hooks = Hooks(slope=lambda now: pull(0.1, now.weights, now.carried["center"]), carried={"center": starts[::-1]})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sgd, "CHUNK_BYTES", chunk)
         together, _ = train(net, data, starts, [np.random.default_rng(i) for i in range(len(sizes))], plan, hooks)
     for i, got in enumerate(together):
-        own = Hooks(term=hooks.term, carried={"center": [starts[::-1][i]]})
+        own = Hooks(slope=hooks.slope, carried={"center": [starts[::-1][i]]})
         [alone], _ = train(net, [data[i]], [starts[i]], [np.random.default_rng(i)], plan, own)
         np.testing.assert_allclose(got, alone, atol=1e-5)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 30), min_size=1, max_size=4),
+    network=st.sampled_from(["linear", "mlp:7", "mlp:7:6:5"]),
+    memory=st.booleans(),
+)
+def test_gradients_written_out_are_those_of_autograd(sizes, network, memory):
+    net, plan = Net(network, (5,), 10, memory), Plan(lr=0.1, batch=8, epochs=2)
+    data = [samples((5,), n, seed=i) for i, n in enumerate(sizes)]
+    starts = [net.initial(np.random.default_rng(i)) + 0.1 for i in range(len(sizes))]
+    for_autograd = Hooks(term=lambda now: 0 * now.losses)
+    by_hand, by_autograd = (
+        train(net, data, starts, [np.random.default_rng(i) for i in range(len(sizes))], plan, hooks)[0]
+        for hooks in (Hooks(), for_autograd)
+    )
+    np.testing.assert_allclose(by_hand, by_autograd, atol=1e-5)
 
 
 @given(n=st.integers(1, 100), batch=st.integers(1, 40), epochs=st.integers(1, 3))
@@ -128,10 +144,17 @@ def test_chunks_bound_what_is_held_at_once(monkeypatch):
     net, held = Net("linear", (50,), 10), []
     feed = sgd._Feed
     monkeypatch.setattr(sgd, "CHUNK_BYTES", 40_000)
-    monkeypatch.setattr(sgd, "_Feed", lambda shape, plan, data, rngs: held.append(len(data)) or feed(shape, plan, data, rngs))
+    monkeypatch.setattr(
+        sgd, "_Feed", lambda shape, plan, data, rngs: held.append(len(data)) or feed(shape, plan, data, rngs)
+    )
     many = 60
-    train(net, [samples((50,), 9)] * many, [net.initial(np.random.default_rng(0))] * many,
-          [np.random.default_rng(i) for i in range(many)], Plan(batch=8))
+    train(
+        net,
+        [samples((50,), 9)] * many,
+        [net.initial(np.random.default_rng(0))] * many,
+        [np.random.default_rng(i) for i in range(many)],
+        Plan(batch=8),
+    )
     assert sum(held) == many
     assert max(held) * 4 * (8 * 50 + 3 * net.size) <= 40_000
 
@@ -145,7 +168,13 @@ def test_memory_is_added_to_the_features():
     np.testing.assert_array_equal(features, without)
     head = vector[plain.head]
     np.testing.assert_allclose(got, (features + bias) @ head[:60].reshape(10, 6).T + head[60:], rtol=1e-5, atol=1e-6)
-    linear = TrainedNet("linear", (5,), tuple(range(10)), Net("linear", (5,), 10, memory=True).initial(np.random.default_rng(0)) + 1, memory=True)
+    linear = TrainedNet(
+        "linear",
+        (5,),
+        tuple(range(10)),
+        Net("linear", (5,), 10, memory=True).initial(np.random.default_rng(0)) + 1,
+        memory=True,
+    )
     np.testing.assert_allclose(linear.scores(x), x @ linear.weights + linear.intercept, rtol=1e-5, atol=1e-6)
 
 

@@ -35,7 +35,9 @@ class Ditto(FedAvg):
         """Return the global weights after local SGD; keep the personal ones."""
         trained = super().train(clients, worlds)
         center = self.trained_part(clients, worlds)
-        towards = Hooks(term=lambda now: pull(self.lam, now.weights, now.carried["center"]), carried={"center": center})
+        towards = Hooks(
+            slope=lambda now: pull(self.lam, now.weights, now.carried["center"]), carried={"center": center}
+        )
         starts = [client.state["own"] for client in clients]
         for client, own in zip(clients, self.descend(clients, starts, towards), strict=True):
             self.remember(client, own)

@@ -10,6 +10,7 @@ from fedgram.errors import InvalidParameter
 from fedgram.methods.base import step
 from fedgram.methods.clientside import ClientSide
 from fedgram.methods.fedavg import FedAvg
+from fedgram.methods.gradient import PLAIN
 from fedgram.methods.registry import register
 from fedgram.nets import Hooks, Now
 from fedgram.nets.layers import Vector
@@ -52,7 +53,8 @@ class FedPHP(FedAvg):
             # Who has never trained has nothing to teach.
             "lam": [np.array([self.lam if count else 0.0], dtype=np.float32) for count in counts],
         }
-        trained = self.descend(clients, worlds, Hooks(term=self._transfer, carried=carried))
+        hooks = Hooks(term=self._transfer, carried=carried) if self.lam else PLAIN
+        trained = self.descend(clients, worlds, hooks)
         usual = max(int(self.participation * self.rounds), 1)
         for client, count, vector in zip(clients, counts, trained, strict=True):
             inherited = min(self.mu * count / usual, self.mu)  # μ_t

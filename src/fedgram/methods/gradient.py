@@ -86,7 +86,8 @@ class GradientMethod(Method):
     @step
     def ready(self, client: ClientSide, first: Vector | None = None) -> None:
         """Refuse samples that are not finite before they spoil everybody's weights; begin with the common ones."""
-        if not np.isfinite(client.x).all():
+        # A sum is finite unless an element is not, or the sum overflows; it needs no second array.
+        if not np.isfinite(client.x.sum()) and not np.isfinite(client.x).all():
             raise not_finite(client.x.reshape(len(client.x), -1))
         if first is not None:
             self.remember(client, first)

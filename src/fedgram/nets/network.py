@@ -163,6 +163,10 @@ class Net:
         images = x[0] if len(self.shape) == 3 else x[0].unsqueeze(-1)
         return images.permute(0, 3, 1, 2).sub(0.5).mul_(2)  # from 0 … 1 to -1 … 1
 
+    def parts(self, weights: "Tensor") -> list["Tensor"]:
+        """Return views of the trained numbers (clients, …): each layer's parameters in turn, and the memory."""
+        return _split(weights, [s for layer in self.layers for s in layer.parameters], self._lengths[-1])
+
     def forward(
         self, weights: "Tensor", buffers: "Tensor", x: "Tensor", *, training: bool = False
     ) -> tuple["Tensor", "Tensor"]:
@@ -170,7 +174,7 @@ class Net:
 
         `weights` (clients, …) is the trained part of the vectors, `buffers` the part before it.
         """
-        parts = iter(_split(weights, [s for layer in self.layers for s in layer.parameters], self._lengths[-1]))
+        parts = iter(self.parts(weights))
         kept = iter(_split(buffers, [s for layer in self.layers for s in layer.buffers]))
         for layer in self.layers[:-1]:
             own = [next(parts) for _ in layer.parameters]

@@ -6,12 +6,14 @@ batches and vector, and what comes out is what it would be alone, to rounding. N
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import ceil, prod
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from fedgram.nets import byhand
 from fedgram.nets.layers import Vector
 from fedgram.nets.network import Net
 
@@ -55,15 +57,20 @@ class Now:
     net: Net
     weights: "Tensor"  # (clients, trained)
     start: "Tensor"  # where they began
-    buffers: "Tensor"
+    carried: Mapping[str, "Tensor"]
     x: "Tensor"  # prepared samples
     y: "Tensor"  # (clients, batch)
     share: "Tensor"  # (clients, batch) 1/size of the batch, or 0 where a smaller batch is filled up
     features: "Tensor"  # (clients, width, batch)
     scores: "Tensor"  # (clients, classes, batch)
-    carried: Mapping[str, "Tensor"]
-    losses: "Tensor"  # (clients,) without the term
     last_use: bool  # of this batch
+
+    @cached_property
+    def losses(self) -> "Tensor":
+        """Each client's mean cross entropy, (clients,), without what hooks add."""
+        from torch.nn.functional import cross_entropy
+
+        return (cross_entropy(self.scores, self.y, reduction="none") * self.share).sum(1)
 
 
 def _identity(weights: "Tensor", _: Mapping[str, "Tensor"]) -> "Tensor":
@@ -74,10 +81,12 @@ def _identity(weights: "Tensor", _: Mapping[str, "Tensor"]) -> "Tensor":
 class Hooks:
     """What a method adds to plain SGD.
 
-    `term` is added to each client's loss, (clients,). `of` makes the network's weights from what is trained. `after`
-    is called after each step, and may change what it sees in place.
+    `slope` is the gradient of a term that depends on the weights alone, (clients, trained); `term` is any other term of
+    each client's loss, (clients,). `of` makes the network's weights from what is trained. `after` is called after each
+    step, and may change what it sees in place.
     """
 
+    slope: Callable[[Now], "Tensor"] | None = None
     term: Callable[[Now], "Tensor"] | None = None
     of: Callable[["Tensor", Mapping[str, "Tensor"]], "Tensor"] = _identity
     after: Callable[[Now], None] | None = None
@@ -85,8 +94,8 @@ class Hooks:
 
 
 def pull(strength: float, weights: "Tensor", center: "Tensor") -> "Tensor":
-    """Return (strength/2)‖w - center‖² for each client: the proximal term of many methods."""
-    return strength / 2 * (weights - center).square().sum(1)
+    """Return the gradient of (strength/2)‖w - center‖², the proximal term of many methods."""
+    return (weights - center).mul_(strength)
 
 
 def train(
@@ -130,25 +139,30 @@ def _together(
 ) -> Vector:
     """Return the vectors (clients, size) of clients that train together, those with most steps first."""
     import torch
-    from torch.nn.functional import cross_entropy
 
     # Apart, because buffers change in place while gradients of the weights are on their way.
     buffers, weights = (part.clone() for part in torch.from_numpy(vectors).tensor_split([net.buffers], dim=1))
     start, velocity = weights.clone(), torch.zeros_like(weights)
     carried = {name: torch.from_numpy(rows) for name, rows in along.items()}
+    written_out = not net.one_by_one and hooks.term is None and hooks.of is _identity
     for step in range(steps[0]):
         k = sum(step < own for own in steps)
         x, y, share = feed.next(k)
         x = net.prepare(x)
         rows = {name: tensor[:k] for name, tensor in carried.items()}
         for use in range(1, plan.repeat + 1):
-            w = weights[:k].detach().requires_grad_()
-            features, scores = net.forward(hooks.of(w, rows), buffers[:k], x, training=True)
-            losses = (cross_entropy(scores, y, reduction="none") * share).sum(1)
-            now = Now(net, w, start[:k], buffers[:k], x, y, share, features, scores, rows, losses, use == plan.repeat)
-            total = losses.sum() if hooks.term is None else (losses + hooks.term(now)).sum()
-            (gradient,) = torch.autograd.grad(total, w)
+            w = weights[:k].detach()
+            if written_out:
+                gradient, features, scores = byhand.gradient(net, w, x, y, share)
+            else:
+                features, scores = net.forward(hooks.of(w.requires_grad_(), rows), buffers[:k], x, training=True)
+            now = Now(net, w, start[:k], rows, x, y, share, features, scores, use == plan.repeat)
+            if not written_out:
+                losses = now.losses if hooks.term is None else now.losses + hooks.term(now)
+                (gradient,) = torch.autograd.grad(losses.sum(), w)
             with torch.no_grad():
+                if hooks.slope is not None:
+                    gradient.add_(hooks.slope(now))
                 if plan.weight_decay:
                     gradient.add_(w, alpha=plan.weight_decay)
                 if plan.momentum:

@@ -1,0 +1,134 @@
+"""Local training of many clients, against the usual loop of modules and against the leanest one; and its memory."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, TensorDataset
+
+import fedgram as fg
+from benchmarks.measure import Results, cpu_seconds
+from fedgram.experiments.measure import peak_memory, reset_peak_memory
+
+D, CLASSES, BATCH, LR = 1280, 10, 32, 0.01
+
+
+def features(clients: int, n: int) -> list[fg.Client]:
+    """Return clients with about n samples of cached features each, all cut from the same array."""
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((2 * n, D), dtype=np.float32), rng.integers(0, CLASSES, 2 * n)
+    sizes = rng.integers(round(0.6 * n), round(1.4 * n), clients)
+    return [fg.Client(f"client-{k:03d}", x[:size], y[:size]) for k, size in enumerate(sizes)]
+
+
+def images(clients: int, n: int) -> list[fg.Client]:
+    """Return clients with n images of CIFAR-10's size each."""
+    rng = np.random.default_rng(0)
+    x, y = rng.random((clients, n, 32, 32, 3), dtype=np.float32), rng.integers(0, CLASSES, (clients, n))
+    return [fg.Client(f"client-{k:02d}", x[k], y[k]) for k in range(clients)]
+
+
+def usual_round(make: Callable[[], nn.Module], clients: list[tuple[Any, Any]]) -> None:
+    """Train each client with DataLoader, module and optimizer, as the common collections do, and average."""
+    world, mean = make(), {}
+    total = sum(len(y) for _, y in clients)
+    for x, y in clients:
+        module = copy.deepcopy(world)
+        optimizer, loss = torch.optim.SGD(module.parameters(), lr=LR), nn.CrossEntropyLoss()
+        module.train()
+        for inputs, labels in DataLoader(TensorDataset(x, y), batch_size=BATCH, shuffle=True):
+            optimizer.zero_grad()
+            loss(module(inputs), labels).backward()
+            optimizer.step()
+        for name, value in module.state_dict().items():
+            mean[name] = mean.get(name, 0) + value * (len(y) / total)
+
+
+def lean_round(make: Callable[[], nn.Module], clients: list[tuple[Any, Any]]) -> None:
+    """Train each client with as little around the module as can be: tensors at hand, batches cut by index."""
+    module = make().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    parameters = list(module.parameters())
+    world, mean = [p.detach().clone() for p in parameters], [torch.zeros_like(p) for p in parameters]
+    for x, y in clients:
+        with torch.no_grad():
+            for parameter, value in zip(parameters, world, strict=True):
+                parameter.copy_(value)
+        order = torch.randperm(len(y))
+        for start in range(0, len(y), BATCH):
+            batch = order[start : start + BATCH]
+            gradients = torch.autograd.grad(cross_entropy(module(x[batch]), y[batch]), parameters)
+            with torch.no_grad():
+                for parameter, gradient in zip(parameters, gradients, strict=True):
+                    parameter.sub_(gradient, alpha=LR)
+        for total, parameter in zip(mean, parameters, strict=True):
+            total.add_(parameter.detach(), alpha=1 / len(clients))
+
+
+def lenet5() -> nn.Module:
+    """Return LeNet-5 with its pooling before ReLU, as ours has it: the same values for less."""
+    return nn.Sequential(
+        *(nn.Conv2d(3, 6, 5), nn.MaxPool2d(2), nn.ReLU(), nn.Conv2d(6, 16, 5), nn.MaxPool2d(2), nn.ReLU()),
+        *(nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, CLASSES)),
+    )
+
+
+def method(network: str) -> fg.FedAvg:
+    """Return one round of FedAvg with one local epoch."""
+    return fg.FedAvg(network=network, rounds=1, epochs=1, batch=BATCH, lr=LR, momentum=0.0)
+
+
+def peak_of_a_round(clients: int) -> int:
+    """Return by how much a round with so many clients lets the process's memory grow at most."""
+    parties = features(clients, 64)
+    method("mlp:128").fit(parties[:4], classes=CLASSES)
+    reset_peak_memory()
+    before = peak_memory()
+    method("mlp:128").fit(parties, classes=CLASSES)
+    after = peak_memory()
+    assert before is not None
+    assert after is not None
+    return after - before
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    parties = features(100, 480)
+    tensors = [(torch.from_numpy(client.x), torch.from_numpy(client.y)) for client in parties]
+    results = Results(f"A FedAvg round: 100 clients of about 480 samples, d = {D:,}, linear head, batches of {BATCH}")
+    ours, usual = cpu_seconds(
+        lambda: method("linear").fit(parties, classes=CLASSES),
+        lambda: usual_round(lambda: nn.Linear(D, CLASSES), tensors),
+        repeats=5,
+    )
+    results.note("CPU seconds: ours, DataLoader with module and optimizer", f"{ours:.3f}, {usual:.3f}")
+    results.at_least("DataLoader, module, optimizer / ours", usual / ours, 5.0)
+    results.show()
+
+    photos = images(20, 256)
+    prepared = [
+        (
+            torch.from_numpy(c.x).permute(0, 3, 1, 2).mul(2).sub(1).contiguous(memory_format=torch.channels_last),
+            torch.from_numpy(c.y),
+        )
+        for c in photos
+    ]
+    results = Results(f"A FedAvg round: 20 clients of 256 images, LeNet-5, batches of {BATCH}")
+    ours, lean, usual = cpu_seconds(
+        lambda: method("lenet5").fit(photos, classes=CLASSES),
+        lambda: lean_round(lenet5, prepared),
+        lambda: usual_round(lenet5, prepared),
+        repeats=5,
+    )
+    results.note("CPU seconds: ours, the leanest loop, DataLoader …", f"{ours:.3f}, {lean:.3f}, {usual:.3f}")
+    results.at_most("ours / the leanest loop we can write", ours / lean, 1.0)
+    results.show()
+
+    few, many = peak_of_a_round(100), peak_of_a_round(1000)
+    results = Results("Memory of a FedAvg round on features, beyond the clients' own samples")
+    results.note("peak, 100 and 1,000 clients", f"{few / 2**20:.0f}, {many / 2**20:.0f} MiB")
+    results.at_most("1,000 clients / 100 clients", many / max(few, 1), 1.2)
+    results.show()
