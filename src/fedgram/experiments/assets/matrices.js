@@ -125,10 +125,9 @@ const drawMatrix = (holder, c, { m, name, clients, values, range }, follow) => {
       el(
         "span",
         {},
-        significant(low),
-        el("span", { class: "ramp" }),
-        significant(high),
-        clients ? " off the diagonal" : "",
+        `${significant(low)} `,
+        el("span", { class: "ramp", role: "img", "aria-label": "to" }),
+        ` ${significant(high)}${clients ? " off the diagonal" : ""}`,
       ),
       beyond
         ? el("span", {}, `The diagonal${dotted ? " (dots)" : ""} goes beyond the scale: it is ${span(own)}.`)
