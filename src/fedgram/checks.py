@@ -31,7 +31,8 @@ from fedgram.solve import Array
 
 CLASSES = 10
 QUICK: dict[str, Any] = {"rounds": 2, "epochs": 8, "batch": 16, "lr": 0.05}
-IMPATIENT: dict[str, dict[str, Any]] = {"pfedme": {"rounds": 3, "eta": 0.06}}  # its own values are for hundreds of rounds
+# Its own values are for hundreds of rounds.
+IMPATIENT: dict[str, dict[str, Any]] = {"pfedme": {"rounds": 3, "eta": 0.06}}
 
 
 def example(name: str) -> Method:
