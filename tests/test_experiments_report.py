@@ -358,6 +358,7 @@ def test_matrices_are_drawn_without_the_diagonal_in_their_range(tmp_path):
         record("mixing", 0.9, matrices=weights(names, own=0.8)),
         record("mixing", 0.9, matrices=weights(names, own=0.7), seed=1),
         record("mixing", 0.9, matrices=weights(names, own=0.6), partition="iid"),
+        record("alone", 0.9, matrices=weights(["site 0"])),
         record("plain", 0.9),
     ]
     results = load_results([write(tmp_path / "results.jsonl", runs)])
@@ -370,7 +371,7 @@ def test_matrices_are_drawn_without_the_diagonal_in_their_range(tmp_path):
         (image,) = axes.get_images()
         assert (image.get_clim(), image.colorbar.extend) == ((0.001, 0.002), "max")
         assert [text.get_text() for text in axes.get_yticklabels()] == names
-    plain = load_results([write(tmp_path / "plain.jsonl", runs[-1:])])
+    plain = load_results([write(tmp_path / "plain.jsonl", runs[-2:])])
     assert "aggregation-weights" not in {name for name, _, _ in plots.draw(plain, "client_mean")}
 
 

@@ -1,14 +1,16 @@
 """Heat maps: who has which classes, and the matrices that methods left, such as who takes how much of whom."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeAlias
 
 from fedgram.experiments.matrices import Matrix
 from fedgram.experiments.panels import Picture, latest, panels_of, slug
-from fedgram.experiments.results import Results
+from fedgram.experiments.results import Column, Results
 from fedgram.experiments.tables import headings
 
+Range: TypeAlias = tuple[float, float]
 MOST_NAMES = 20
 
 
@@ -41,21 +43,24 @@ def _held(counts: Sequence[Sequence[int]]) -> str:
 
 def noted_matrices(results: Results) -> Iterator[Picture]:
     """Draw the matrices that methods left, a picture for each kind; the diagonal is clamped to the others' range."""
-    runs = [run for run in sorted(results.finished, key=latest) if run.matrices]
+    found: dict[str, dict[tuple[str, Column], tuple[Matrix, Range]]] = defaultdict(dict)
+    for run in sorted(results.finished, key=latest):
+        for name, matrix in run.matrices.items():
+            if matrix.range:
+                found[name][run.label, run.column] = matrix, matrix.range
     where = headings(results.columns)
-    for name in dict.fromkeys(name for run in runs for name in run.matrices):
-        first = {(run.label, run.column): run.matrices[name] for run in runs if name in run.matrices}
+    for name, first in found.items():
         places = [(label, column) for column in results.columns for label in results.labels if (label, column) in first]
         figure, panels = panels_of({place: f"{place[0]}\n{where[place[1]]}" for place in places})
         figure.set_layout_engine("compressed")  # panels are squares, and stay together
         for place, axes in panels:
-            _draw(figure, axes, first[place])
-        told = "; ".join(f"{label}, {where[column]}: {_told(first[label, column])}" for (label, column), _ in panels)
+            _draw(figure, axes, *first[place])
+        told = "; ".join(f"{label}, {where[column]}: {_told(*first[label, column])}" for (label, column), _ in panels)
         yield slug(name), figure, f"{name.capitalize()}, first seed, darker is more; {told}."
 
 
-def _draw(figure: Any, axes: Any, matrix: Matrix) -> None:
-    low, high = matrix.range
+def _draw(figure: Any, axes: Any, matrix: Matrix, shown: Range) -> None:
+    low, high = shown
     shades = [[float("nan") if value is None else value for value in row] for row in matrix.values]
     image = axes.imshow(shades, cmap="Blues", vmin=low, vmax=high, interpolation="nearest")
     axes.grid(visible=False)
@@ -71,8 +76,8 @@ def _draw(figure: Any, axes: Any, matrix: Matrix) -> None:
         bar.set_label("the diagonal is clamped", fontsize=7)
 
 
-def _told(matrix: Matrix) -> str:
-    low, high = matrix.range
+def _told(matrix: Matrix, shown: Range) -> str:
+    low, high = shown
     if not matrix.clients:
         return f"{len(matrix.values)} rows by {len(matrix.values[0])} columns, from {low:.3g} to {high:.3g}"
     own = f", on it {min(matrix.own):.3g} to {max(matrix.own):.3g}, which the colours do not tell" if matrix.own else ""

@@ -37,13 +37,12 @@ class Matrix:
         return _known(row[i] for i, row in enumerate(self.values)) if self.clients else []
 
     @property
-    def range(self) -> tuple[float, float]:
+    def range(self) -> tuple[float, float] | None:
         """The lowest and the highest value off the diagonal, which would leave all the others without colour."""
         others = _known(
             value for i, row in enumerate(self.values) for j, value in enumerate(row) if i != j or not self.clients
         )
-        shown = others or self.own or [0.0]
-        return min(shown), max(shown)
+        return (min(others), max(others)) if others else None
 
 
 def recorded(fit: Fit, names: Sequence[str]) -> dict[str, Any]:

@@ -1,10 +1,9 @@
 // A matrix that a method left with its result, such as who takes how much of whom, in the order of the clients.
 const ROOM_FOR_NAMES = 13;
 const drawMatrix = (holder, c, { m, name, clients, values, range }, follow) => {
-  if (!values)
-    return holder.replaceChildren(
-      el("p", { class: "empty" }, "Left out here, because the page would be too large; it is in the results."),
-    );
+  const say = (text) => holder.replaceChildren(el("p", { class: "empty" }, text));
+  if (!values) return say("Left out here, because the page would be too large; it is in the results.");
+  if (!range) return say(`Nothing to compare: no finite value${clients ? " off the diagonal" : ""}.`);
   const rows = values.length,
     columns = values[0].length,
     [low, high] = range;
