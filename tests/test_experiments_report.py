@@ -363,7 +363,7 @@ def test_matrices_are_drawn_without_the_diagonal_in_their_range(tmp_path):
     ]
     results = load_results([write(tmp_path / "results.jsonl", runs)])
     drawn = {name: (figure, told) for name, figure, told in plots.draw(results, "client_mean")}
-    figure, told = drawn["aggregation-weights"]
+    figure, told = drawn["matrix-aggregation-weights"]
     assert "mixing, 10 clients, α = 0.1: 5 clients, off the diagonal 0.001 to 0.002, on it 0.8 to 0.8" in told
     panels = [axes for axes in figure.axes if axes.get_title()]
     assert [axes.get_title() for axes in panels] == ["mixing\n10 clients, α = 0.1", "mixing\n10 clients, IID"]
@@ -372,7 +372,7 @@ def test_matrices_are_drawn_without_the_diagonal_in_their_range(tmp_path):
         assert (image.get_clim(), image.colorbar.extend) == ((0.001, 0.002), "max")
         assert [text.get_text() for text in axes.get_yticklabels()] == names
     plain = load_results([write(tmp_path / "plain.jsonl", runs[-2:])])
-    assert "aggregation-weights" not in {name for name, _, _ in plots.draw(plain, "client_mean")}
+    assert "matrix-aggregation-weights" not in {name for name, _, _ in plots.draw(plain, "client_mean")}
 
 
 @pytest.mark.parametrize("values", [[], [[]], [[1, 2], [3]], [[1, 2, 3]] * 3, [["a"]], 3])

@@ -56,7 +56,7 @@ def noted_matrices(results: Results) -> Iterator[Picture]:
         for place, axes in panels:
             _draw(figure, axes, *first[place])
         told = "; ".join(f"{label}, {where[column]}: {_told(*first[label, column])}" for (label, column), _ in panels)
-        yield slug(name), figure, f"{name.capitalize()}, first seed, darker is more; {told}."
+        yield slug(f"matrix {name}"), figure, f"{name.capitalize()}, first seed, darker is more; {told}."
 
 
 def _draw(figure: Any, axes: Any, matrix: Matrix, shown: Range) -> None:
