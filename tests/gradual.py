@@ -1,4 +1,4 @@
-"""Methods and a watcher for tests of experiments: one that needs rounds, one that breaks, one that is interrupted."""
+"""Methods and a watcher for tests of experiments: one that needs rounds, one that breaks, and so on."""
 
 from dataclasses import dataclass
 
@@ -43,6 +43,20 @@ class Stopped(fg.AFL):
 
     def serve(self, clients):
         raise KeyboardInterrupt
+
+
+@dataclass(frozen=True, kw_only=True)
+class Telling(fg.AFL):
+    """AFL that leaves notes, of which two are matrices: one of all clients, and one of something else."""
+
+    def serve(self, clients):
+        weights = 0.9 * np.eye(len(clients.names))
+        weights[0, 1], weights[2, -1] = 0.00123456, np.nan
+        clients.note("weights", weights)
+        clients.note("centres", np.arange(1, 7).reshape(2, 3))
+        clients.note("large", np.eye(300))
+        clients.note("remark", "none")
+        return super().serve(clients)
 
 
 class Nobody:

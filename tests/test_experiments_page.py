@@ -9,11 +9,12 @@ from selenium.webdriver.support.select import Select
 import fedgram as fg
 from browser import browser, console_errors, prefer, resize
 from fedgram.experiments import Experiment, execute, runs_of
+from fedgram.experiments.clientwise import MOST_ENTRIES
 from fedgram.experiments.page import render_page, write_page
 from fedgram.experiments.results import load_results
 from fedgram.experiments.tables import accuracy_table
 from gradual import Fragile, Gradual, Nobody
-from made_up import comparison, write
+from made_up import comparison, weights, write
 
 HOSTILE = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 2'> & \u2028 ${x}"
 
@@ -287,6 +288,86 @@ def test_runs_whose_clients_are_all_untested(chrome, tmp_path):
     assert "No accuracies of single clients in this setting." in texts(chrome, "#detail .empty")
 
 
+# What a pixel of the matrix's picture is like, and what the tip says of it: cell by cell.
+POINT_AT = """
+  const canvas = document.querySelector("canvas[aria-label^='Aggregation weights']");
+  canvas.scrollIntoView({ block: "center" });
+  const box = canvas.getBoundingClientRect(), size = 40;
+  const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+  return arguments[0].map(([i, j]) => {
+    const x = canvas.width - (4 - j) * size + 4, y = i * size + 4;
+    canvas.dispatchEvent(new PointerEvent("pointermove", { clientX: box.left + x, clientY: box.top + y }));
+    const at = 4 * (y * canvas.width + x);
+    return [document.getElementById("tip").innerText, [...pixels.slice(at, at + 3)]];
+  });
+"""
+
+
+def test_a_matrix_is_a_card_of_its_method(chrome, tmp_path):
+    records = few(seeds=2)
+    names = next(record["names"] for record in records if record["kind"] == "setting")
+    for record in runs(records):
+        if record["label"] == "method-01":
+            record["matrices"] = weights(names, own=0.8 + record["seed"] / 10)
+    prefer(chrome, "light")
+    assert opened(chrome, tmp_path, records) == []
+
+    def matrix_cards():
+        return [text for text in texts(chrome, "#detail .card") if text.startswith("Aggregation weights")]
+
+    (card,) = matrix_cards()
+    assert "method-01" in card
+    assert "Seed 0." in card
+    assert "0.001 0.002 off the diagonal" in card
+    assert "The diagonal (dots) goes beyond the scale: it is 0.8 to 0.8." in card
+    (label,) = [text for text in alternatives(chrome) if text.startswith("Aggregation weights")]
+    assert label.endswith("4 clients; of others 0.001 to 0.002, of themselves 0.8 to 0.8")
+    places = [(0, 0), (0, 1), (0, 3), (3, 2)]
+    told, light = zip(*chrome.execute_script(POINT_AT, places), strict=True)
+    assert [text.split() for text in told] == [
+        ["client-000", "of", "itself", "0.8"],
+        ["client-000", "of", "client-001", "0.002"],
+        ["client-000", "of", "client-003", "0.001"],
+        ["client-003", "of", "client-002", "0.002"],
+    ]
+    assert light[0] == light[1] == light[3] != light[2], "the diagonal has the colour of the highest of the others"
+    click(chrome, "#detail .grid summary")
+    rows = texts(chrome, "#detail .grid details tr")
+    assert rows[:2] == ["client-000 client-001 client-002 client-003", "client-000 0.8 0.002 0.001 0.001"]
+    click(chrome, "#theme")
+    _, dark = zip(*chrome.execute_script(POINT_AT, places), strict=True)
+    assert sum(dark[2]) < sum(dark[0]) != sum(light[0]), "little is near the background, which is dark now"
+    chrome.execute_script("localStorage.clear()")
+    click(chrome, "[data-filter='Methods:method-01']")
+    assert matrix_cards() == []
+    assert console_errors(chrome) == []
+
+
+def test_matrices_of_lost_clients_and_of_other_things(chrome, tmp_path):
+    records = few()
+    values = [[None, -1.5, 2, 0]] * 2
+    runs(records)[1]["matrices"] = weights(["client-000", "client-003"]) | {"centres": {"values": values}}
+    runs(records)[2]["matrices"] = weights(["alone"])
+    assert opened(chrome, tmp_path, records) == []
+    assert [label.partition(": ")[2] for label in alternatives(chrome)[-2:]] == [
+        "2 clients; of others 0.002 to 0.002, of themselves 0.9 to 0.9",
+        "2 rows by 4 columns, -1.5 to 2",
+    ]
+    assert texts(chrome, "#detail .empty") == ["Nothing to compare: no finite value off the diagonal."]
+
+
+def test_matrices_beyond_what_a_page_can_hold_are_said_to_be_left_out(chrome, tmp_path):
+    records = few(methods=7, clients=(200,))
+    for record in runs(records)[1:]:
+        record["matrices"] = weights([f"client-{k:03d}" for k in range(200)])
+    assert opened(chrome, tmp_path, records) == []
+    shown = [label for label in alternatives(chrome) if label.startswith("Aggregation weights")]
+    assert len(shown) == MOST_ENTRIES // 200**2 == 5
+    (left_out,) = texts(chrome, "#detail .empty")
+    assert left_out.startswith("Left out here")
+    assert (tmp_path / "report.html").stat().st_size < 3_000_000
+
+
 def test_one_broken_chart_does_not_take_the_page_down(chrome, tmp_path):
     errors = opened(chrome, tmp_path, few(), edit=lambda payload: payload.update(spreads=[{}]))
     assert len(errors) == 1
@@ -388,6 +469,7 @@ def test_names_cannot_become_markup(chrome, tmp_path):
         if record["kind"] == "run":
             record["label"] += HOSTILE
             record["settings"] = {HOSTILE: HOSTILE}
+            record["matrices"] = {HOSTILE: weights([HOSTILE] * 4)["aggregation weights"]}
         else:
             record["names"] = [HOSTILE] * 4
             record["classes"] = [HOSTILE] * 10

@@ -20,7 +20,7 @@ from fedgram.experiments.palette import looks
 from fedgram.experiments.results import load_results
 from fedgram.experiments.series import sweeps
 from fedgram.experiments.tables import accuracy_table, cost_table
-from made_up import comparison, write
+from made_up import comparison, weights, write
 
 
 def record(label, accuracy, *, clients=10, partition="dirichlet:0.1", seed=0, **more):
@@ -350,6 +350,37 @@ def test_sensitivity_is_drawn(tmp_path):
     assert "gamma = 0.1, 1, 10, 100. 10 clients, α = 0.1: 90.0, 89.9, 89.0, 80.0" in told
     (axes,) = figure.axes
     assert axes.get_xscale() == "log"
+
+
+def test_matrices_are_drawn_without_the_diagonal_in_their_range(tmp_path):
+    names = [f"site {k}" for k in range(5)]
+    runs = [
+        record("mixing", 0.9, matrices=weights(names, own=0.8)),
+        record("mixing", 0.9, matrices=weights(names, own=0.7), seed=1),
+        record("mixing", 0.9, matrices=weights(names, own=0.6), partition="iid"),
+        record("alone", 0.9, matrices=weights(["site 0"])),
+        record("plain", 0.9),
+    ]
+    results = load_results([write(tmp_path / "results.jsonl", runs)])
+    drawn = {name: (figure, told) for name, figure, told in plots.draw(results, "client_mean")}
+    figure, told = drawn["matrix-aggregation-weights"]
+    assert "mixing, 10 clients, α = 0.1: 5 clients, off the diagonal 0.001 to 0.002, on it 0.8 to 0.8" in told
+    panels = [axes for axes in figure.axes if axes.get_title()]
+    assert [axes.get_title() for axes in panels] == ["mixing\n10 clients, α = 0.1", "mixing\n10 clients, IID"]
+    for axes in panels:
+        (image,) = axes.get_images()
+        assert (image.get_clim(), image.colorbar.extend) == ((0.001, 0.002), "max")
+        assert [text.get_text() for text in axes.get_yticklabels()] == names
+    plain = load_results([write(tmp_path / "plain.jsonl", runs[-2:])])
+    assert "matrix-aggregation-weights" not in {name for name, _, _ in plots.draw(plain, "client_mean")}
+
+
+@pytest.mark.parametrize("values", [[], [[]], [[1, 2], [3]], [[1, 2, 3]] * 3, [["a"]], 3])
+def test_what_is_no_matrix_damages_its_line_only(tmp_path, values):
+    wrong = record("mixing", 0.9, matrices={"weights": {"clients": ["a", "b"], "values": values}})
+    results = load_results([write(tmp_path / "results.jsonl", [record("afl", 0.9), wrong])])
+    assert [run.label for run in results.runs] == ["afl"]
+    assert [damage.line for damage in results.damaged] == [2]
 
 
 def test_pictures_tell_data_sets_apart(tmp_path):

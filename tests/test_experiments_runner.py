@@ -19,10 +19,10 @@ from fedgram.cli import app
 from fedgram.cli.watching import watching
 from fedgram.data import digits
 from fedgram.errors import InvalidParameter, Mismatch, UnknownName
-from fedgram.experiments import Experiment, execute, finished, prepare, runner, runs_of
+from fedgram.experiments import Experiment, execute, finished, matrices, prepare, runner, runs_of
 from fedgram.experiments.journal import Damage, Journal, JournalError, Line, heal, read
 from fedgram.experiments.results import load_results
-from gradual import Fragile, Gradual, Nobody, Stopped
+from gradual import Fragile, Gradual, Nobody, Stopped, Telling
 
 SMALL = ["--data", "digits", "--clients", "4", "--partition", "iid", "--methods", "afl,local"]
 not_windows = pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
@@ -30,7 +30,7 @@ not_windows = pytest.mark.skipif(os.name == "nt", reason="Windows has no such si
 
 @pytest.fixture(autouse=True)
 def methods(monkeypatch):
-    for cls in (Gradual, Fragile, Stopped):
+    for cls in (Gradual, Fragile, Stopped, Telling):
         monkeypatch.setitem(fg.registry._methods, cls.name, cls)
 
 
@@ -69,6 +69,57 @@ def test_a_record_says_everything(tmp_path):
     assert gradual["rounds"]["pooled"][-1] == pytest.approx(gradual["accuracy"]["pooled"], abs=1e-6)
     assert reference["reference"]
     assert "up" not in reference
+
+
+def test_matrices_among_the_notes_are_written_down_and_read_again(tmp_path):
+    run(path := tmp_path / "results.jsonl", methods=["afl", "telling"])
+    _, afl, telling = records(path)
+    names = ["client-0", "client-1", "client-2", "client-3"]
+    assert "matrices" not in afl
+    assert telling["matrices"].keys() == {"weights", "centres"}
+    assert telling["matrices"]["weights"] == {
+        "clients": names,
+        "values": [[0.9, 0.001235, 0, 0], [0, 0.9, 0, 0], [0, 0, 0.9, None], [0, 0, 0, 0.9]],
+    }
+    assert telling["matrices"]["centres"] == {"values": [[1, 2, 3], [4, 5, 6]]}
+    _, nothing, read = load_results([path]).runs
+    assert nothing.matrices == {}
+    weights = read.matrices["weights"]
+    assert (weights.clients, weights.values) == (names, telling["matrices"]["weights"]["values"])
+    assert (weights.range, weights.own) == ((0, 0.001235), [0.9] * 4)
+    assert (read.matrices["centres"].clients, read.matrices["centres"].range) == ([], (1, 6))
+
+
+@pytest.mark.parametrize(
+    ("size", "contributors", "absent", "named"),
+    [
+        (3, "abc", {}, "abc"),
+        (3, "a", {}, "abc"),  # nobody else was chosen, but all were there
+        (2, "ac", {"b": "no samples"}, "ac"),
+        (3, "ac", {"b": "lost before it had replied"}, "abc"),
+        (2, "abc", {}, ""),
+        (200, "abc", {}, ""),
+    ],
+)
+def test_rows_of_a_matrix_are_the_clients_that_took_part(size, contributors, absent, named):
+    notes = {"weights": np.eye(size)}
+    fit = fg.Fit(None, "telling", {}, 0, tuple(contributors), absent=absent, notes=notes)
+    written = matrices.recorded(fit, list("abc"))["weights"]
+    assert "".join(written.get("clients", ())) == named
+    assert np.array_equal(matrices.Matrix.of(written).values, notes["weights"])
+
+
+def test_what_cannot_be_looked_at_as_a_matrix_is_left_out():
+    notes = {
+        "large": np.eye(201),
+        "long": np.ones((1, 201)),
+        "empty": np.ones((0, 3)),
+        "vector": np.ones(3),
+        "words": np.array([["a"]]),
+        "complex": np.array([[1j]]),
+        "text": "a",
+    }
+    assert matrices.recorded(fg.Fit(None, "telling", {}, 0, ("a",), notes=notes), ["a"]) == {}
 
 
 def test_the_reference_is_the_pooled_solution(tmp_path):

@@ -14,6 +14,7 @@ from typing import Any
 
 from fedgram.errors import InvalidParameter
 from fedgram.experiments import formats
+from fedgram.experiments.clientwise import details, matrices, spread
 from fedgram.experiments.palette import COLOURS, SHAPES, looks
 from fedgram.experiments.results import METRICS, Column, Result, Results
 from fedgram.experiments.series import is_number, learning_curves, sweeps
@@ -29,12 +30,11 @@ _SCRIPTS = (
     "rounds.js",
     "sweeps.js",
     "clients.js",
+    "matrices.js",
     "sections.js",
     "main.js",
 )
 MOST_ROUNDS = 80
-# Numbers about single clients that a page may hold; beyond that, bytes are given as a mean and then details go.
-MOST_DETAILS = 300_000
 
 
 def write_page(results: Results, path: Path, *, title: str, metric: str = "client_mean") -> Path:
@@ -102,6 +102,7 @@ def _payload(results: Results, metric: str) -> dict[str, Any]:
     number = {label: index for index, label in enumerate(labels)}
     seeds = _seeds(results)
     chosen = [run for run in results.finished if run.seed == seeds[run.column]]
+    picked = {(number[run.label], place[run.column]): run for run in chosen}
     return {
         "metric": metric,
         "metrics": METRICS,
@@ -127,12 +128,13 @@ def _payload(results: Results, metric: str) -> dict[str, Any]:
             {"m": number[label], "c": place[column], **_thinned(curve)}
             for (label, column), curve in learning_curves(results).items()
         ],
-        "details": _details({(number[run.label], place[run.column]): run for run in chosen}),
+        "details": details(picked),
         "tested": [
             next((list(run.tested) for run in chosen if run.column == column and run.tested), None)
             for column in columns
         ],
-        "spreads": [_spread(results, column, seeds[column]) for column in columns],
+        "spreads": [spread(results, column, seeds[column]) for column in columns],
+        "matrices": matrices(picked),
         "sweeps": [_sweep(sweep, place) for sweep in sweeps(results)],
         "failures": [[run.label, f"{_where(run)}, seed {run.seed}", run.error] for run in results.failed],
         "damaged": [f"{damage.path.name}, line {damage.line}: {damage.reason}" for damage in results.damaged],
@@ -217,36 +219,6 @@ def _thinned(curve: dict[str, list[float]]) -> dict[str, Any]:
     whole = {name: known for name, known in curve.items() if known and len(known) == length}
     values = {name: [_shown([known[i]]) for i in kept] for name, known in whole.items()}
     return {"rounds": [i + 1 for i in kept], "values": values}
-
-
-def _details(chosen: dict[tuple[int, int], Result]) -> list[dict[str, Any]]:
-    """Return single clients' figures: accuracies in tenths of a percent, and bytes."""
-    wanted = {place: run for place, run in chosen.items() if len(run.tested) > 1 and any(run.tested)}
-    accuracies = sum(len(run.tested) for run in wanted.values())
-    listed = accuracies + sum(len(run.up) * 2 for run in wanted.values()) <= MOST_DETAILS
-    details: list[dict[str, Any]] = []
-    spent = 0
-    for (method, column), run in wanted.items():
-        spent += len(run.tested)
-        if spent > MOST_DETAILS:
-            break
-        accuracy = [None if value is None else round(1000 * value) for value in run.by_client]
-        up, down = _shortest(run.up, listed), _shortest(run.down, listed)
-        details.append({"m": method, "c": column, "accuracy": accuracy, "up": up, "down": down})
-    return details
-
-
-def _shortest(counts: Sequence[int], listed: bool) -> int | list[int] | None:
-    if not counts:
-        return None
-    return list(counts) if listed and len(set(counts)) > 1 else round(fmean(counts))
-
-
-def _spread(results: Results, column: Column, seed: int) -> dict[str, Any] | None:
-    for spread in results.spreads:
-        if spread.column == column and spread.seed == seed:
-            return {"names": spread.names, "classes": spread.classes, "counts": spread.counts}
-    return None
 
 
 def _sweep(sweep: Any, place: dict[Any, int]) -> dict[str, Any]:

@@ -1,24 +1,22 @@
 """Pictures for papers, drawn with matplotlib; PNG and SVG, each with a text alternative inside."""
 
 import io
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from html import escape
-from math import ceil
 from pathlib import Path
 from statistics import fmean
-from typing import Any, TypeAlias
+from typing import Any
 
 from fedgram.errors import MissingExtra
+from fedgram.experiments.heatmaps import class_counts, noted_matrices
 from fedgram.experiments.palette import looks
-from fedgram.experiments.results import METRICS, Column, Result, Results, Spread
+from fedgram.experiments.panels import Picture, add_legend, latest, panels_of, plain_figure, slug
+from fedgram.experiments.results import METRICS, Result, Results
 from fedgram.experiments.series import Sweep, is_number, learning_curves, sweeps
 from fedgram.experiments.tables import cells, headings
 from fedgram.experiments.variants import show
 
-Picture: TypeAlias = tuple[str, Any, str]  # a file's name, a matplotlib figure, and its text alternative
-MOST_PANELS = 12
 _STYLE: dict[Any, Any] = {
     "figure.dpi": 100,
     "savefig.dpi": 200,
@@ -77,7 +75,8 @@ def draw(results: Results, metric: str) -> Iterator[Picture]:
     yield from _costs(results, metric, "cpu", "CPU seconds of a run, clients and server", lambda run: run.cpu)
     yield from _rounds(results, metric)
     yield from _clients(results)
-    yield from _heat_maps(results)
+    yield from class_counts(results)
+    yield from noted_matrices(results)
     for sweep in sweeps(results):
         yield _sensitivity(sweep, results, metric)
 
@@ -86,7 +85,7 @@ def _costs(
     results: Results, metric: str, name: str, title: str, cost: Callable[[Result], float | None]
 ) -> Iterator[Picture]:
     look = looks(results.labels, _references(results))
-    figure, axes = _figure()
+    figure, axes = plain_figure()
     told = []
     for label in results.labels:
         runs = [run for run in results.finished if run.label == label and metric in run.accuracy and cost(run)]
@@ -104,7 +103,7 @@ def _costs(
     if not told:
         return
     axes.set(xscale="log", xlabel=title, ylabel=_percent(metric))
-    _legend(figure, axes)
+    add_legend(figure, axes)
     yield f"accuracy-{name}", figure, f"Accuracy against {title}, mean over settings: {'; '.join(told)}."
 
 
@@ -114,7 +113,7 @@ def _rounds(results: Results, metric: str) -> Iterator[Picture]:
         return
     look, accuracy = looks(results.labels, _references(results)), cells(results, metric)
     where = headings(results.columns)
-    figure, panels = _panels({c: where[c] for c in where if any(c == other for _, other in curves)}, share_y=True)
+    figure, panels = panels_of({c: where[c] for c in where if any(c == other for _, other in curves)}, share_y=True)
     told = []
     for column, axes in panels:
         for label in results.labels:
@@ -130,12 +129,12 @@ def _rounds(results: Results, metric: str) -> Iterator[Picture]:
         axes.set_xlabel("round")
         axes.label_outer()
     figure.supylabel(_percent(metric), fontsize=9, ha="center")
-    _legend(figure, panels[0][1])
+    add_legend(figure, panels[0][1])
     yield "accuracy-rounds", figure, f"Accuracy per round; stars are methods of one round. {'; '.join(told)}."
 
 
 def _clients(results: Results) -> Iterator[Picture]:
-    first = {(run.label, run.column): run for run in sorted(results.finished, key=_latest)}
+    first = {(run.label, run.column): run for run in sorted(results.finished, key=latest)}
     values = {
         place: known
         for place, run in first.items()
@@ -145,7 +144,7 @@ def _clients(results: Results) -> Iterator[Picture]:
         return
     look = looks(results.labels, _references(results))
     where = headings(results.columns)
-    figure, panels = _panels({c: where[c] for c in where if any(c == other for _, other in values)}, share_y=True)
+    figure, panels = panels_of({c: where[c] for c in where if any(c == other for _, other in values)}, share_y=True)
     for column, axes in panels:
         labels = [label for label in results.labels if (label, column) in values]
         boxes = axes.boxplot(
@@ -165,34 +164,8 @@ def _clients(results: Results) -> Iterator[Picture]:
     yield "clients", figure, f"Distribution of the clients' accuracies in %, first seed: {told}."
 
 
-def _heat_maps(results: Results) -> Iterator[Picture]:
-    first = {spread.column: spread for spread in sorted(results.spreads, key=_latest)}
-    where = {column: text for column, text in headings(results.columns).items() if column in first}
-    if not where:
-        return
-    figure, panels = _panels(where)
-    for column, axes in panels:
-        spread = first[column]
-        # A square root, or else a few large clients would leave all the others white.
-        shades = [[n**0.5 for n in row] for row in spread.counts]
-        axes.imshow(shades, aspect="auto", cmap="Blues", interpolation="nearest")
-        axes.grid(visible=False)
-        axes.set(xlabel="class", ylabel="client")
-        if len(spread.classes) <= 20:
-            axes.set_xticks(
-                range(len(spread.classes)), spread.classes, rotation=0 if len("".join(spread.classes)) < 30 else 90
-            )
-    told = "; ".join(f"{where[column]}: {_held(first[column].counts)}" for column, _ in panels)
-    yield "classes", figure, f"Training samples by client and class, darker is more; {told}."
-
-
-def _held(counts: Sequence[Sequence[int]]) -> str:
-    mean = fmean(sum(n > 0 for n in row) for row in counts)
-    return f"{len(counts)} clients with {mean:.1f} classes each on average"
-
-
 def _sensitivity(sweep: Sweep, results: Results, metric: str) -> Picture:
-    figure, axes = _figure()
+    figure, axes = plain_figure()
     columns = results.columns
     where = headings(columns)
     numbers = [value for value in sweep.values if is_number(value)]
@@ -215,15 +188,10 @@ def _sensitivity(sweep: Sweep, results: Results, metric: str) -> Picture:
     if not continuous:
         axes.set_xticks(list(place.values()), [show(value) for value in sweep.values])
     axes.set(xlabel=f"{sweep.parameter} of {sweep.method}", ylabel=_percent(metric))
-    _legend(figure, axes)
-    name = re.sub(r"[^a-z0-9]+", "-", f"sensitivity {sweep.method} {sweep.parameter}".lower())
+    add_legend(figure, axes)
+    name = slug(f"sensitivity {sweep.method} {sweep.parameter}")
     values = ", ".join(map(show, sweep.values))
     return name, figure, f"Accuracy of {sweep.method} in % for {sweep.parameter} = {values}. {'; '.join(told)}."
-
-
-def _latest(item: Result | Spread) -> int:
-    """Order by seed, the first one last, where it overrides the others."""
-    return -item.seed
 
 
 def _by_column(runs: Sequence[Result]) -> list[list[Result]]:
@@ -237,32 +205,3 @@ def _references(results: Results) -> list[str]:
 
 def _percent(metric: str) -> str:
     return f"accuracy in %\n{METRICS[metric]}"
-
-
-def _figure(width: float = 5.2, height: float = 3.4) -> tuple[Any, Any]:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    return figure, figure.add_subplot()
-
-
-def _panels(titles: Mapping[Column, str], *, share_y: bool = False) -> tuple[Any, list[tuple[Column, Any]]]:
-    """Return a figure with one panel per column of the table, at most a dozen."""
-    from matplotlib.figure import Figure
-
-    shown = list(titles)[:MOST_PANELS]
-    across = min(3, len(shown))
-    down = ceil(len(shown) / across)
-    figure = Figure(figsize=(max(4.6, 3.1 * across), 2.9 * down), layout="constrained")
-    grid = figure.subplots(down, across, squeeze=False, sharey=share_y)
-    panels = list(zip(shown, grid.flat, strict=False))
-    for column, axes in panels:
-        axes.set_title(titles[column], fontsize=9)
-    for axes in list(grid.flat)[len(shown) :]:
-        axes.set_visible(False)
-    return figure, panels
-
-
-def _legend(figure: Any, axes: Any) -> None:
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right upper", fontsize=8)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Self
 from fedgram.experiments import journal
 from fedgram.experiments.grid import stable_key
 from fedgram.experiments.journal import Damage, JournalError, went_well
+from fedgram.experiments.matrices import Matrix
 from fedgram.experiments.variants import CENTRALISED, show
 
 METRICS = {
@@ -77,6 +78,7 @@ class Result:
     rounds: Mapping[str, Sequence[float]] = field(default_factory=dict)
     contributors: int | None = None
     absent: Mapping[str, str] = field(default_factory=dict)
+    matrices: Mapping[str, Matrix] = field(default_factory=dict)
     fingerprint: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
 
@@ -105,6 +107,7 @@ class Result:
             rounds={name: [float(v) for v in values] for name, values in _mapping(record, "rounds").items()},
             contributors=_optional(int, record.get("contributors")),
             absent={name: str(why) for name, why in _mapping(record, "absent").items()},
+            matrices={name: Matrix.of(value) for name, value in _mapping(record, "matrices").items()},
             fingerprint=str(record.get("fingerprint", "")),
             versions={name: str(value) for name, value in _mapping(record, "versions").items()},
         )

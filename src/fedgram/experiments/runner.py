@@ -21,6 +21,7 @@ from fedgram.evaluation import Evaluation
 from fedgram.experiments import journal
 from fedgram.experiments.grid import Run, Setting
 from fedgram.experiments.journal import FAILED, OK, Journal, JournalError
+from fedgram.experiments.matrices import recorded
 from fedgram.experiments.measure import peak_memory, reset_peak_memory
 from fedgram.experiments.prepare import Prepared, prepare
 from fedgram.methods.clients import Progress
@@ -176,6 +177,8 @@ def _measured(run: Run, prepared: Prepared, watcher: Watcher, workers: int) -> d
     if fit.rounds:
         reports = [evaluation.summary() for evaluation in fit.rounds]
         measured["rounds"] = {name: [round(report[name], 6) for report in reports] for name in reports[0]}
+    if matrices := recorded(fit, names):
+        measured["matrices"] = matrices
     judged = prepared.evaluation(fit)
     return measured | (_accuracies(judged, names) if judged else {})
 

@@ -191,7 +191,7 @@ class Clients:
             self.rounds.append(evaluation)
 
     def note(self, name: str, value: Payload) -> None:
-        """Leave something with the result that is worth seeing, such as a matrix of weights."""
+        """Leave something with the result that is worth seeing; reports draw matrices, such as one of weights."""
         self.notes[name] = value
 
     def evaluate(self, model: Model | None = None) -> Evaluation | None:

@@ -85,7 +85,8 @@ const drawDetail = (section) => {
     "Accuracies of single clients",
     `A dot is a client, the bar the middle half, the line the median, the diamond the mean; seed ${data.columns[c].seed}. Point at a client to follow it.`,
   );
-  const heat = card("Who has which classes", null);
+  const heat = card("Who has which classes", null),
+    matrices = matrixCards(c);
   section.replaceChildren(
     el("h2", {}, "One setting in detail"),
     el("p", { class: "note" }, columns.length > 1 ? ["Setting: ", select] : where(c)),
@@ -93,21 +94,30 @@ const drawDetail = (section) => {
       "div",
       { class: "stack" },
       [rounds, spread, heat].filter(Boolean).map((one) => one.node),
+      matrices.length
+        ? el(
+            "div",
+            { class: "grid even" },
+            matrices.map((one) => one.node),
+          )
+        : null,
     ),
   );
   if (rounds) attempt(drawRounds, rounds.holder, c);
-  let ring = null,
-    paint = null;
+  const marks = [];
   const follow = (k) => {
     if (k !== state.client) {
       state.client = k;
-      if (ring) ring(k);
-      if (paint) paint(k);
+      for (const mark of marks) mark(k);
     }
   };
   state.client = null;
-  ring = attempt(drawClients, spread.holder, c, follow) || null;
-  paint = attempt(drawHeat, heat.holder, c, follow) || null;
+  const drawn = [
+    attempt(drawClients, spread.holder, c, follow),
+    attempt(drawHeat, heat.holder, c, follow),
+    ...matrices.map(({ matrix, holder }) => attempt(drawMatrix, holder, c, matrix, follow)),
+  ];
+  marks.push(...drawn.filter(Boolean));
 };
 
 const drawAbout = (section) => {
