@@ -46,11 +46,13 @@ def test_readme_example_for_researchers():
 
 
 def test_contributing_shows_a_whole_method():
-    method, check = blocks("CONTRIBUTING.md")
+    method, gradient, check = blocks("CONTRIBUTING.md")
     names = {}
     try:
         exec(method, names)
+        exec(gradient, names)
         exec(check, names)
+        assert names["Held"](mu=0.5, rounds=1).fit(checks.some_clients(), classes=10).model is not None
         assert checks.CHECKS
         assert "average" in fg.registry
     finally:

@@ -1,5 +1,6 @@
 """Gradient methods: each one's own term does what its paper says, and switched off leaves FedAvg or training alone."""
 
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,7 @@ from fedgram import wire
 from fedgram.checks import CLASSES, some_clients
 from fedgram.engines.inprocess import InProcess, Room
 from fedgram.engines.session import run
-from fedgram.errors import ClientFailed, InvalidParameter
+from fedgram.errors import ClientFailed, InvalidParameter, MissingExtra
 from fedgram.methods.gradient import GradientMethod
 from fedgram.nets import outputs
 
@@ -398,6 +399,12 @@ def test_evaluations_of_rounds_cost_no_traffic_and_no_time():
     assert len(other.rounds) == 3
     train = (other.traffic.up - one.traffic.up) / 2
     assert train == pytest.approx(6 * 4 * 650, rel=0.4)  # six clients' vectors and little else
+
+
+def test_without_torch_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingExtra, match=r"fedavg needs the 'nets' extra.*pip install 'fedgram\[nets\]'"):
+        fit(fg.FedAvg(**SETTINGS))
 
 
 def test_divergence_is_told_by_name():

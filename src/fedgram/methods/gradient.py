@@ -9,6 +9,7 @@ import numpy as np
 
 from fedgram.accumulate import not_finite
 from fedgram.errors import InvalidData, InvalidParameter
+from fedgram.features.base import require
 from fedgram.methods.base import Method, step
 from fedgram.methods.clients import Clients
 from fedgram.methods.clientside import ClientSide
@@ -70,6 +71,7 @@ class GradientMethod(Method):
     # server
     def begin(self, clients: Clients) -> tuple[Net, Vector]:
         """Return the network and its first weights; clients that cannot train are told apart now."""
+        require("torch", "nets", f"the method {self.name}")
         assert clients.classes is not None
         net = self.net(clients.shape, len(clients.classes))
         first = net.initial(clients.rng)
