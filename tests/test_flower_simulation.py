@@ -14,6 +14,7 @@ from fedgram.engines.flower.node import MODEL_FILE, folder_name
 from fedgram.engines.flower.simulation import FlowerSimulation
 from fedgram.errors import ClientFailed, InvalidData, InvalidParameter
 from fedgram.methods.fit import load_model
+from fedgram.methods.gradient import GradientMethod
 
 # Ray leaves files open, and ends processes without waiting for them.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
@@ -33,7 +34,9 @@ def test_simulation(simulation, subtests, tmp_path):
         return load_model(tmp_path / folder_name(name) / MODEL_FILE)
 
     for name in fg.registry:
-        for check in checks.ENGINE_CHECKS:
+        # Gradient methods refuse bad samples in one step, which is the same for all: one of them stands for it.
+        alike = issubclass(fg.registry[name], GradientMethod) and name != "fedavg"
+        for check in checks.ENGINE_CHECKS[: 1 if alike else None]:
             with subtests.test(f"{name}: {check.__name__}"):
                 check(checks.example(name), simulation, personal)
     cases = (

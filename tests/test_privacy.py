@@ -5,6 +5,9 @@ import pytest
 from sklearn.datasets import load_digits
 
 import fedgram as fg
+from fedgram import data as datasets
+from fedgram.engines.inprocess import InProcess, Room
+from fedgram.engines.session import run
 
 
 def intercepted(x, y):
@@ -43,3 +46,24 @@ def test_the_difference_of_two_totals_is_the_leaver():
     x, y = rng.normal(size=(40, 6)), np.arange(40) % 2
     before, after = fg.Moments.of(x, y, classes=2), fg.Moments.of(x[1:], y[1:], classes=2)
     assert (before - after).cross[:, 0] == pytest.approx(x[0], abs=1e-12)
+
+
+def test_one_gradient_step_reveals_a_single_sample():
+    # What FedAvg sends after a step on one sample is the old weights minus the error times the sample.
+    data = datasets.digits()
+    lonely = fg.Client("lonely", data.x[:1], data.y[:1])
+    before, after = (fg.FedAvg(rounds=1, epochs=1, lr=lr).fit([lonely], classes=10).model for lr in (1e-30, 0.1))
+    change = after.weights - before.weights
+    guess = change[:, np.abs(change).sum(axis=0).argmax()]
+    assert abs(np.corrcoef(guess, lonely.x[0])[0, 1]) > 0.999
+
+
+def test_prototypes_of_one_sample_are_its_features():
+    data = datasets.digits()
+    lonely = fg.Client("lonely", data.x[:1], data.y[:1])
+    method = fg.FedProto(rounds=1, network="linear")
+    room = Room(method, [lonely], None, InProcess())
+    run(method, room, classes=10, seed=0, require="all", progress=None)
+    side = room.sides["lonely"]
+    sent = method._sums(side, side.state["own"])
+    np.testing.assert_allclose(sent["features"][lonely.y[0]], lonely.x[0], rtol=1e-6)
