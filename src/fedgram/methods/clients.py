@@ -28,6 +28,7 @@ NO_SAMPLES = "no samples"
 Progress: TypeAlias = Callable[[str, int, int], None]
 Step: TypeAlias = Callable[..., Any]
 T = TypeVar("T")
+_NOBODY = object()
 
 
 class Reply(NamedTuple):
@@ -142,7 +143,9 @@ class Clients:
     def sum(self, step: Callable[..., T], payload: Payload = None, **options: Any) -> T:
         """Return the sum of the replies: moments, or arrays, or lists or dicts of them."""
         values = (reply.value for reply in self.call(step, payload, **options))
-        first = next(values, None)
+        first = next(values, _NOBODY)
+        if first is _NOBODY:
+            raise MissingClients(f"step {step.__name__!r}: none of the clients that were asked has replied")
         if isinstance(first, Moments):
             return cast("T", Moments.sum(chain((first,), values)))
         return cast("T", reduce(partial(_combine, add), values, first))
@@ -163,6 +166,8 @@ class Clients:
             scaled = _combine(lambda leaf, weight=weight: np.multiply(leaf, weight, dtype=np.float64), value)
             first, total = (value, scaled) if total is None else (first, _combine(add, total, scaled))
             weights += weight
+        if not weights:
+            raise MissingClients(f"step {step.__name__!r}: none of the clients that were asked has replied")
         return _combine(lambda leaf, like: (leaf / weights).astype(_floating(like)), total, first)
 
     def sample(self, share: float) -> list[str]:

@@ -28,7 +28,7 @@ class Ditto(FedAvg):
     def __post_init__(self) -> None:
         """Refuse a negative λ."""
         super().__post_init__()
-        self.check_not_negative("lam")
+        self.check_pulls("lam")
 
     @step(batched=True)
     def train(self, clients: Sequence[ClientSide], worlds: Sequence[Vector]) -> list[Vector]:

@@ -54,17 +54,22 @@ class FedALA(FedAvg):
         starts = dict(zip([client.name for client in clients], worlds, strict=True))
         # Who has not trained yet has nothing of its own to mix in.
         mixing = [client for client in clients if "trained" in client.state]
-        starts.update(self._mixtures(mixing, [starts[client.name] for client in mixing]))
-        trained = self.descend(clients, [starts[client.name] for client in clients])
+        mixtures, shares = self._mixtures(mixing, [starts[client.name] for client in mixing])
+        trained = self.descend(clients, [mixtures.get(client.name, starts[client.name]) for client in clients])
+        # Only now that nothing can fail any more: a step that is repeated must begin with the same state.
         for client, own in zip(clients, trained, strict=True):
             client.state["trained"] = True
+            if client.name in shares:
+                client.state["share"] = np.array(shares[client.name])
             self.remember(client, own)
         return trained
 
-    def _mixtures(self, clients: Sequence[ClientSide], worlds: Sequence[Vector]) -> dict[str, Vector]:
-        """Return Θ_i + (Θ - Θ_i) ⊙ W_i of each client — (4) to (6)."""
+    def _mixtures(
+        self, clients: Sequence[ClientSide], worlds: Sequence[Vector]
+    ) -> tuple[dict[str, Vector], dict[str, Vector]]:
+        """Return Θ_i + (Θ - Θ_i) ⊙ W_i of each client — (4) to (6) — and W_i."""
         if not clients:
-            return {}
+            return {}, {}
         net = self.net_of(clients[0])
         own = []
         for client, world in zip(clients, worlds, strict=True):
@@ -72,14 +77,16 @@ class FedALA(FedAvg):
             mixed[net.last(self.layers)] = client.state["own"][net.last(self.layers)]
             own.append(mixed)
         shares = self._shares(clients, worlds, own)
-        return {
-            client.name: (mine + (world - mine) * share).astype(np.float32)
-            for client, mine, world, share in zip(clients, own, worlds, shares, strict=True)
+        mixtures = {
+            client.name: (mine + (world - mine) * shares[client.name]).astype(np.float32)
+            for client, mine, world in zip(clients, own, worlds, strict=True)
         }
+        return mixtures, shares
 
-    def _shares(self, clients: Sequence[ClientSide], worlds: Sequence[Vector], own: Sequence[Vector]) -> list[Vector]:
+    def _shares(
+        self, clients: Sequence[ClientSide], worlds: Sequence[Vector], own: Sequence[Vector]
+    ) -> dict[str, Vector]:
         """Return W_i, trained by projected gradient descent."""
-        buffers = self.net_of(clients[0]).buffers
         parts = {
             client.name: {"own": mine, "world": world, "loss": np.zeros(1, dtype=np.float32)}
             for client, mine, world in zip(
@@ -88,6 +95,8 @@ class FedALA(FedAvg):
         }
         shares = {client.name: client.state.get("share", np.ones_like(worlds[0])) for client in clients}
         losses: dict[str, list[float]] = {client.name: [] for client in clients}
+        # Random numbers of its own, so that what follows shuffles as in every other method.
+        rngs = {client.name: client.rng.spawn(1)[0] for client in clients}
         learning = list(clients)
         while learning and self.eta:
             names = [client.name for client in learning]
@@ -96,6 +105,7 @@ class FedALA(FedAvg):
                 learning,
                 [shares[name] for name in names],
                 Hooks(of=_mix, after=_project, carried=carried),
+                [rngs[name] for name in names],
                 lr=self.eta,
                 momentum=0.0,
                 weight_decay=0.0,
@@ -109,10 +119,7 @@ class FedALA(FedAvg):
             learning = [
                 client for client in learning if "share" not in client.state and not _settled(losses[client.name])
             ]
-        for client in clients:
-            shares[client.name][:buffers] = 1  # of buffers the global ones are taken
-            client.state["share"] = shares[client.name]
-        return [shares[client.name] for client in clients]
+        return shares
 
 
 def _mix(share: "Tensor", carried: Mapping[str, "Tensor"]) -> "Tensor":

@@ -24,8 +24,9 @@ class FedAMP(GradientMethod):
     """FedAMP — Huang et al. 2021, Algorithm 1: a cloud model u_i = Σ_j ξ_ij w_j for each client, near which it trains.
 
     ξ_ij = α_t A'(‖w_i - w_j‖²) with A'(x) = e^(-x/σ)/σ, the rest of 1 is the client's own; α_t falls to a tenth
-    every 30 rounds, and is held so small that no client's own share is negative. A client trains from u_i, with
-    (λ/2α_t)‖w - u_i‖² added to its loss. With `alpha` tiny each client trains alone.
+    every 30 rounds, not below λ times the learning rate, where SGD would overshoot, and is held so small that no
+    client's own share is negative. A client trains from u_i, with (λ/2α_t)‖w - u_i‖² added to its loss. With
+    `alpha` tiny each client trains alone.
     """
 
     personal = True
@@ -46,13 +47,13 @@ class FedAMP(GradientMethod):
     # server
     def serve(self, clients: Clients) -> None:
         """Let every client end with a model of its own."""
-        _, first = self.begin(clients)
+        net, first = self.begin(clients)
         own = dict.fromkeys(clients.names, first)
         for number in clients.rounds_of(self.rounds):
             names = [name for name in own if name in clients.names]
             vectors = np.stack([own[name] for name in names]).astype(np.float64)
             alpha = self._alpha(number, len(names))
-            cloud = (self.attention(vectors, alpha) @ vectors).astype(np.float32)
+            cloud = (self.attention(vectors[:, net.buffers :], alpha) @ vectors).astype(np.float32)
             places = {name: place for place, name in enumerate(names)}
             tasks = {
                 name: {"cloud": cloud[places[name]], "pull": self.lam / alpha}
@@ -62,7 +63,8 @@ class FedAMP(GradientMethod):
             clients.report(number)
 
     def _alpha(self, number: int, clients: int) -> float:
-        return min(self.alpha * DECAY ** (number // EVERY), self.sigma / max(clients - 1, 1))
+        falling = min(self.alpha * DECAY ** (number // EVERY), self.sigma / max(clients - 1, 1))
+        return max(falling, self.lam * self.lr)
 
     def attention(self, vectors: Array, alpha: float) -> Array:
         """Return ξ (clients, clients): each row sums to 1."""

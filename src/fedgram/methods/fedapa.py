@@ -52,21 +52,28 @@ class FedAPA(GradientMethod):
     def serve(self, clients: Clients) -> None:
         """Let every client end with a model of its own."""
         net, first = self.begin(clients)
+        if self.partial:
+            self.check_base(net)
         shared = net.base if self.partial else slice(0, net.size)
         places = {name: i for i, name in enumerate(clients.names)}
         bases = np.tile(first[shared].astype(np.float64), (len(places), 1))  # Θ
         weights = np.eye(len(places))  # A
         for number in clients.rounds_of(self.rounds):
             chosen = clients.sample(self.participation)
-            mixed = {name: (weights[places[name]] @ bases).astype(np.float32) for name in chosen}  # θ̄_i — (5)
-            before = bases.copy()
+            here = [places[name] for name in clients.names]  # those that were lost are nobody's any more
+            mixed = {name: self._mix(weights[places[name]][here], bases[here]) for name in chosen}  # θ̄_i — (5)
+            before = bases[:, net.buffers :].copy()
             for name, trained in clients.call(self.train, per_client=mixed):
                 i = places[name]
                 bases[i] = trained
-                change = trained.astype(np.float64) - mixed[name]  # Δθ_i — (6)
+                change = (trained.astype(np.float64) - mixed[name])[net.buffers :]  # Δθ_i — (6)
                 weights[i] = self.adjust(weights[i] + self.eta * before @ change, i)  # (7), downhill
             clients.report(number)
         clients.note("aggregation weights", weights)
+
+    def _mix(self, weights: Array, bases: Array) -> Vector:
+        total = weights.sum()
+        return (weights @ bases / (total if self.normalize and total > 0 else 1)).astype(np.float32)
 
     def adjust(self, weights: Array, i: int) -> Array:
         """Return a client's weights after clipping, self weight and normalisation: lines 11 to 13."""

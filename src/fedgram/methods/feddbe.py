@@ -84,11 +84,13 @@ class FedDBE(GradientMethod):
         """Return the shared weights after local SGD; the bias stays here."""
         carried = {"mean": self._nothing(clients), "consensus": [client.state["consensus"] for client in clients]}
         starts = [self._biased(client, world) for client, world in zip(clients, worlds, strict=True)]
-        follow = self._follow if self.bias else self._follow_unbiased
-        trained = self.descend(clients, starts, Hooks(term=self._regularize, after=follow, carried=carried))
-        own = self.net_of(clients[0]).own
+        net, follow = self.net_of(clients[0]), self._follow if self.bias else self._follow_unbiased
+        moved = self.kappa > 0 and net.base.stop > net.buffers  # frozen features have no slope
+        hooks = Hooks(term=self._regularize if moved else None, after=follow, carried=carried)
+        trained = self.descend(clients, starts, hooks)
+        own = net.own
         for client, vector in zip(clients, trained, strict=True):
-            client.state["bias"] = vector[own]
+            client.state["bias"] = vector[own].copy()  # not the whole stack with it
         return [vector[: own.start] for vector in trained]
 
     @step
@@ -100,8 +102,8 @@ class FedDBE(GradientMethod):
     def evaluate(self, client: ClientSide, model: Model | None = None) -> int | None:
         """Judge the global model with the client's own bias."""
         if isinstance(model, TrainedNet):
-            self.keep(client, self._biased(client, model.vector[: model.net.own.start]))
-        return super().evaluate(client)
+            model = self.own_model(client, self._biased(client, model.vector[: model.net.own.start]))
+        return super().evaluate(client, model)
 
     def _biased(self, client: ClientSide, world: Vector) -> Vector:
         nothing = np.zeros(self.net_of(client).features, dtype=np.float32)

@@ -35,18 +35,20 @@ class FedDyn(GradientMethod):
     def __post_init__(self) -> None:
         """Refuse a negative α."""
         super().__post_init__()
-        self.check_not_negative("alpha")
+        self.check_pulls("alpha")
 
     # server
     def serve(self, clients: Clients) -> TrainedNet:
         """Return the mean of the last participants."""
-        _, world = self.begin(clients)
+        net, world = self.begin(clients)
         memory = np.zeros(len(world))  # the mean of all h_k
         mean = world
         for number in clients.rounds_of(self.rounds):
             chosen = clients.sample(self.participation)
             mean = clients.mean(self.train, world, to=chosen, weighted=False)
-            memory += len(chosen) / len(clients.names) * (mean.astype(np.float64) - world)
+            replied = len(set(chosen).intersection(clients.names))
+            memory += replied / len(clients.names) * (mean.astype(np.float64) - world)
+            memory[: net.buffers] = 0  # no gradient moves them
             world = (mean + memory).astype(np.float32) if self.alpha else mean
             clients.report(number, self.model(clients, mean))
         return self.model(clients, mean)

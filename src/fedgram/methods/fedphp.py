@@ -69,6 +69,6 @@ class FedPHP(FedAvg):
         if not lam.any():
             return lam
         buffers, teacher = now.carried["teacher"].tensor_split([now.net.buffers], dim=1)
-        _, taught = now.net.forward(teacher, buffers, now.x)
+        _, taught = now.net.forward(now.net.parts(teacher), buffers, now.x)
         said = -(taught / TEMPERATURE).softmax(1) * now.scores.log_softmax(1)
         return lam * ((said.sum(1) * now.share).sum(1) - now.losses)

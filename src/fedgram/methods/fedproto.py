@@ -47,6 +47,8 @@ class FedProto(GradientMethod):
     def serve(self, clients: Clients) -> None:
         """Let every client end with a network of its own."""
         net, _ = self.begin(clients)
+        if self.predict == "head":
+            self.check_base(net)
         prototypes = np.zeros((net.classes, net.features), dtype=np.float32)
         known = np.zeros(net.classes, dtype=np.float32)
         for number in clients.rounds_of(self.rounds):

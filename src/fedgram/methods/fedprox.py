@@ -20,7 +20,7 @@ class FedProx(FedAvg):
     def __post_init__(self) -> None:
         """Refuse a negative μ."""
         super().__post_init__()
-        self.check_not_negative("mu")
+        self.check_pulls("mu")
 
     def hooks(self) -> Hooks:
         """Return the proximal term; clients start at wᵗ."""

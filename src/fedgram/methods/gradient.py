@@ -68,6 +68,17 @@ class GradientMethod(Method):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise InvalidParameter(f"{name} must be a number ≥ 0, got {getattr(self, name)}")
 
+    def check_pulls(self, *names: str) -> None:
+        """Refuse strengths of proximal terms that are negative, or so large that SGD would overshoot for ever."""
+        self.check_not_negative(*names)
+        most = 2 * (1 + self.momentum) / self.lr
+        for name in names:
+            if getattr(self, name) >= most:
+                raise InvalidParameter(
+                    f"{name} must be less than {most:g} with lr {self.lr:g}, or training diverges; "
+                    f"got {getattr(self, name)}"
+                )
+
     # server
     def begin(self, clients: Clients) -> tuple[Net, Vector]:
         """Return the network and its first weights; clients that cannot train are told apart now."""
@@ -77,6 +88,18 @@ class GradientMethod(Method):
         first = net.initial(clients.rng)
         clients.each(self.ready, first if self.remembers else None)
         return net, first
+
+    def check_base(self, net: Net) -> None:
+        """Refuse a network without layers below the last, where that is all that clients share."""
+        if net.base.stop == net.buffers:
+            raise InvalidParameter(
+                f"{self.name} shares the layers below the last, and {net.network!r} has none: use mlp"
+            )
+
+    def give_to_the_unasked(self, clients: Clients, world: Vector) -> None:
+        """Let clients that never took part keep the global model; what they began with is nobody's."""
+        unasked = set(clients.names).difference(clients.contributors)
+        clients.each(self.adopt, world, to=[name for name in clients.names if name in unasked])
 
     def model(self, clients: Clients, vector: Vector) -> TrainedNet:
         """Return a vector as a model."""
@@ -94,6 +117,11 @@ class GradientMethod(Method):
         if first is not None:
             self.remember(client, first)
 
+    @step
+    def adopt(self, client: ClientSide, world: Vector) -> None:
+        """Keep the global model."""
+        self.keep(client, world)
+
     def net(self, shape: Shape, classes: int) -> Net:
         """Return the network for such samples."""
         network = "mlp" if self.network == "auto" and self.needs_base and len(shape) == 1 else self.network
@@ -105,13 +133,18 @@ class GradientMethod(Method):
 
     def keep(self, client: ClientSide, vector: Vector) -> None:
         """Let the client keep a vector as its own model."""
+        client.keep(self.own_model(client, vector))
+
+    def own_model(self, client: ClientSide, vector: Vector) -> TrainedNet:
+        """Return a vector as a model, at the client."""
         net = self.net_of(client)
-        client.keep(TrainedNet(net.network, net.shape, client.classes, vector, client.data.features, net.memory))
+        return TrainedNet(net.network, net.shape, client.classes, vector, client.data.features, net.memory)
 
     def remember(self, client: ClientSide, vector: Vector) -> None:
         """Let the client keep a vector, and begin from it in the next round."""
-        client.state["own"] = vector
-        self.keep(client, vector)
+        own = np.array(vector)  # a row of many would keep them all in memory
+        client.state["own"] = own
+        self.keep(client, own)
 
     def trained_part(self, clients: Sequence[ClientSide], vectors: Sequence[Vector]) -> list[Vector]:
         """Return vectors without their buffers, as hooks see weights."""
@@ -124,7 +157,12 @@ class GradientMethod(Method):
         return self.descend_with(clients, starts, hooks, **changes)[0]
 
     def descend_with(
-        self, clients: Sequence[ClientSide], starts: Sequence[Vector], hooks: Hooks, **changes: Any
+        self,
+        clients: Sequence[ClientSide],
+        starts: Sequence[Vector],
+        hooks: Hooks,
+        rngs: Sequence[np.random.Generator] | None = None,
+        **changes: Any,
     ) -> tuple[list[Vector], dict[str, list[Vector]]]:
         """Do what `descend` does, and also return what the hooks carried along."""
         usual = {name: getattr(self, name) for name in ("lr", "momentum", "weight_decay", "batch", "epochs")}
@@ -132,7 +170,7 @@ class GradientMethod(Method):
             self.net_of(clients[0]),
             [(client.x, client.y) for client in clients],
             starts,
-            [client.rng for client in clients],
+            rngs or [client.rng for client in clients],
             Plan(**usual | {"steps": self.local_steps} | changes),
             hooks,
         )

@@ -38,18 +38,21 @@ class PFedMe(GradientMethod):
     def __post_init__(self) -> None:
         """Refuse values that make no sense."""
         super().__post_init__()
-        self.check_not_negative("lam", "eta", "beta")
+        self.check_not_negative("eta", "beta")
+        self.check_pulls("lam")
         if self.inner < 1:
             raise InvalidParameter(f"inner must be a whole number ≥ 1, got {self.inner}")
 
     # server
     def serve(self, clients: Clients) -> TrainedNet:
         """Return the global model of the last round."""
-        _, world = self.begin(clients)
+        net, world = self.begin(clients)
         for number in clients.rounds_of(self.rounds):
             mean = clients.mean(self.train, world, to=clients.sample(self.participation))
             world = ((1 - self.beta) * world + self.beta * mean).astype(np.float32)
+            world[: net.buffers] = mean[: net.buffers]
             clients.report(number)
+        self.give_to_the_unasked(clients, world)
         return self.model(clients, world)
 
     # client

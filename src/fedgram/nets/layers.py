@@ -7,7 +7,7 @@ for a few clients or many. Convolutions see (samples, channels, height, width), 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod, sqrt
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -162,7 +162,7 @@ class Relu(Plain):
 
     def apply(self, x: "Tensor", *_: object) -> "Tensor":
         """Return max(x, 0)."""
-        return x.relu()
+        return x.relu_()  # whatever came before needs its result no more
 
 
 @dataclass(frozen=True)
@@ -191,6 +191,12 @@ class Flatten(Plain):
     def apply(self, x: "Tensor", *_: object) -> "Tensor":
         """Return (1, values, samples)."""
         return x.flatten(1).t().unsqueeze(0)
+
+
+def as_numbers(x: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    """Return samples in single precision, bytes as numbers from 0 to 1."""
+    numbers = np.asarray(x, dtype=np.float32)
+    return numbers / np.float32(255) if x.dtype == np.uint8 else numbers
 
 
 def _uniform(rng: np.random.Generator, shapes: Sequence[Shape], fan_in: int) -> Vector:

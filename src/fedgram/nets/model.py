@@ -11,7 +11,7 @@ import numpy.typing as npt
 from fedgram.errors import InvalidData, InvalidParameter, Mismatch
 from fedgram.labels import Classes, read_classes, shorten
 from fedgram.models import best_labels, finite
-from fedgram.nets.layers import Shape, Vector
+from fedgram.nets.layers import Shape, Vector, as_numbers
 from fedgram.nets.network import Net
 from fedgram.solve import Array
 from fedgram.wire import Field, register_message
@@ -122,7 +122,7 @@ def outputs(net: Net, vector: Vector, x: npt.NDArray[Any]) -> Iterator[tuple[Vec
     numbers = torch.from_numpy(np.array(vector)).unsqueeze(0)  # a copy: what came by wire cannot be written to
     buffers, weights = numbers[:, : net.buffers], numbers[:, net.buffers :]
     for start in range(0, len(x), SAMPLES_AT_ONCE):
-        block = torch.from_numpy(np.array(x[start : start + SAMPLES_AT_ONCE], dtype=np.float32))
+        block = torch.tensor(as_numbers(x[start : start + SAMPLES_AT_ONCE]))
         with torch.inference_mode():
-            features, scores = net.forward(weights, buffers, net.prepare(block.unsqueeze(0)))
+            features, scores = net.forward(net.parts(weights), buffers, net.prepare(block.unsqueeze(0)))
         yield features[0].t().numpy(), scores[0].t().numpy()

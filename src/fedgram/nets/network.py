@@ -161,26 +161,26 @@ class Net:
         if not self.one_by_one:
             return x.flatten(2).transpose(1, 2)
         images = x[0] if len(self.shape) == 3 else x[0].unsqueeze(-1)
-        return images.permute(0, 3, 1, 2).sub(0.5).mul_(2)  # from 0 … 1 to -1 … 1
+        return images.permute(0, 3, 1, 2).mul(2).sub_(1)  # from 0 … 1 to -1 … 1
 
     def parts(self, weights: "Tensor") -> list["Tensor"]:
         """Return views of the trained numbers (clients, …): each layer's parameters in turn, and the memory."""
         return _split(weights, [s for layer in self.layers for s in layer.parameters], self._lengths[-1])
 
     def forward(
-        self, weights: "Tensor", buffers: "Tensor", x: "Tensor", *, training: bool = False
+        self, parts: Sequence["Tensor"], buffers: "Tensor", x: "Tensor", *, training: bool = False
     ) -> tuple["Tensor", "Tensor"]:
         """Return features (clients, width, n) before any memory, and scores (clients, classes, n), of prepared samples.
 
-        `weights` (clients, …) is the trained part of the vectors, `buffers` the part before it.
+        `parts` are views of the trained part of the vectors, `buffers` (clients, …) is the part before it.
         """
-        parts = iter(self.parts(weights))
+        trained = iter(parts)
         kept = iter(_split(buffers, [s for layer in self.layers for s in layer.buffers]))
         for layer in self.layers[:-1]:
-            own = [next(parts) for _ in layer.parameters]
+            own = [next(trained) for _ in layer.parameters]
             x = layer.apply(x, own, [next(kept) for _ in layer.buffers], training)
-        head = [next(parts), next(parts)]
-        seen = x + next(parts).unsqueeze(2) if self.memory else x
+        head = [next(trained), next(trained)]
+        seen = x + next(trained).unsqueeze(2) if self.memory else x
         return x, self.layers[-1].apply(seen, head, (), training)
 
 

@@ -14,14 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgram.nets import byhand
-from fedgram.nets.layers import Vector
+from fedgram.nets.layers import Vector, as_numbers
 from fedgram.nets.network import Net
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-# Samples, weights and gradients of the clients that train together: about what a processor's cache holds.
-CHUNK_BYTES = 2**23
+# What clients that train together may hold: their batches, and for each its first and present weights, gradient,
+# velocity and result. About what a processor's cache takes.
+CHUNK_BYTES, VECTORS = 2**23, 5
 Samples: TypeAlias = tuple[npt.NDArray[Any], npt.NDArray[np.int64]]
 Order: TypeAlias = Iterator[npt.NDArray[np.int64]]
 
@@ -110,7 +111,7 @@ def train(
     steps = [plan.batches(len(y)) for _, y in samples]
     # Neighbours should need about as many steps, so that few wait for others.
     order = sorted(range(len(samples)), key=lambda i: -steps[i])
-    each = 4 * (plan.batch * prod(net.shape) + 3 * net.size)
+    each = 4 * (plan.batch * prod(net.shape) + VECTORS * net.size)
     size = 1 if net.one_by_one else max(1, CHUNK_BYTES // each)
     vectors: list[Vector] = list(starts)
     carried = {name: list(rows) for name, rows in hooks.carried.items()}
@@ -155,11 +156,12 @@ def _together(
             if written_out:
                 gradient, features, scores = byhand.gradient(net, w, x, y, share)
             else:
-                features, scores = net.forward(hooks.of(w.requires_grad_(), rows), buffers[:k], x, training=True)
+                leaves, parts = _leaves(net, w, hooks, rows)
+                features, scores = net.forward(parts, buffers[:k], x, training=True)
             now = Now(net, w, start[:k], rows, x, y, share, features, scores, use == plan.repeat)
             if not written_out:
                 losses = now.losses if hooks.term is None else now.losses + hooks.term(now)
-                (gradient,) = torch.autograd.grad(losses.sum(), w)
+                gradient = torch.cat([g.flatten(1) for g in torch.autograd.grad(losses.sum(), leaves)], dim=1)
             with torch.no_grad():
                 if hooks.slope is not None:
                     gradient.add_(hooks.slope(now))
@@ -173,13 +175,23 @@ def _together(
     return torch.cat([buffers, weights], dim=1).numpy()
 
 
+def _leaves(
+    net: Net, weights: "Tensor", hooks: Hooks, carried: Mapping[str, "Tensor"]
+) -> tuple[list["Tensor"], list["Tensor"]]:
+    """Return what autograd derives by, in the order of the vector, and the network's parameters."""
+    if hooks.of is not _identity:
+        return [weights.requires_grad_()], net.parts(hooks.of(weights, carried))
+    parts = [part.detach().requires_grad_() for part in net.parts(weights)]  # with fewer nodes on the way than one leaf
+    return parts, parts
+
+
 class _Feed:
     """Puts the batches of several clients into one array, again and again the same."""
 
     def __init__(
         self, shape: tuple[int, ...], plan: Plan, samples: Sequence[Samples], rngs: Sequence[np.random.Generator]
     ) -> None:
-        self._samples = [(np.asarray(x, dtype=np.float32), y) for x, y in samples]
+        self._samples = [(as_numbers(x), y) for x, y in samples]
         self._orders = [plan.order(len(y), rng) for (_, y), rng in zip(samples, rngs, strict=True)]
         self._x = np.zeros((len(samples), plan.batch, *shape), dtype=np.float32)
         self._y = np.zeros((len(samples), plan.batch), dtype=np.int64)
