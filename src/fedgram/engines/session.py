@@ -9,8 +9,9 @@ from fedgram.data.client import Client
 from fedgram.errors import InvalidData, InvalidParameter, Mismatch
 from fedgram.labels import Label, as_classes
 from fedgram.methods.base import Method, Require
-from fedgram.methods.clients import NO_SAMPLES, Clients, Progress, Transport
+from fedgram.methods.clients import NO_SAMPLES, Clients, Progress
 from fedgram.methods.fit import Fit
+from fedgram.methods.transport import Transport
 from fedgram.models import Model
 
 NOBODY = "no clients: give at least one"

@@ -1,13 +1,13 @@
 """The server's side of a run: asking clients for steps, and adding up what they reply."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial, reduce
 from itertools import chain
 from math import ceil
 from numbers import Integral
 from operator import add
 from time import perf_counter, process_time
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from fedgram.errors import ClientFailed, FedgramError, InvalidParameter, Missing
 from fedgram.evaluation import Evaluation
 from fedgram.labels import Classes, shorten
 from fedgram.methods.fit import Pool, Traffic
+from fedgram.methods.transport import Reply, Transport
 from fedgram.models import Model
 from fedgram.moments import Moments
 from fedgram.randomness import generator
@@ -29,40 +30,6 @@ Progress: TypeAlias = Callable[[str, int, int], None]
 Step: TypeAlias = Callable[..., Any]
 T = TypeVar("T")
 _NOBODY = object()
-
-
-class Reply(NamedTuple):
-    """A client's reply to a step."""
-
-    client: str
-    value: Payload
-
-
-class Transport(Protocol):
-    """What an engine supplies: a way to bytes' other end.
-
-    `exchange` yields each client's reply, or the error it met. An engine on one machine yields in the order of the
-    requests, so that sums are bit-identical; others may yield as replies arrive. Replies from where `trusted` is
-    False get every check.
-    """
-
-    engine: str
-    names: Sequence[str]
-    trusted: bool
-
-    @property
-    def client_seconds(self) -> float:
-        """CPU time that clients have spent on steps; in this process where it is `trusted`."""
-        ...
-
-    @property
-    def carried(self) -> Mapping[str, int]:
-        """Bytes `up` and `down` as the engine itself counts them, empty if it does not."""
-        ...
-
-    def exchange(self, step: str, requests: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, bytes | Exception]]:
-        """Deliver requests, yield replies."""
-        ...
 
 
 class Clients:
