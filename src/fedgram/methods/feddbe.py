@@ -84,8 +84,9 @@ class FedDBE(GradientMethod):
         """Return the shared weights after local SGD; the bias stays here."""
         carried = {"mean": self._nothing(clients), "consensus": [client.state["consensus"] for client in clients]}
         starts = [self._biased(client, world) for client, world in zip(clients, worlds, strict=True)]
-        net, follow = self.net_of(clients[0]), self._follow if self.bias else self._follow_unbiased
-        moved = self.kappa > 0 and net.base.stop > net.buffers  # frozen features have no slope
+        net = self.net_of(clients[0])
+        moved = self.kappa > 0 and net.base.stop > net.buffers  # frozen features have no slope, and no mean to follow
+        follow = (self._follow if moved else None) if self.bias else self._follow_unbiased
         hooks = Hooks(term=self._regularize if moved else None, after=follow, carried=carried)
         trained = self.descend(clients, starts, hooks)
         own = net.own
