@@ -18,8 +18,9 @@ from fedgram.solve import Array
 @register
 @dataclass(frozen=True, kw_only=True)
 class FedAPA(GradientMethod):
-    """FedAPA — Sun et al. 2025, Algorithm 1: aggregation weights A_i by gradient descent on ½‖θ_i - θ̄_i‖² at the
-    server.
+    """FedAPA — Sun et al. 2025, Algorithm 1: the server learns how much each client should take of every other.
+
+    The weights A_i descend on ½‖θ_i - θ̄_i‖², how far a client goes from what it was given.
 
     A client trains the mixture θ̄_i = Σ_j a_ij θ_j of all bases with its own head, which is never sent. What it
     changes, Δ, moves its weights. (7) is printed with the wrong sign; the gradient of the proxy loss is -⟨θ_j, Δ⟩,

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 @register
 @dataclass(frozen=True, kw_only=True)
 class FedDyn(GradientMethod):
-    """FedDyn — Acar et al. 2021, Algorithm 1: the loss gets α⟨w, h_k⟩ + (α/2)‖w - wᵗ‖², with a memory h_k at each
-    client.
+    """FedDyn — Acar et al. 2021, Algorithm 1: each client's loss is corrected by a memory of its own gradient.
+
+    It gets α⟨w, h_k⟩ + (α/2)‖w - wᵗ‖², with a memory h_k at each client.
 
     h_k adds up w_k - wᵗ, so that -αh_k is the gradient of the client's own loss where it ended. Clients begin the next
     round at the mean of those who took part plus the mean of all h_k. As in the authors' program that mean of the

@@ -32,8 +32,7 @@ WORTHWHILE = 1.0
 @register
 @dataclass(frozen=True, kw_only=True)
 class FedGram(OneMessage):
-    """FedGram — ours: Bayes' rule with everybody's Gaussians and a client's own class frequencies, refined by
-    leave-one-out.
+    """FedGram — ours: Bayes' rule with everybody's Gaussians and a client's own class frequencies, refined.
 
     Everybody's moments give the classes' means and their common covariance, hence a head for all. A client
     multiplies in how often it has seen each class, with a temperature for the head's over-confidence. Then it

@@ -23,8 +23,9 @@ NEVER = -1e30
 @register
 @dataclass(frozen=True, kw_only=True)
 class FedProto(GradientMethod):
-    """FedProto — Tan et al. 2022, Algorithm 1: λ · mean((z - C_y)²) draws a sample's features z to its class's
-    prototype.
+    """FedProto — Tan et al. 2022, Algorithm 1: a sample's features are drawn to the prototype of its class.
+
+    The term is λ · mean((z - C_y)²) of the features z.
 
     C_y is the mean over clients of their mean features of class y, by samples. A client sends these means and how many
     samples of each class they stand for; its network never leaves it. It predicts with its own head or, with
