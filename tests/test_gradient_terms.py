@@ -14,7 +14,7 @@ from fedgram.methods.base import step
 from fedgram.nets import outputs
 from gradient_support import SETTINGS, alone, equal_clients, first_weights, fit, loss, mean_features, vectors
 
-IMAGES = {"network": "mlp:16"}
+HIDDEN = {"network": "mlp:16"}
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_switched_off_each_client_trains_alone(off):
         (fg.FedProto(**SETTINGS, lam=0.0), fg.FedProto(**SETTINGS)),
         (fg.FedAPA(**SETTINGS, eta=0.0, participation=1.0), fg.FedAPA(**SETTINGS, participation=1.0)),
         (fg.Ditto(**SETTINGS, lam=0.0), fg.Ditto(**SETTINGS)),
-        (fg.FedDBE(**SETTINGS, **IMAGES, kappa=0.0), fg.FedDBE(**SETTINGS, **IMAGES)),
+        (fg.FedDBE(**SETTINGS, **HIDDEN, kappa=0.0), fg.FedDBE(**SETTINGS, **HIDDEN)),
         (fg.FedPHP(**SETTINGS, lam=0.0), fg.FedPHP(**SETTINGS)),
         (fg.FedALA(**SETTINGS, eta=0.0), fg.FedALA(**SETTINGS)),
         (fg.PFedMe(**SETTINGS, lam=0.0), fg.PFedMe(**SETTINGS)),
@@ -164,7 +164,7 @@ def test_fedala_learns_what_to_take_over():
 def test_feddbe_draws_mean_features_to_the_consensus():
     clients, away = some_clients(), []
     for kappa in (0.0, 1.0, 5.0):
-        method = fg.FedDBE(**SETTINGS, **IMAGES, kappa=kappa)
+        method = fg.FedDBE(**SETTINGS, **HIDDEN, kappa=kappa)
         room = Room(method, clients, None, InProcess())
         run(method, room, classes=CLASSES, seed=0, require="all", progress=None)
         consensus = next(iter(room.sides.values())).state["consensus"]

@@ -74,6 +74,13 @@ def class_sums(block: Array, labels: Indices, classes: int) -> Array:
     return np.asarray(csc_array((np.ones(n), labels, np.arange(n + 1)), shape=(classes, n)) @ block)
 
 
+def check_finite(x: npt.NDArray[Any]) -> None:
+    """Refuse samples (n, …) that are not finite."""
+    # A sum is finite unless an element is not, or the sum overflows; it needs no second array.
+    if not np.isfinite(x.sum()) and not np.isfinite(x).all():
+        raise not_finite(x.reshape(len(x), -1))
+
+
 def not_finite(rows: npt.NDArray[Any]) -> InvalidData:
     """Say where features are not finite."""
     bad = np.argwhere(~np.isfinite(rows))

@@ -112,7 +112,7 @@ class Clients:
         values = (reply.value for reply in self.call(step, payload, **options))
         first = next(values, _NOBODY)
         if first is _NOBODY:
-            raise MissingClients(f"step {step.__name__!r}: none of the clients that were asked has replied")
+            raise _no_reply(step)
         if isinstance(first, Moments):
             return cast("T", Moments.sum(chain((first,), values)))
         return cast("T", reduce(partial(_combine, add), values, first))
@@ -134,7 +134,7 @@ class Clients:
             first, total = (value, scaled) if total is None else (first, _combine(add, total, scaled))
             weights += weight
         if not weights:
-            raise MissingClients(f"step {step.__name__!r}: none of the clients that were asked has replied")
+            raise _no_reply(step)
         return _combine(lambda leaf, like: (leaf / weights).astype(_floating(like)), total, first)
 
     def sample(self, share: float) -> list[str]:
@@ -278,6 +278,10 @@ def _checked(require: Any, clients: int) -> Any:
     raise InvalidParameter(
         f"require must be 'all', a number of clients from 1 to {clients}, or a fraction such as 0.8, got {require!r}"
     )
+
+
+def _no_reply(step: Step) -> MissingClients:
+    return MissingClients(f"step {step.__name__!r}: none of the clients that were asked has replied")
 
 
 def _floating(leaf: Any) -> Any:

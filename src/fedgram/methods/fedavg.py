@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from fedgram.methods.base import step
 from fedgram.methods.clients import Clients
 from fedgram.methods.clientside import ClientSide
-from fedgram.methods.gradient import PLAIN, GradientMethod
+from fedgram.methods.gradient import GradientMethod
 from fedgram.methods.registry import register
-from fedgram.nets import Hooks, TrainedNet
+from fedgram.nets import PLAIN, Hooks, TrainedNet
 from fedgram.nets.layers import Vector
 
 

@@ -10,10 +10,10 @@ from fedgram.errors import InvalidParameter
 from fedgram.methods.base import step
 from fedgram.methods.clients import Clients
 from fedgram.methods.clientside import ClientSide
-from fedgram.methods.gradient import GradientMethod, net_with
+from fedgram.methods.gradient import GradientMethod
 from fedgram.methods.registry import register
 from fedgram.models import Model
-from fedgram.nets import Hooks, Net, Now, TrainedNet
+from fedgram.nets import Hooks, Net, Now, TrainedNet, net_for
 from fedgram.nets.layers import Shape, Vector
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class FedDBE(GradientMethod):
 
     def net(self, shape: Shape, classes: int) -> Net:
         """Return the network with room for the bias."""
-        return net_with(self.network, tuple(shape), classes, memory=True)
+        return net_for(self.network, tuple(shape), classes, memory=True)
 
     # server
     def serve(self, clients: Clients) -> TrainedNet:

@@ -10,9 +10,8 @@ from fedgram.errors import InvalidParameter
 from fedgram.methods.base import step
 from fedgram.methods.clientside import ClientSide
 from fedgram.methods.fedavg import FedAvg
-from fedgram.methods.gradient import PLAIN
 from fedgram.methods.registry import register
-from fedgram.nets import Hooks, Now
+from fedgram.nets import PLAIN, Hooks, Now
 from fedgram.nets.layers import Vector
 
 if TYPE_CHECKING:

@@ -2,21 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
 
-from fedgram.accumulate import not_finite
+from fedgram.accumulate import check_finite
 from fedgram.errors import InvalidData, InvalidParameter
 from fedgram.features.base import require
 from fedgram.methods.base import Method, step
 from fedgram.methods.clients import Clients
 from fedgram.methods.clientside import ClientSide
-from fedgram.nets import Hooks, Net, Plan, TrainedNet, read_network, train
+from fedgram.nets import PLAIN, Hooks, Net, Plan, TrainedNet, net_for, read_network, train
 from fedgram.nets.layers import Shape, Vector
-
-PLAIN = Hooks()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,9 +108,7 @@ class GradientMethod(Method):
     @step
     def ready(self, client: ClientSide, first: Vector | None = None) -> None:
         """Refuse samples that are not finite before they spoil everybody's weights; begin with the common ones."""
-        # A sum is finite unless an element is not, or the sum overflows; it needs no second array.
-        if not np.isfinite(client.x.sum()) and not np.isfinite(client.x).all():
-            raise not_finite(client.x.reshape(len(client.x), -1))
+        check_finite(client.x)
         if first is not None:
             self.remember(client, first)
 
@@ -125,7 +120,7 @@ class GradientMethod(Method):
     def net(self, shape: Shape, classes: int) -> Net:
         """Return the network for such samples."""
         network = "mlp" if self.network == "auto" and self.needs_base and len(shape) == 1 else self.network
-        return net_with(network, tuple(shape), classes, memory=False)
+        return net_for(network, tuple(shape), classes)
 
     def net_of(self, client: ClientSide) -> Net:
         """Return the network as a client sees it."""
@@ -177,9 +172,3 @@ class GradientMethod(Method):
         if not all(np.isfinite(vector).all() for vector in vectors):
             raise InvalidData(f"training diverged: take a smaller lr than {self.lr}, or scale the samples")
         return vectors, carried
-
-
-@lru_cache(maxsize=32)
-def net_with(network: str, shape: Shape, classes: int, *, memory: bool) -> Net:
-    """Return a network; its layers are worked out once."""
-    return Net(network, shape, classes, memory)

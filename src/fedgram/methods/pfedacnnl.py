@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedgram.accumulate import not_finite
+from fedgram.accumulate import check_finite
 from fedgram.errors import InvalidParameter
 from fedgram.layerwise import Network
 from fedgram.layerwise.grouping import choose_groups, group, without_small
@@ -88,8 +88,7 @@ class PFedACnnL(FedACnnL):
     @step
     def describe(self, client: ClientSide, seed: int) -> Array:
         """Return h_i — (8), (9): the label histogram under the narrowest encoding (the paper prints Qy for Qᵀy)."""
-        if not np.isfinite(client.x).all():  # before it has a say in who belongs together
-            raise not_finite(client.x.reshape(len(client.x), -1))
+        check_finite(client.x)  # before it has a say in who belongs together
         histogram = np.bincount(client.y, minlength=len(client.classes)) / len(client.y)
         network = Network(self.network, client.x.shape[1:], client.classes, seed)
         encodings = [encoding for encoding in network.encodings if encoding is not None]

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -12,7 +11,7 @@ from fedgram.errors import InvalidData, InvalidParameter, Mismatch
 from fedgram.labels import Classes, read_classes, shorten
 from fedgram.models import best_labels, finite
 from fedgram.nets.layers import Shape, Vector, as_numbers
-from fedgram.nets.network import Net
+from fedgram.nets.network import Net, net_for
 from fedgram.solve import Array
 from fedgram.wire import Field, register_message
 
@@ -49,10 +48,10 @@ class TrainedNet:
         if np.shape(self.vector) != (self.net.size,):
             raise Mismatch(f"{self.network!r} has {self.net.size} numbers, got shape {np.shape(self.vector)}")
 
-    @cached_property
+    @property
     def net(self) -> Net:
         """The network without its numbers."""
-        return Net(self.network, self.shape, len(self.classes), self.memory)
+        return net_for(self.network, self.shape, len(self.classes), memory=self.memory)
 
     @property
     def weights(self) -> Array:

@@ -6,7 +6,7 @@ its shared part. The base is all but the last layer, which is the head.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property, lru_cache, reduce
 from itertools import accumulate, pairwise
 from math import prod
 from typing import TYPE_CHECKING
@@ -182,6 +182,12 @@ class Net:
         head = [next(trained), next(trained)]
         seen = x + next(trained).unsqueeze(2) if self.memory else x
         return x, self.layers[-1].apply(seen, head, (), training)
+
+
+@lru_cache(maxsize=64)
+def net_for(network: str, shape: Shape, classes: int, *, memory: bool = False) -> Net:
+    """Return a network whose layers are worked out once, however many clients and rounds ask for it."""
+    return Net(network, shape, classes, memory)
 
 
 def _split(rows: "Tensor", shapes: Sequence[Shape], rest: int = 0) -> list["Tensor"]:

@@ -94,6 +94,9 @@ class Hooks:
     carried: Mapping[str, Sequence[Vector]] = field(default_factory=dict)
 
 
+PLAIN = Hooks()
+
+
 def pull(strength: float, weights: "Tensor", center: "Tensor") -> "Tensor":
     """Return the gradient of (strength/2)‖w - center‖², the proximal term of many methods."""
     return (weights - center).mul_(strength)
@@ -105,7 +108,7 @@ def train(
     starts: Sequence[Vector],
     rngs: Sequence[np.random.Generator],
     plan: Plan,
-    hooks: Hooks = Hooks(),  # noqa: B008 (it is frozen)
+    hooks: Hooks = PLAIN,
 ) -> tuple[list[Vector], dict[str, list[Vector]]]:
     """Return each client's vector after training, and what hooks carried along."""
     steps = [plan.batches(len(y)) for _, y in samples]
