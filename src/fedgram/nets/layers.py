@@ -181,6 +181,24 @@ class MaxPool(Plain):
 
 
 @dataclass(frozen=True)
+class PooledConvolution(Convolution):
+    """A convolution and the largest of each 2 × 2 square. The bias is added last: same values, a quarter of the
+    work.
+    """
+
+    def shape_out(self, shape: Shape) -> Shape:
+        """Return channels, height and width of the smaller maps."""
+        return MaxPool().shape_out(super().shape_out(shape))
+
+    def apply(self, x: "Tensor", parameters: Sequence["Tensor"], *_: object) -> "Tensor":
+        """Return the smaller maps."""
+        from torch.nn.functional import conv2d, max_pool2d
+
+        kernels, bias = parameters
+        return max_pool2d(conv2d(x, kernels[0]), 2).add_(bias.view(-1, 1, 1))
+
+
+@dataclass(frozen=True)
 class Flatten(Plain):
     """From maps of one client to what dense layers see."""
 

@@ -14,7 +14,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedgram.errors import InvalidParameter
-from fedgram.nets.layers import BatchNorm, Convolution, Dense, Flatten, Layer, MaxPool, Relu, Shape, Vector
+from fedgram.nets.layers import (
+    BatchNorm,
+    Convolution,
+    Dense,
+    Flatten,
+    Layer,
+    MaxPool,
+    PooledConvolution,
+    Relu,
+    Shape,
+    Vector,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -86,8 +97,8 @@ class Net:
         channels = first[0]
         # ReLU comes behind the pooling: the same values, at a quarter of the price.
         if self.kind == "lenet5":
-            maps: list[Layer] = [Convolution(channels, 6, 5), MaxPool(), Relu()]
-            maps += [Convolution(6, 16, 5), MaxPool(), Relu(), Flatten()]
+            maps: list[Layer] = [PooledConvolution(channels, 6, 5), Relu()]
+            maps += [PooledConvolution(6, 16, 5), Relu(), Flatten()]
             widths = (120, 84)
         else:
             maps = [Convolution(channels, 32, 3), BatchNorm(32), MaxPool(), Relu()]
@@ -157,11 +168,11 @@ class Net:
         return np.concatenate([*buffers, *(layer.initial(rng) for layer in self.layers), memory])
 
     def prepare(self, x: "Tensor") -> "Tensor":
-        """Return samples (clients, n, …) as the first layer sees them."""
+        """Return samples (clients, n, …) as the first layer sees them; images are changed in place."""
         if not self.one_by_one:
             return x.flatten(2).transpose(1, 2)
         images = x[0] if len(self.shape) == 3 else x[0].unsqueeze(-1)
-        return images.permute(0, 3, 1, 2).mul(2).sub_(1)  # from 0 … 1 to -1 … 1
+        return images.mul_(2).sub_(1).permute(0, 3, 1, 2)  # from 0 … 1 to -1 … 1
 
     def parts(self, weights: "Tensor") -> list["Tensor"]:
         """Return views of the trained numbers (clients, …): each layer's parameters in turn, and the memory."""

@@ -149,17 +149,20 @@ def _together(
     start, velocity = weights.clone(), torch.zeros_like(weights)
     carried = {name: torch.from_numpy(rows) for name, rows in along.items()}
     written_out = not net.one_by_one and hooks.term is None and hooks.of is _identity
+    k = 0
     for step in range(steps[0]):
-        k = sum(step < own for own in steps)
+        still = sum(step < own for own in steps)
+        if still != k:
+            k, w = still, weights[:still]
+            rows = {name: tensor[:k] for name, tensor in carried.items()}
+            leaves = _leaves(net, w, hooks)
         x, y, share = feed.next(k)
         x = net.prepare(x)
-        rows = {name: tensor[:k] for name, tensor in carried.items()}
         for use in range(1, plan.repeat + 1):
-            w = weights[:k].detach()
             if written_out:
                 gradient, features, scores = byhand.gradient(net, w, x, y, share)
             else:
-                leaves, parts = _leaves(net, w, hooks, rows)
+                parts = leaves if hooks.of is _identity else net.parts(hooks.of(leaves[0], rows))
                 features, scores = net.forward(parts, buffers[:k], x, training=True)
             now = Now(net, w, start[:k], rows, x, y, share, features, scores, use == plan.repeat)
             if not written_out:
@@ -172,20 +175,17 @@ def _together(
                     gradient.add_(w, alpha=plan.weight_decay)
                 if plan.momentum:
                     gradient = velocity[:k].mul_(plan.momentum).add_(gradient)
-                weights[:k].sub_(gradient, alpha=plan.lr)
+                w.sub_(gradient, alpha=plan.lr)
                 if hooks.after is not None:
                     hooks.after(now)
     return torch.cat([buffers, weights], dim=1).numpy()
 
 
-def _leaves(
-    net: Net, weights: "Tensor", hooks: Hooks, carried: Mapping[str, "Tensor"]
-) -> tuple[list["Tensor"], list["Tensor"]]:
-    """Return what autograd derives by, in the order of the vector, and the network's parameters."""
-    if hooks.of is not _identity:
-        return [weights.requires_grad_()], net.parts(hooks.of(weights, carried))
-    parts = [part.detach().requires_grad_() for part in net.parts(weights)]  # with fewer nodes on the way than one leaf
-    return parts, parts
+def _leaves(net: Net, weights: "Tensor", hooks: Hooks) -> list["Tensor"]:
+    """Return what autograd derives by, in the order of the vector: views, which see every step that is taken."""
+    # The network's parameters, if they are what is trained: with fewer nodes on the way than from one leaf.
+    pieces = net.parts(weights) if hooks.of is _identity else [weights]
+    return [piece.detach().requires_grad_() for piece in pieces]
 
 
 class _Feed:
