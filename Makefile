@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Real photographs, a comparison table, a report page, pictures. What is finished is not repeated.
 demo: .venv/.demo
 	$(BIN)/fedgram compare examples/demo.toml --out report --resume
-	$(BIN)/fedgram report report/results.jsonl --out report
+	$(BIN)/fedgram report report --out report
 
 test: .venv/.dev browser
 	$(BIN)/python -m pytest -n auto

@@ -221,6 +221,7 @@ def test_several_files_are_one_report(tmp_path):
     table = accuracy_table(load_results([one, two]), "client_mean")
     assert table.spans == [("digits, 10 clients", 1), ("mnist, 10 clients", 1)]
     assert [row[0].text for row in table.rows] == ["afl", "local"]
+    assert report(tmp_path / "a", tmp_path / "b").output == report(one, two).output  # the folders will do, too
 
 
 @pytest.mark.parametrize(

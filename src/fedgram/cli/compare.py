@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from fedgram.cli.report import show_tables
+from fedgram.cli.report import PAGE, RESULTS, show_tables
 from fedgram.cli.watching import watching
 from fedgram.errors import InvalidParameter
 from fedgram.experiments import Experiment, Run, execute, finished, read_file, runs_of
@@ -15,8 +15,6 @@ from fedgram.experiments.journal import heal
 from fedgram.experiments.page import write_page
 from fedgram.experiments.results import load_results
 from fedgram.experiments.variants import from_options, show
-
-RESULTS, PAGE = "results.jsonl", "report.html"
 
 
 def compare(

@@ -16,6 +16,8 @@ from fedgram.experiments.plots import write_plots
 from fedgram.experiments.results import Results, load_results
 from fedgram.experiments.tables import Table, accuracy_table, cost_table
 
+RESULTS, PAGE = "results.jsonl", "report.html"  # what a comparison's folder holds
+
 
 class Metric(StrEnum):
     """Which accuracy."""
@@ -36,7 +38,7 @@ class Format(StrEnum):
 
 
 def report(
-    results: Annotated[list[Path], typer.Argument(help="One or more results.jsonl.")],
+    results: Annotated[list[Path], typer.Argument(help="One or more results.jsonl, or the folders that hold them.")],
     metric: Annotated[Metric, typer.Option(help="Which accuracy the tables show.")] = Metric.client_mean,
     format_: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.terminal,
     out: Annotated[
@@ -47,14 +49,15 @@ def report(
     """Make tables, plots and a page from results; nothing is computed again.
 
     Examples:
-      fedgram report results/digits/results.jsonl
+      fedgram report results/digits
 
       fedgram report results/digits/results.jsonl --metric worst_decile --format latex > table.tex
 
-      fedgram report results/*/results.jsonl --out report
+      fedgram report results/* --out report
 
     """
     errors = Console(stderr=True, highlight=False, soft_wrap=True)
+    results = [path / RESULTS if path.is_dir() else path for path in results]
     found = load_results(results)
     for damage in found.damaged:
         errors.print(f"[yellow]warning:[/] {escape(str(damage))}; left out")
@@ -89,7 +92,7 @@ def show_tables(results: Results, metric: str) -> None:
 def _write_all(results: Results, metric: str, folder: Path, title: str, errors: Console) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        typer.echo(write_page(results, folder / "report.html", title=title, metric=metric))
+        typer.echo(write_page(results, folder / PAGE, title=title, metric=metric))
         for format_, ending in ((Format.markdown, "md"), (Format.csv, "csv"), (Format.latex, "tex")):
             path = folder / f"table.{ending}"
             path.write_text(_text(results, metric, format_), encoding="utf-8")
