@@ -1,5 +1,8 @@
-"""What the data tests share: a private cache, and a server on the loopback that serves real files."""
+"""What the data tests share: a private cache, real images, and a server on the loopback that serves real files."""
 
+import gzip
+import hashlib
+import struct
 import subprocess
 import sys
 import threading
@@ -9,7 +12,39 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+import pytest
+
 from fedgram.data import catalog
+from fedgram.data.home import Home
+from fedgram.data.layouts.idx import idx_layout
+from fedgram.data.published import Published
+from fedgram.data.sources import File
+
+IMAGES, LABELS = "train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"
+TEST_IMAGES, TEST_LABELS = "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"
+LAYOUT = idx_layout(("mnist",), tuple(range(10)))
+LOAD_MNIST = "from fedgram.data import catalog; print(catalog.load('mnist').fingerprint)"
+
+Bytes = npt.NDArray[np.uint8]
+
+
+def private_cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Let the test have a cache of its own, which is empty."""
+    monkeypatch.setenv("FEDGRAM_CACHE", str(folder / "cache"))
+    return folder / "cache"
+
+
+def offline_cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A private, empty cache, without network."""
+    monkeypatch.setenv("FEDGRAM_OFFLINE", "1")
+    monkeypatch.delenv("FEDGRAM_DATA", raising=False)
+    return private_cache(folder, monkeypatch)
+
+
+def some_photos() -> Bytes:
+    return np.array(catalog.load("cifar10").x[:40])
 
 
 def archive_of(name: str) -> Path:
@@ -80,6 +115,43 @@ def serving(files: dict[str, bytes]) -> Iterator[Server]:
         http.shutdown()
         http.server_close()
         thread.join()
+
+
+def first_of_mnist() -> dict[str, bytes]:
+    """The first thousand real images of MNIST as its home would serve them."""
+    data = catalog.load("mnist")
+
+    def idx(array: "np.ndarray[tuple[int, ...], np.dtype[np.uint8]]") -> bytes:
+        header = struct.pack(f">i{array.ndim}i", 8 << 8 | array.ndim, *array.shape)
+        return gzip.compress(header + array.tobytes(), 1, mtime=0)
+
+    return {
+        IMAGES: idx(data.x[:1000]),
+        LABELS: idx(data.y[:1000].astype(np.uint8)),
+        TEST_IMAGES: idx(data.x_test[:200]),
+        TEST_LABELS: idx(data.y_test[:200].astype(np.uint8)),
+    }
+
+
+def home_of(server: Server) -> Home:
+    files = (File(name, f"md5:{hashlib.md5(body).hexdigest()}", len(body)) for name, body in server.files.items())
+    return Home(server.address, tuple(files))
+
+
+def published(home: Home) -> Published:
+    return Published("some-mnist", (LAYOUT,), (home,))
+
+
+def program(home: Home) -> str:
+    return (
+        "from fedgram.data.home import Home\n"
+        "from fedgram.data.sources import File\n"
+        "from fedgram.data.published import Published\n"
+        "from fedgram.data.layouts.idx import idx_layout\n"
+        f"home = {home!r}\n"
+        "layout = idx_layout(('mnist',), tuple(range(10)))\n"
+        "print(Published('some-mnist', (layout,), (home,)).load().fingerprint)\n"
+    )
 
 
 Start = Callable[[str], "subprocess.Popen[str]"]
