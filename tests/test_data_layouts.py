@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
-from data_support import files_below
+from data_support import files_below, offline_cache
 from fedgram.data import catalog
 from fedgram.data.layouts.unpickle import unpickle
 from fedgram.data.published import Published
@@ -27,10 +27,7 @@ NAMES = [f"class_{i}" for i in range(100)]
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, real: tuple[Bytes, Bytes]) -> Path:
-    monkeypatch.setenv("FEDGRAM_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("FEDGRAM_OFFLINE", "1")
-    monkeypatch.delenv("FEDGRAM_DATA", raising=False)
-    return tmp_path / "cache"
+    return offline_cache(tmp_path, monkeypatch)
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,6 @@
 """The user's own tables: .npz, CSV and Parquet, good and bad."""
 
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -200,16 +199,6 @@ def test_text_that_is_not_utf8(tmp_path: Path, arrow: bool) -> None:
     path.write_bytes("a,label\n1,caf\xe9\n2,th\xe9\n".encode("latin-1"))
     with pytest.raises(InvalidData, match="is not UTF-8"):
         open_path(path)
-
-
-def test_csv_without_pyarrow_is_fast_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    row = ",".join(f"{v:.6f}" for v in np.linspace(-1, 1, 100))
-    header = ",".join(f"f{i}" for i in range(100))
-    path = write(tmp_path / "big.csv", f"{header},y\n" + "".join(f"{row},{i % 3}\n" for i in range(5000)))
-    start = time.perf_counter()
-    assert open_path(path).x.shape == (5000, 100)
-    assert time.perf_counter() - start < 3
 
 
 def test_parquet(tmp_path: Path) -> None:
