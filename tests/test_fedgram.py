@@ -10,7 +10,7 @@ from scipy.special import log_softmax
 import fedgram as fg
 from fedgram import likelihood
 from fedgram.errors import InvalidParameter
-from fedgram.gaussian import GaussianHead
+from fedgram.head import Head
 from problems import as_clients, features, redistributions, relative_error, seeds, spread_any_way
 
 
@@ -72,7 +72,7 @@ def test_best_weight_is_the_top(seed, n, log_scale, log_deviation):
 def test_left_out_frequencies_equal_counting_the_others():
     rng = np.random.default_rng(0)
     x, y = features(rng, 50, 4), rng.integers(0, 3, 50)
-    head = GaussianHead.of(fg.Moments.of(x, y, classes=3), 0.1)
+    head = Head.of_gaussians(fg.Moments.of(x, y, classes=3), 0.1)
     own = y[:9]
     fast = head.left_out_log_frequencies(own, 0.7)
     for i in range(9):

@@ -12,6 +12,7 @@ from fedgram.methods.feddbe import FedDBE
 from fedgram.methods.feddyn import FedDyn
 from fedgram.methods.fedgram import FedGram
 from fedgram.methods.fedhip import FedHiP
+from fedgram.methods.fedlogit import FedLogit
 from fedgram.methods.fedphp import FedPHP
 from fedgram.methods.fedproto import FedProto
 from fedgram.methods.fedprox import FedProx
@@ -35,6 +36,7 @@ __all__ = [
     "FedDyn",
     "FedGram",
     "FedHiP",
+    "FedLogit",
     "FedPHP",
     "FedProto",
     "FedProx",

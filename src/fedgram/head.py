@@ -1,10 +1,11 @@
-"""Everybody's moments as Gaussians, one for each class: Bayes' rule for whoever knows its class frequencies."""
+"""A head that knows what classes look like: Bayes' rule for whoever knows its class frequencies."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve, eigh
 
 from fedgram import solve
@@ -23,8 +24,8 @@ NEVER = -1e300
 
 @register_message
 @dataclass(frozen=True, eq=False)
-class GaussianHead:
-    """Classes as Gaussians with one covariance Σ: scores xᵀΣ⁻¹μ_c - ½μ_cᵀΣ⁻¹μ_c, to which log-frequencies are added.
+class Head:
+    """Scores of the classes were all equally frequent, to which log-frequencies are added.
 
     `scale` has the features' deviations within classes, `counts` the classes' samples.
     """
@@ -36,7 +37,7 @@ class GaussianHead:
     classes: Classes
     features: str = ""
 
-    wire_name: ClassVar[str] = "gaussian-head"
+    wire_name: ClassVar[str] = "head"
     wire_version: ClassVar[int] = 1
     wire_fields: ClassVar[Mapping[str, Field]] = {
         "weights": Field("float64", ("d", "c")),
@@ -46,15 +47,15 @@ class GaussianHead:
     }
 
     @classmethod
-    def of(cls, total: Moments, shrinkage: float | Literal["auto"]) -> Self:
-        """Return the head of everybody's moments: class means, and a covariance shrunk towards its diagonal."""
+    def of_gaussians(cls, total: Moments, shrinkage: float | Literal["auto"]) -> Self:
+        """Return the head of everybody's moments as Gaussians: scores xᵀΣ⁻¹μ_c - ½μ_cᵀΣ⁻¹μ_c.
+
+        μ_c are the class means, Σ is their common covariance, shrunk towards its diagonal.
+        """
         counts, n = total.counts.astype(np.float64), total.n
         means = total.cross / np.maximum(counts, 1)  # μ_c, (d, c)
         within = (total.gram - (means * counts) @ means.T) / n  # Σ
-        # A feature that never varies within a class cannot be told from one that never varies.
-        variances = np.diag(within)
-        constant = variances <= solve.rounding_level(total.d, n) * np.maximum(np.diag(total.gram) / n, 1e-300)
-        scale = np.sqrt(np.where(constant, 1.0, variances))
+        scale, constant = deviations(total)
         means, within = means / scale[:, None], within / np.outer(scale, scale)
         means[constant], within[constant], within[:, constant] = 0.0, 0.0, 0.0
         if shrinkage == "auto":
@@ -63,6 +64,14 @@ class GaussianHead:
         weights = cho_solve(cho_factor(within, lower=True, check_finite=False), means, check_finite=False)
         intercept = np.where(counts > 0, -0.5 * (means * weights).sum(axis=0), 0.0)
         return cls(weights / scale[:, None], intercept, scale, counts, total.classes, total.kind.features)
+
+    @classmethod
+    def of_model(cls, model: LinearModel, total: Moments) -> Self:
+        """Return the head of a model whose scores are log-probabilities for everybody's class frequencies."""
+        assert model.intercept is not None
+        counts = total.counts.astype(np.float64)
+        intercept = np.where(counts > 0, model.intercept - log_frequencies(counts), 0.0)
+        return cls(model.weights, intercept, deviations(total)[0], counts, model.classes, model.features)
 
     def log_frequencies(self, labels: Labels, smoothing: float) -> Array:
         """Return the log-frequencies (c,) of classes for somebody with these labels.
@@ -77,9 +86,8 @@ class GaussianHead:
 
     def model(self) -> LinearModel:
         """Return the model for somebody with everybody's class frequencies."""
-        with np.errstate(divide="ignore"):
-            frequencies = np.maximum(np.log(self.counts / self.counts.sum()), NEVER)
-        return LinearModel(self.weights, self.classes, self.intercept + frequencies, self.features)
+        intercept = self.intercept + log_frequencies(self.counts)
+        return LinearModel(self.weights, self.classes, intercept, self.features)
 
     def _count(self, labels: Labels) -> Array:
         return np.bincount(labels, minlength=len(self.classes)).astype(np.float64)
@@ -106,6 +114,23 @@ class GaussianHead:
         """Refuse deviations and counts that cannot be."""
         if not (self.scale > 0).all() or not (self.counts >= 0).all() or not self.counts.any():
             raise Mismatch("field 'scale' must be positive, and 'counts' at least 0 and not all 0")
+
+
+def log_frequencies(counts: npt.ArrayLike) -> Array:
+    """Return the logarithms of the classes' frequencies."""
+    frequencies = np.asarray(counts) / np.sum(counts)
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.maximum(np.log(frequencies), NEVER))
+
+
+def deviations(total: Moments) -> tuple[Array, npt.NDArray[np.bool_]]:
+    """Return the features' standard deviations within classes, and where there is none (they count as 1 there)."""
+    squares = total.packed[solve.packed_diagonal(total.d)] / total.n
+    means = total.cross / np.maximum(total.counts, 1)
+    variances = squares - means**2 @ (total.counts / total.n)
+    # A feature that never varies within a class cannot be told from one that never varies.
+    constant = variances <= solve.rounding_level(total.d, total.n) * np.maximum(squares, 1e-300)
+    return np.sqrt(np.where(constant, 1.0, variances)), constant
 
 
 def _cross_validated(within: Array, means: Array, counts: Array) -> float:
