@@ -8,6 +8,7 @@ import fedgram as fg
 from fedgram import data as datasets
 from fedgram.engines.inprocess import InProcess, Room
 from fedgram.engines.session import run
+from fedgram.logistic import Logistic, slope
 
 
 def intercepted(x, y):
@@ -67,3 +68,32 @@ def test_prototypes_of_one_sample_are_its_features():
     side = room.sides["lonely"]
     sent = method._sums(side, side.state["own"])
     np.testing.assert_allclose(sent["features"][lonely.y[0]], lonely.x[0], rtol=1e-6)
+
+
+def test_slopes_tell_more_than_moments_but_the_first():
+    """Two clients with equal moments: turned within each class, about the class's mean."""
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(3), 6)
+    x = rng.normal(size=(18, 5))
+    turned = x.copy()
+    for c in range(3):
+        own = x[y == c]
+        basis, _ = np.linalg.qr(np.column_stack([np.ones(6), rng.normal(size=(6, 5))]))
+        spin, _ = np.linalg.qr(rng.normal(size=(5, 5)))
+        inner = basis[:, 1:]
+        turned[y == c] = own - inner @ (inner.T @ own) + inner @ spin @ (inner.T @ own)
+    one, other = fg.Moments.of(x, y, classes=3), fg.Moments.of(turned, y, classes=3)
+    np.testing.assert_allclose(other.gram, one.gram, atol=1e-12)
+    np.testing.assert_allclose(other.cross, one.cross, atol=1e-12)
+    ascent = Logistic(one, 1.0)
+    first, same = slope(x, y, ascent.ahead)[0], slope(turned, y, ascent.ahead)[0]
+    np.testing.assert_allclose(same, first, atol=1e-12)
+    ascent.climb(*slope(x, y, ascent.ahead))
+    assert np.abs(slope(turned, y, ascent.ahead)[0] - slope(x, y, ascent.ahead)[0]).max() > 1e-3
+
+
+def test_a_slope_of_one_sample_is_its_features_times_the_error():
+    rng = np.random.default_rng(0)
+    x, model = rng.normal(size=(1, 5)), fg.LinearModel(rng.normal(size=(5, 3)), (0, 1, 2), rng.normal(size=3))
+    found, _ = slope(x, np.array([1]), model)
+    np.testing.assert_allclose(found[:-1] / found[-1], np.repeat(x.T, 3, axis=1))
