@@ -34,6 +34,15 @@ def redistributions(rng, x, y, own, counts):
         yield clients
 
 
+def skewed(seed=0, *, n=600, d=12, classes=4, clients=5, noise=1.0):
+    """Return Gaussian classes, spread so that each client has mostly classes of its own."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, classes, n)
+    x = rng.normal(size=(classes, d))[y] + noise * rng.normal(size=(n, d)) @ rng.normal(size=(d, d)) / np.sqrt(d)
+    owner = np.where(rng.random(n) < 0.8, y % clients, rng.integers(0, clients, n))
+    return x, y, [np.flatnonzero(owner == k) for k in range(clients)]
+
+
 def relative_error(got, want):
     return np.abs(got - want).max() / max(np.abs(want).max(), np.finfo(float).tiny)
 

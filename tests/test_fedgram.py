@@ -11,16 +11,7 @@ import fedgram as fg
 from fedgram import likelihood
 from fedgram.errors import InvalidParameter
 from fedgram.head import Head
-from problems import as_clients, features, redistributions, relative_error, seeds, spread_any_way
-
-
-def skewed(seed=0, *, n=600, d=12, classes=4, clients=5, noise=1.0):
-    """Return Gaussian classes, spread so that each client has mostly classes of its own."""
-    rng = np.random.default_rng(seed)
-    y = rng.integers(0, classes, n)
-    x = rng.normal(size=(classes, d))[y] + noise * rng.normal(size=(n, d)) @ rng.normal(size=(d, d)) / np.sqrt(d)
-    owner = np.where(rng.random(n) < 0.8, y % clients, rng.integers(0, clients, n))
-    return x, y, [np.flatnonzero(owner == k) for k in range(clients)]
+from problems import as_clients, features, redistributions, relative_error, seeds, skewed, spread_any_way
 
 
 @settings(deadline=None, max_examples=30)

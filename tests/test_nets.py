@@ -178,6 +178,18 @@ def test_memory_is_added_to_the_features():
     np.testing.assert_allclose(linear.scores(x), x @ linear.weights + linear.intercept, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint8])
+def test_images_of_the_user_are_left_as_they_are(dtype):
+    """They are scaled on the way into the network, in place: in a copy."""
+    x, y = samples((32, 32, 3), 20)
+    x = (255 * np.abs(x)).astype(dtype) if dtype == np.uint8 else x.astype(dtype)
+    before, net = x.copy(), Net("lenet5", (32, 32, 3), 10)
+    rng = np.random.default_rng(0)
+    (vector,), _ = train(net, [(x, y)], [net.initial(rng)], [rng], Plan(batch=8, epochs=2))
+    list(outputs(net, vector, x))
+    assert np.array_equal(x, before)
+
+
 def test_bad_networks_are_named():
     for name in ("resnet", "linear:3", "mlp:0", "mlp:x"):
         with pytest.raises(errors.InvalidParameter, match=name.partition(":")[0]):

@@ -25,7 +25,7 @@ NEVER = -1e300
 @register_message
 @dataclass(frozen=True, eq=False)
 class Head:
-    """Scores of the classes were all equally frequent, to which log-frequencies are added.
+    """Scores of the classes as if all were equally frequent; to them log-frequencies are added.
 
     `scale` has the features' deviations within classes, `counts` the classes' samples.
     """

@@ -17,7 +17,7 @@ from fedgram.solve import Array
 SMOOTHINGS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 RIDGES = np.geomspace(0.01, 100, 9)
 # How far from what is expected the strengths of head and refinement may well be.
-TEMPERATURE, REFINEMENT = 0.5, 4.0
+TEMPERATURE_DEVIATION, REFINEMENT_DEVIATION = 0.5, 4.0
 # What a refinement must gain in log-likelihood to be believed: its two free numbers gain about one by chance.
 WORTHWHILE = 1.0
 
@@ -46,7 +46,9 @@ def _most_likely(head: Head, scores: Array, labels: Labels, expected: float) -> 
     candidates = []
     for smoothing in SMOOTHINGS:
         frequencies = head.left_out_log_frequencies(labels, smoothing)
-        temperature, value = best_weight(scores, frequencies, labels, expected=expected, deviation=TEMPERATURE)
+        temperature, value = best_weight(
+            scores, frequencies, labels, expected=expected, deviation=TEMPERATURE_DEVIATION
+        )
         candidates.append((value, smoothing, temperature))
     _, smoothing, temperature = max(candidates)
     return smoothing, temperature
@@ -65,7 +67,7 @@ def _refinement(x: Array, scale: Array, logits: Array, labels: Labels) -> tuple[
     unexplained = np.eye(logits.shape[1])[labels] - softmax(logits, axis=1)
     best, chosen = likelihood.of_labels(logits, labels) + WORTHWHILE, None
     for ridge, predicted in zip(RIDGES.tolist(), spectrum.predict_left_out(unexplained, 1 / RIDGES), strict=True):
-        strength, value = best_weight(predicted, logits, labels, expected=0.0, deviation=REFINEMENT)
+        strength, value = best_weight(predicted, logits, labels, expected=0.0, deviation=REFINEMENT_DEVIATION)
         if value > best:
             best, chosen = value, (strength, ridge)
     if chosen is None:

@@ -53,7 +53,7 @@ def report(
 
       fedgram report results/digits/results.jsonl --metric worst_decile --format latex > table.tex
 
-      fedgram report results/* --out report
+      fedgram report results/*/results.jsonl --out report
 
     """
     errors = Console(stderr=True, highlight=False, soft_wrap=True)

@@ -25,9 +25,9 @@ class FedLogit(Method):
     """FedLogit — ours: the logistic model of all data in a few small rounds without a learning rate, personalized.
 
     FedGram with a better head, for whoever can ask clients more than once. Everybody's Gram matrix bounds how the
-    log-likelihood bends, so the slopes, d × c numbers a round, are all that is still needed to climb it. The ridge
-    follows the evidence. Slopes add up, so the model for all is the same however the data is spread. Clients
-    personalize as in FedGram.
+    log-likelihood bends, so the slopes, (d + 1) × c numbers a round, are all that is still needed to climb it. The
+    ridge follows the evidence, for which clients add how undecided the model is. Slopes add up, so the model for all
+    is the same however the data is spread. Clients personalize as in FedGram.
     """
 
     personal = True

@@ -121,7 +121,7 @@ def outputs(net: Net, vector: Vector, x: npt.NDArray[Any]) -> Iterator[tuple[Vec
     numbers = torch.from_numpy(np.array(vector)).unsqueeze(0)  # a copy: what came by wire cannot be written to
     buffers, weights = numbers[:, : net.buffers], numbers[:, net.buffers :]
     for start in range(0, len(x), SAMPLES_AT_ONCE):
-        block = torch.tensor(as_numbers(x[start : start + SAMPLES_AT_ONCE]))
+        block = torch.tensor(as_numbers(x[start : start + SAMPLES_AT_ONCE]))  # a copy: `prepare` writes to it
         with torch.inference_mode():
             features, scores = net.forward(net.parts(weights), buffers, net.prepare(block.unsqueeze(0)))
         yield features[0].t().numpy(), scores[0].t().numpy()

@@ -83,8 +83,8 @@ class Hooks:
     """What a method adds to plain SGD.
 
     `slope` is the gradient of a term that depends on the weights alone, (clients, trained); `term` is any other term of
-    each client's loss, (clients,). `of` makes the network's weights from what is trained. `after` is called after each
-    step, and may change what it sees in place.
+    each client's loss, (clients,), by way of features or scores: `weights` carry no gradient. `of` makes the
+    network's weights from what is trained. `after` is called after each step, and may change what it sees in place.
     """
 
     slope: Callable[[Now], "Tensor"] | None = None
