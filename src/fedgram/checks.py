@@ -32,14 +32,15 @@ from fedgram.solve import Array
 CLASSES = 10
 QUICK: dict[str, Any] = {"rounds": 2, "epochs": 8, "batch": 16, "lr": 0.05}
 IMPATIENT: dict[str, dict[str, Any]] = {
-    "pfedme": {"rounds": 3, "eta": 0.06}
-}  # its own values are for hundreds of rounds
+    "fedlogit": {"rounds": 4},
+    "pfedme": {"rounds": 3, "eta": 0.06},  # its own values are for hundreds of rounds
+}
 
 
 def example(name: str) -> Method:
     """Return a registered method as it is by default, or with a few rounds where it takes many."""
-    method = registry[name]
-    return method(**QUICK | IMPATIENT.get(name, {})) if issubclass(method, GradientMethod) else method()
+    method, own = registry[name], IMPATIENT.get(name, {})
+    return method(**QUICK | own) if issubclass(method, GradientMethod) else method(**own)
 
 
 def some_clients(count: int = 6, samples: int = 400) -> list[Client]:
