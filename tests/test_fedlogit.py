@@ -12,7 +12,7 @@ from scipy.special import log_softmax, softmax
 import fedgram as fg
 from fedgram import likelihood, logistic
 from fedgram.checks import some_clients
-from fedgram.errors import InvalidParameter
+from fedgram.errors import InvalidParameter, Mismatch
 from fedgram.head import Head, deviations
 from fedgram.logistic import Logistic
 from problems import as_clients, relative_error, seeds, skewed, spread_any_way
@@ -253,6 +253,22 @@ def test_a_client_lost_between_rounds_is_told_and_the_rest_goes_on():
     assert "gone" in fit.absent["client-1"]
     whole = fg.FedLogit().fit(clients, classes=3)
     assert (fit.model.predict(x) == whole.model.predict(x)).mean() > 0.9
+
+
+def test_a_slope_of_another_shape_is_not_stretched():
+    x, y = problem()
+
+    @dataclass(frozen=True, kw_only=True)
+    class Narrow(fg.FedLogit):
+        """One client sends a single row."""
+
+        @fg.step
+        def slope(self, client, model):
+            reply = super().slope(client, model)
+            return reply if client.name == "client-0" else reply | {"slope": reply["slope"][:1]}
+
+    with pytest.raises(Mismatch, match=r"'client-1' replied with shape \(1, 3\), those before \(7, 3\)"):
+        Narrow().fit(as_clients(x, y, [np.arange(100), np.arange(100, 240)]), classes=3)
 
 
 def test_one_class_alone_and_a_client_of_one_sample():

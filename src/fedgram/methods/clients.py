@@ -1,18 +1,17 @@
 """The server's side of a run: asking clients for steps, and adding up what they reply."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial, reduce
+from functools import reduce
 from itertools import chain
 from math import ceil
 from numbers import Integral
-from operator import add
 from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
 from fedgram import wire
-from fedgram.errors import ClientFailed, FedgramError, InvalidParameter, MissingClients, UnknownName
+from fedgram.errors import ClientFailed, FedgramError, InvalidParameter, Mismatch, MissingClients, UnknownName
 from fedgram.evaluation import Evaluation
 from fedgram.labels import Classes, shorten
 from fedgram.methods.fit import Pool, Traffic
@@ -29,7 +28,6 @@ NO_SAMPLES = "no samples"
 Progress: TypeAlias = Callable[[str, int, int], None]
 Step: TypeAlias = Callable[..., Any]
 T = TypeVar("T")
-_NOBODY = object()
 
 
 class Clients:
@@ -109,13 +107,13 @@ class Clients:
 
     def sum(self, step: Callable[..., T], payload: Payload = None, **options: Any) -> T:
         """Return the sum of the replies: moments, or arrays, or lists or dicts of them."""
-        values = (reply.value for reply in self.call(step, payload, **options))
-        first = next(values, _NOBODY)
-        if first is _NOBODY:
+        replies = self.call(step, payload, **options)
+        first = next(replies, None)
+        if first is None:
             raise _no_reply(step)
-        if isinstance(first, Moments):
-            return cast("T", Moments.sum(chain((first,), values)))
-        return cast("T", reduce(partial(_combine, add), values, first))
+        if isinstance(first.value, Moments):
+            return cast("T", Moments.sum(chain((first.value,), (reply.value for reply in replies))))
+        return cast("T", reduce(lambda total, reply: _added(total, reply.value, reply.client), replies, first.value))
 
     def pool(self, step: Callable[..., Moments]) -> Pool:
         """Return all clients' moments added up, and leave them with the result: clients can then join and leave."""
@@ -131,7 +129,7 @@ class Clients:
         for client, value in self.call(step, payload, **options):
             weight = float(self.samples[client]) if weighted else 1.0
             scaled = _combine(lambda leaf, weight=weight: np.multiply(leaf, weight, dtype=np.float64), value)
-            first, total = (value, scaled) if total is None else (first, _combine(add, total, scaled))
+            first, total = (value, scaled) if total is None else (first, _added(total, scaled, client))
             weights += weight
         if not weights:
             raise _no_reply(step)
@@ -282,6 +280,17 @@ def _checked(require: Any, clients: int) -> Any:
 
 def _no_reply(step: Step) -> MissingClients:
     return MissingClients(f"step {step.__name__!r}: none of the clients that were asked has replied")
+
+
+def _added(total: Any, value: Any, client: str) -> Any:
+    """Add a reply; numpy would stretch one of another shape until it fits."""
+
+    def plus(left: Any, right: Any) -> Any:
+        if np.shape(left) != np.shape(right):
+            raise Mismatch(f"client {client!r} replied with shape {np.shape(right)}, those before {np.shape(left)}")
+        return left + right
+
+    return _combine(plus, total, value)
 
 
 def _floating(leaf: Any) -> Any:
