@@ -12,6 +12,7 @@ from scipy.special import log_softmax, softmax
 import fedgram as fg
 from fedgram import likelihood, logistic
 from fedgram.checks import some_clients
+from fedgram.data import digits
 from fedgram.errors import InvalidParameter, Mismatch
 from fedgram.head import Head, deviations
 from fedgram.logistic import Logistic
@@ -269,6 +270,18 @@ def test_a_slope_of_another_shape_is_not_stretched():
 
     with pytest.raises(Mismatch, match=r"'client-1' replied with shape \(1, 3\), those before \(7, 3\)"):
         Narrow().fit(as_clients(x, y, [np.arange(100), np.arange(100, 240)]), classes=3)
+
+
+def test_rounding_does_not_choose_for_a_client_of_one_sample():
+    """Its frequencies without that sample are the same however much they are smoothed."""
+    data = digits()
+    clients = [*some_clients(), fg.Client("lonely", data.x[-1:], data.y[-1:])]
+    for method in (fg.FedLogit(rounds=4), fg.FedGram()):
+        want = method.fit(clients, classes=10).personal["lonely"].scores(data.x[:20])
+        for seed in range(12):
+            order = np.random.default_rng(seed).permutation(len(clients))
+            got = method.fit([clients[i] for i in order], classes=10).personal["lonely"].scores(data.x[:20])
+            np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
 
 
 def test_one_class_alone_and_a_client_of_one_sample():

@@ -20,6 +20,8 @@ RIDGES = np.geomspace(0.01, 100, 9)
 TEMPERATURE_DEVIATION, REFINEMENT_DEVIATION = 0.5, 4.0
 # What a refinement must gain in log-likelihood to be believed: its two free numbers gain about one by chance.
 WORTHWHILE = 1.0
+# What a difference in log-likelihood must exceed to be more than rounding.
+INDIFFERENT = 1e-9
 
 
 def personal_model(
@@ -50,8 +52,9 @@ def _most_likely(head: Head, scores: Array, labels: Labels, expected: float) -> 
             scores, frequencies, labels, expected=expected, deviation=TEMPERATURE_DEVIATION
         )
         candidates.append((value, smoothing, temperature))
-    _, smoothing, temperature = max(candidates)
-    return smoothing, temperature
+    best, *_ = max(candidates)
+    # Somebody with one sample cannot tell them apart: rounding must not choose, so the largest does.
+    return [(s, t) for value, s, t in candidates if value >= best - INDIFFERENT * (1 + abs(best))][-1]
 
 
 def _refinement(x: Array, scale: Array, logits: Array, labels: Labels) -> tuple[Array, Array]:
