@@ -185,7 +185,7 @@ def test_versions_are_checked(monkeypatch):
     with pytest.raises(RefusedMessage, match="test-pair version 2, this side has 3: update the older side"):
         wire.decode(data)
     monkeypatch.setattr(wire, "SCHEMA", 7)
-    with pytest.raises(RefusedMessage, match="schema 1, this version reads schema 7"):
+    with pytest.raises(RefusedMessage, match="schema 2, this version reads schema 7"):
         wire.decode(data)
 
 

@@ -49,6 +49,10 @@ class RankDeficient(UserWarning):
     """The pooled features do not span their space; the minimum-norm solution was taken."""
 
 
+class LostPrecision(UserWarning):
+    """What is left after a subtraction was smaller than the rounding errors of what it was taken from."""
+
+
 class UnknownName(FedgramError):
     """A name (of a method, data set, parameter, …) that does not exist, with the nearest one that does."""
 

@@ -9,6 +9,7 @@ array([1, 0, 1])
 (0, 1, 2)
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -20,6 +21,10 @@ from fedgram.errors import InvalidData
 
 Label: TypeAlias = int | str
 Classes: TypeAlias = tuple[Label, ...]
+# A number that another party may send without sending as many of anything else.
+MOST_CLASSES = 2**20
+# Only lists of so many classes are remembered, so that nobody can fill our memory with theirs.
+_REMEMBERED = 4096
 
 
 def as_classes(classes: int | Iterable[Label]) -> Classes:
@@ -27,7 +32,8 @@ def as_classes(classes: int | Iterable[Label]) -> Classes:
     if isinstance(classes, (int, np.integer)):
         return _numbered(int(classes))
     try:
-        return _checked(tuple(classes))
+        labels = tuple(classes)
+        return (_known if len(labels) <= _REMEMBERED else _checked)(labels)
     except TypeError:
         raise InvalidData(f"classes must be a number or a list of labels, got {classes!r}") from None
 
@@ -38,7 +44,7 @@ def shorten(classes: Classes) -> int | Classes:
     >>> shorten((0, 1, 2)), shorten(("cat", "dog"))
     (3, ('cat', 'dog'))
     """
-    return len(classes) if classes == as_classes(len(classes)) else classes
+    return len(classes) if _are_numbered(classes) else classes
 
 
 def read_classes(sent: Any, count: int) -> Classes:
@@ -48,26 +54,38 @@ def read_classes(sent: Any, count: int) -> Classes:
     return as_classes(sent)
 
 
-# Every message names the classes, and it is always the same ones.
-@lru_cache(maxsize=16)
 def _numbered(count: int) -> Classes:
+    if count > MOST_CLASSES:
+        raise InvalidData(f"{count} classes are more than the {MOST_CLASSES} that can be")
+    return (_known_numbered if count <= _REMEMBERED else _listed)(count)
+
+
+def _listed(count: int) -> Classes:
     return _checked(tuple(range(count)))
 
 
-@lru_cache(maxsize=16)
+def _are_numbered(classes: Classes) -> bool:
+    """Say whether the classes are 0 … c - 1."""
+    return isinstance(classes[0], int) and classes == tuple(range(len(classes)))
+
+
 def _checked(classes: tuple[Any, ...]) -> Classes:
     for name in classes:
         if not isinstance(name, (str, int, np.integer)) or isinstance(name, bool):
             raise InvalidData(f"class {name!r} is neither a whole number nor a name")
     names: Classes = tuple(str(name) if isinstance(name, str) else int(name) for name in classes)
     if len(set(names)) != len(names):
-        twice = next(name for name in names if names.count(name) > 1)
+        [(twice, _)] = Counter(names).most_common(1)
         raise InvalidData(f"class {twice!r} is listed twice: give each class once")
     if len({type(name) for name in names}) > 1:
         raise InvalidData(f"classes {names[:5]} mix numbers and names: give all of one kind")
     if len(names) < 2:
         raise InvalidData(f"a classifier needs at least two classes, got {len(names)}: {list(names)}")
     return names
+
+
+# Every message names the classes, and it is always the same ones.
+_known, _known_numbered = lru_cache(maxsize=16)(_checked), lru_cache(maxsize=16)(_listed)
 
 
 def as_labels(y: Any) -> npt.NDArray[Any]:
@@ -120,7 +138,7 @@ def to_indices(y: Any, classes: Classes) -> npt.NDArray[np.int64]:
 
 
 def _are_indices(classes: Classes) -> bool:
-    return isinstance(classes[0], str) or classes == _numbered(len(classes))
+    return isinstance(classes[0], str) or _are_numbered(classes)
 
 
 def _unknown(label: Label, classes: Classes) -> InvalidData:

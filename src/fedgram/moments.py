@@ -11,6 +11,7 @@ moments away again is exact unlearning.
 (True, 50)
 """
 
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -22,10 +23,10 @@ import numpy.typing as npt
 
 from fedgram import solve, wire
 from fedgram.accumulate import Accumulator, as_block, as_features, class_sums, not_finite
-from fedgram.errors import InvalidData, Mismatch, NotMoments
+from fedgram.errors import InvalidData, LostPrecision, Mismatch, NotMoments
 from fedgram.labels import Classes, Label, as_classes, read_classes, shorten, to_indices
 from fedgram.models import LinearModel
-from fedgram.plausible import check_factor, check_gram
+from fedgram.plausible import MOST_SAMPLES, check_counts, check_factor, check_gram, nearest
 from fedgram.solve import Array
 
 Counts = npt.NDArray[np.int64]
@@ -219,9 +220,21 @@ class Moments:
         try:
             rest.check()
         except NotMoments:
-            # The whole's rounding is more than the rest can bear; a diagonal as large makes it a Gram matrix again.
-            packed[solve.packed_diagonal(self.d)[: self.d - self.kind.bias]] += noise
-        return type(self)(self.kind, sums=sums[counts > 0], counts=counts, packed=packed * counts.any())
+            # The whole's rounding is more than the rest can bear.
+            mended = nearest(packed, rest._class_means(), rest.n, bias=self.kind.bias)
+            warnings.warn(
+                f"the {rest.n} samples left are smaller than the rounding errors of the {self.n} they were taken from: "
+                f"their Gram matrix was changed by up to {np.abs(mended - packed).max():.2g} "
+                f"(its largest element is {np.abs(packed).max():.2g}) to be one again; adding up anew is exact",
+                LostPrecision,
+                stacklevel=2,
+            )
+            rest = type(self)(self.kind, sums=sums[counts > 0], counts=counts, packed=mended)
+        return rest
+
+    def _class_means(self) -> Array:
+        """Return the classes' sums divided by the roots of their counts, (present, d), as `plausible` wants them."""
+        return self._sums / np.sqrt(self.counts[self.counts > 0])[:, None]
 
     def _noise(self) -> float:
         """Return how large rounding errors in the Gram matrix may be, as `solve` estimates them."""
@@ -234,14 +247,12 @@ class Moments:
         The whole matrix [X Y]ᵀ[X Y] must be positive semidefinite. Since YᵀY is the diagonal of class counts, that
         is the scatter within classes, XᵀX - Σ_c s_c s_cᵀ / n_c, being so.
         """
-        if (self.counts < 0).any():
-            raise NotMoments(f"field 'counts' has a negative count: {self.counts.min()}")
-        means = self._sums / np.sqrt(self.counts[self.counts > 0])[:, None]
-        ones = self.n if self.kind.bias else None
+        check_counts(self.counts)
         if self._factor is not None:
-            check_factor(self._factor, means, ones)
+            check_factor(self._factor, self._class_means(), bias=self.kind.bias)
         else:
-            check_gram(self.packed, means, ones, self._noise() if noise is None else noise)
+            noise = self._noise() if noise is None else noise
+            check_gram(self.packed, self._class_means(), self.n, noise, bias=self.kind.bias)
 
     def to_fields(self) -> dict[str, Any]:
         """Take the moments apart for the wire."""
@@ -326,6 +337,8 @@ class Total:
             self._kind, self._counts = part.kind, np.zeros_like(part.counts)
             self._sum = Accumulator(part.d, len(part.classes))
         self._kind.check_same(part.kind)
+        if sum(self._counts.tolist()) + part.n > MOST_SAMPLES:
+            raise NotMoments(f"{part.n} samples more make more than the {MOST_SAMPLES} that can be")
         self._counts += part.counts
         self._sum.sums[part.counts > 0] += part._sums
         if part._factor is None:

@@ -7,39 +7,78 @@ within classes, XᵀX - MᵀM, being so, where the rows of M are the classes' su
 from math import isfinite
 
 import numpy as np
+import numpy.typing as npt
+from scipy.linalg import eigh
 
 from fedgram import solve
 from fedgram.errors import NotMoments
 from fedgram.solve import Array
 
+# More samples than anybody has, and few enough that thousands of parties' counts add up without overflowing.
+MOST_SAMPLES = 2**48
 TINY = float(np.finfo(np.float64).tiny)
+# Rounding grows in a pivoted factorisation; what is larger than this many times the noise is no rounding.
+RANK_NOISE = 10.0
 
 
-def check_gram(packed: Array, means: Array, ones: int | None, noise: float) -> None:
-    """Check a packed XᵀX (d, d) with M (p, d), but for rounding errors up to `noise`.
+def check_counts(counts: npt.NDArray[np.int64]) -> None:
+    """Check the samples of each class."""
+    if (counts < 0).any():
+        raise NotMoments(f"field 'counts' has a negative count: {counts.min()}")
+    if sum(counts.tolist()) > MOST_SAMPLES:
+        raise NotMoments(f"field 'counts' adds up to {sum(counts.tolist())}: more than the {MOST_SAMPLES} that can be")
 
-    `ones` is the number of samples where the last feature is a column of ones.
+
+def check_gram(packed: Array, means: Array, n: int, noise: float, *, bias: bool) -> None:
+    """Check a packed XᵀX (d, d) of n samples with M (p, d), but for rounding errors up to `noise`.
+
+    With `bias` the last feature is a column of ones.
     """
     d = means.shape[1]
+    if not n and packed.any():
+        raise NotMoments("field 'gram' is not zero, but field 'counts' has no samples")
     diagonal = packed[solve.packed_diagonal(d)]
     if not isfinite(noise):
         raise NotMoments(f"field 'gram' has {diagonal.max()} on its diagonal: too large")
     noise = max(noise, TINY)
-    if ones is not None and abs(diagonal[-1] - ones) > noise:
-        raise NotMoments(f"field 'gram' counts {diagonal[-1]} samples, field 'counts' {ones}")
-    between = np.zeros_like(packed)
-    solve.add_gram(between, means)
-    if not solve.is_positive_semidefinite(packed - between, d, noise):
+    if bias and abs(diagonal[-1] - n) > noise:
+        raise NotMoments(f"field 'gram' counts {diagonal[-1]} samples, field 'counts' {n}")
+    scatter = packed - _between(means)
+    if not solve.is_positive_semidefinite(scatter, d, noise):
         raise NotMoments("field 'gram' with field 'sums' is not positive semidefinite: no samples have these moments")
+    # Within classes n samples span n - p dimensions at the most.
+    if n - len(means) < d and (rank := solve.rank(scatter, d, RANK_NOISE * noise)) > n - len(means):
+        raise NotMoments(
+            f"field 'gram' has rank {rank} within classes, where {n} samples have at most {n - len(means)}"
+        )
 
 
-def check_factor(factor: Array, means: Array, ones: int | None) -> None:
+def nearest(packed: Array, means: Array, n: int, *, bias: bool) -> Array:
+    """Return the nearest packed matrix that n samples with M (p, d) can have: semidefinite within classes, of rank
+    n - p.
+    """
+    d, between = means.shape[1], _between(means)
+    scatter = solve.unpack(packed - between, d)
+    if bias:
+        scatter[-1] = scatter[:, -1] = 0.0  # a column of ones does not vary
+    values, vectors = eigh(scatter, overwrite_a=True, check_finite=False)
+    kept = np.flatnonzero(values > 0)[::-1][: max(n - len(means), 0)]
+    return solve.pack((vectors[:, kept] * values[kept]) @ vectors[:, kept].T) + between
+
+
+def _between(means: Array) -> Array:
+    between = np.zeros(solve.packed_size(means.shape[1]))
+    solve.add_gram(between, means)
+    return between
+
+
+def check_factor(factor: Array, means: Array, *, bias: bool) -> None:
     """Check R (n, d) with RᵀR = XᵀX, without a d × d matrix: M must be a matrix of norm at most 1, times R."""
     squares = np.vdot(factor, factor)
     if not isfinite(squares):
         raise NotMoments("field 'factor' is too large to be squared")
-    if ones is not None and abs(float(factor[:, -1] @ factor[:, -1]) - ones) > 1e-6 * ones:
-        raise NotMoments(f"field 'factor' counts other samples than field 'counts', {ones}")
+    if bias and abs(float(factor[:, -1] @ factor[:, -1]) - len(factor)) > 1e-6 * len(factor):
+        raise NotMoments(f"field 'factor' counts other samples than field 'counts', {len(factor)}")
     mixing = np.linalg.lstsq(factor.T, means.T, rcond=None)[0]
     missed = np.abs(mixing.T @ factor - means).max(initial=0.0)
     if missed > 1e-6 * np.abs(means).max(initial=0.0) or np.linalg.norm(mixing, 2) > 1 + 1e-6:

@@ -138,6 +138,14 @@ def is_positive_semidefinite(packed: Array, d: int, slack: float) -> bool:
     return bool(info == 0)
 
 
+def rank(packed: Array, d: int, slack: float) -> int:
+    """Return the rank of a semidefinite matrix, taking what is smaller than `slack` for zero: a pivoted Cholesky."""
+    if packed[packed_diagonal(d)].max() <= slack:
+        return 0  # LAPACK takes the first pivot whatever its size
+    _, _, found, _ = lapack.dpstrf(_lower_triangle(packed, d), tol=slack, lower=1, overwrite_a=1)
+    return int(found)
+
+
 @dataclass(frozen=True)
 class Factor:
     """A factored symmetric positive definite system: solve for many right-hand sides.
@@ -160,7 +168,8 @@ class Factor:
             assert self.scale is not None
             solution, _ = lapack.dpotrs(self.lower, rhs * self.scale[:, None], lower=1, overwrite_b=1)
             solution *= self.scale[:, None]
-            return np.asarray(solution)
+            # In C order, as it will be after travelling: BLAS rounds otherwise for another order of memory.
+            return np.ascontiguousarray(solution)
         assert self.vectors is not None
         assert self.values is not None
         projected = self.vectors.T @ rhs

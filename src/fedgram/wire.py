@@ -8,12 +8,17 @@ fields of a registered type declare dtype and shape; schema version, dtype and s
 What another party sent (`decode(..., sender="hospital-3")`) is also checked for finite values, and by the type's
 own `check`; a failure names the sender, the field and the value.
 
+Bytes that leave this process are sealed with a SHA-256 digest of everything else in them, so that no bit can change
+unnoticed. What decoding costs is bounded by a small multiple of the message's own size: every array is a view of the
+message, stands in it once and is referred to once, and an array without elements cannot claim to be large.
+
 >>> data = encode({"step": 3, "w": np.eye(2)})
 >>> decode(data)["w"]
 array([[1., 0.],
        [0., 1.]])
 """
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,7 +31,16 @@ import numpy.typing as npt
 
 from fedgram.errors import FedgramError, RefusedMessage
 
-SCHEMA = 1
+SCHEMA = 2
+# The digest stands first, at a place that does not depend on the rest.
+_PREFIX, _DIGITS = b'{"__metadata__":{"sha256":"', 64
+_AT = 8 + len(_PREFIX)
+# The most that a header may be: some hundred thousand names.
+MOST_HEADER = 16 * 2**20
+# Only small headers are remembered, so that nobody can fill our memory with theirs.
+_REMEMBERED = 4096
+# The longest side of an array without elements, whose shape costs its sender nothing.
+LONGEST_EMPTY_SIDE = 2**16
 Payload: TypeAlias = Any
 AnyArray: TypeAlias = npt.NDArray[Any]
 
@@ -98,22 +112,35 @@ def register_message(cls: M) -> M:
     return cls
 
 
-def encode(payload: Payload) -> bytes:
-    """Return the payload as bytes."""
+def encode(payload: Payload, *, sealed: bool = True) -> bytes:
+    """Return the payload as bytes, with their digest in the header.
+
+    Bytes that never leave this process need none: `sealed=False` saves the time, and they are as long.
+    """
     arrays: dict[str, AnyArray] = {}
     tree = _json({"schema": SCHEMA, "payload": _to_tree(payload, "", arrays)})
-    header = _header(tree, tuple((name, array.dtype, array.shape) for name, array in arrays.items()))
-    return b"".join((header, *(array.data for array in arrays.values() if array.size)))
+    shapes = tuple((name, array.dtype, array.shape) for name, array in arrays.items())
+    header = (_known_header if len(tree) <= _REMEMBERED else _header)(tree, shapes)
+    contents = [array.data for array in arrays.values() if array.size]
+    if sealed:
+        header = header[:_AT] + _digest(header, *contents) + header[_AT + _DIGITS :]
+    return b"".join((header, *contents))
 
 
-def decode(data: bytes, *, sender: str | None = None) -> Payload:
+def decode(data: bytes, *, sender: str | None = None, finite: bool = False) -> Payload:
     """Return the payload of `data`.
 
-    With a `sender` the bytes come from another party: contents are checked too, and an error names the sender.
+    With a `sender` the bytes come from another party: digest and contents are checked too, and an error names the
+    sender. With `finite` values that are not finite are refused from anybody.
     """
     try:
+        if sender is not None:
+            _check_digest(data)
         tree, arrays = _open(data)
-        return _from_tree(tree, arrays, "", suspicious=sender is not None)
+        payload = _Reader(arrays, suspicious=sender is not None, finite=finite or sender is not None).read(tree, None)
+        if arrays:
+            raise RefusedMessage(f"array {next(iter(arrays))[:60]!r} belongs to no field")
+        return payload
     except Exception as error:
         if sender is None and not isinstance(error, FedgramError):
             raise
@@ -122,11 +149,24 @@ def decode(data: bytes, *, sender: str | None = None) -> Payload:
         raise RefusedMessage(f"message from {sender!r} refused: {why}" if sender else why) from error
 
 
-# Many clients answer with the same scalars and shapes, hence with the same header.
-@lru_cache(maxsize=32)
+def _digest(*parts: bytes | memoryview) -> bytes:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest().encode()
+
+
+def _check_digest(data: bytes) -> None:
+    if data[8:_AT] != _PREFIX:
+        raise RefusedMessage(f"{len(data)} bytes that are not a fedgram message, or one of a version before digests")
+    view = memoryview(data)
+    if _digest(view[:_AT], b"0" * _DIGITS, view[_AT + _DIGITS :]) != data[_AT : _AT + _DIGITS]:
+        raise RefusedMessage("its digest does not fit its content: it was damaged or changed on the way; send it again")
+
+
 def _header(tree: str, arrays: tuple[tuple[str, np.dtype[Any], tuple[int, ...]], ...]) -> bytes:
-    """Return the header with its length in front."""
-    entries: dict[str, Any] = {"__metadata__": {"fedgram": tree}}
+    """Return the header with its length in front, and zeros for the digest."""
+    entries: dict[str, Any] = {"__metadata__": {"sha256": "0" * _DIGITS, "fedgram": tree}}
     end = 0
     for name, dtype, shape in arrays:
         begin, end = end, end + prod(shape) * dtype.itemsize
@@ -136,7 +176,6 @@ def _header(tree: str, arrays: tuple[tuple[str, np.dtype[Any], tuple[int, ...]],
     return len(header).to_bytes(8, "little") + header
 
 
-@lru_cache(maxsize=32)
 def _parse(header: bytes) -> tuple[Any, Any, dict[str, Any]]:
     """Return schema, tree, and where the arrays are."""
     entries = json.loads(header)
@@ -144,16 +183,35 @@ def _parse(header: bytes) -> tuple[Any, Any, dict[str, Any]]:
     return ours["schema"], ours["payload"], entries
 
 
+# Many clients answer with the same scalars and shapes, hence with the same header but for the digest.
+_known_header = lru_cache(maxsize=32)(_header)
+_known = lru_cache(maxsize=32)(_parse)
+
+
 def _open(data: bytes) -> tuple[Any, dict[str, AnyArray]]:
     """Return the payload's tree and its arrays, which are views of `data`: a message of gigabytes is not copied."""
     start = 8 + int.from_bytes(data[:8], "little")
+    header = data[8 : min(start, 9 + MOST_HEADER)]
+    # A list or dict in memory is many times as large as its brackets: more of them than content is an attack.
+    if len(header) > MOST_HEADER or header.count(b"[") + header.count(b"{") > 64 + len(header) // 6:
+        raise RefusedMessage(f"a header of {start - 8} bytes that no payload of ours has")
     try:
-        schema, tree, entries = _parse(data[8:start])
+        if header.startswith(_PREFIX):  # the digest is another one for each message, and nothing of the content
+            header = _PREFIX + header[len(_PREFIX) + _DIGITS :]
+        schema, tree, entries = (_known if len(header) <= _REMEMBERED else _parse)(header)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RefusedMessage(f"{len(data)} bytes that are not a fedgram message") from error
     if schema != SCHEMA:
         raise RefusedMessage(f"schema {schema!r}, this version reads schema {SCHEMA}: update the older side")
-    return tree, {name: _view(data, start, name, entry) for name, entry in entries.items()}
+    arrays = {name: _view(data, start, name, entry) for name, entry in entries.items()}
+    end = 0
+    for begin, stop in sorted(entry["data_offsets"] for entry in entries.values()):
+        if begin != end:
+            raise RefusedMessage(f"its arrays overlap, or leave a gap, at byte {begin}")
+        end = stop
+    if start + end != len(data):
+        raise RefusedMessage(f"{len(data)} bytes, its header accounts for {start + end}")
+    return tree, arrays
 
 
 def _view(data: bytes, start: int, name: str, entry: Any) -> AnyArray:
@@ -162,9 +220,11 @@ def _view(data: bytes, start: int, name: str, entry: Any) -> AnyArray:
         array: AnyArray = np.ndarray(entry["shape"], dtype, data, start + begin)
         if begin < 0 or end - begin != array.nbytes:
             raise ValueError(f"{end - begin} bytes for shape {entry['shape']} of {dtype}")
+        if not array.size and max(array.shape) > LONGEST_EMPTY_SIDE:
+            raise ValueError(f"shape {entry['shape']} without elements")
         return array
     except (ValueError, KeyError, TypeError, OverflowError) as error:
-        raise RefusedMessage(f"field {name!r} is damaged or of a kind never sent: {error}") from error
+        raise RefusedMessage(f"field {name[:60]!r} is damaged or of a kind never sent: {error}") from error
 
 
 def _to_tree(value: Payload, path: str, arrays: dict[str, AnyArray]) -> Any:
@@ -204,60 +264,68 @@ def _to_trees(fields: Mapping[Any, Payload], path: str, arrays: dict[str, AnyArr
     return {str(key): _to_tree(item, _join(path, key), arrays) for key, item in fields.items()}
 
 
-def _from_tree(tree: Any, arrays: dict[str, AnyArray], path: str, *, suspicious: bool) -> Payload:
-    where = path or "payload"
-    if not isinstance(tree, dict):
-        if suspicious and isinstance(tree, float) and not isfinite(tree):
-            raise RefusedMessage(f"field {where!r} is {tree}")
-        return tree
-    if "array" in tree:
-        if tree["array"] not in arrays:
-            raise RefusedMessage(f"field {where!r}: its array {tree['array']!r} is missing")
-        array = arrays[tree["array"]]
-        if suspicious:
-            _check_finite(array, where)
-        return array
-    if "plain" in tree:
-        plain = list(_expect(tree["plain"], list, where))
-        if not _PLAIN.issuperset(map(type, plain)):
-            raise RefusedMessage(f"field {where!r} is malformed")
-        return plain
-    if "list" in tree:
-        return [
-            _from_tree(item, arrays, _join(path, i), suspicious=suspicious)
-            for i, item in enumerate(_expect(tree["list"], list, where))
-        ]
-    if "dict" in tree:
-        return _children(tree["dict"], arrays, path, suspicious=suspicious)
-    if "message" in tree:
-        return _message(tree, arrays, path, suspicious=suspicious)
-    raise RefusedMessage(f"field {where!r} is of no kind this version knows: {sorted(tree)}")
+Path: TypeAlias = "tuple[Path, str | int] | None"
 
 
-def _children(tree: Any, arrays: dict[str, AnyArray], path: str, *, suspicious: bool) -> dict[str, Payload]:
-    return {
-        key: _from_tree(item, arrays, _join(path, key), suspicious=suspicious)
-        for key, item in _expect(tree, dict, path).items()
-    }
+@dataclass(frozen=True)
+class _Reader:
+    """Puts a payload together; `arrays` are those not yet used."""
 
+    arrays: dict[str, AnyArray]
+    suspicious: bool
+    finite: bool
 
-def _message(tree: dict[str, Any], arrays: dict[str, AnyArray], path: str, *, suspicious: bool) -> Message:
-    cls = _registered.get(tree["message"])
-    if cls is None:
-        raise RefusedMessage(f"message type {tree['message']!r} is not registered; known: {sorted(_registered)}")
-    if tree.get("version") != cls.wire_version:
-        raise RefusedMessage(
-            f"{cls.wire_name} version {tree.get('version')!r}, this side has {cls.wire_version}: update the older side"
-        )
-    fields = _children(tree.get("fields"), arrays, path, suspicious=suspicious)
-    _check_arrays(cls, fields)
-    try:
-        message = cls.from_fields(fields)
-    except (KeyError, TypeError) as error:
-        raise RefusedMessage(f"{cls.wire_name} has a missing or misshapen field: {error}") from error
-    if suspicious:
-        message.check()
-    return message
+    def read(self, tree: Any, path: Path) -> Payload:
+        """Return the payload of a tree."""
+        if not isinstance(tree, dict):
+            if isinstance(tree, list):
+                raise RefusedMessage(f"field {_where(path)!r} is malformed")
+            if self.finite and isinstance(tree, float) and not isfinite(tree):
+                raise RefusedMessage(f"field {_where(path)!r} is {tree}")
+            return tree
+        if "array" in tree:
+            array = self.arrays.pop(_expect(tree["array"], str, path), None)
+            if array is None:
+                raise RefusedMessage(
+                    f"field {_where(path)!r}: its array {tree['array'][:60]!r} is missing, or another field's"
+                )
+            if self.finite:
+                _check_finite(array, path)
+            return array
+        if "plain" in tree:
+            plain = list(_expect(tree["plain"], list, path))
+            if not _PLAIN.issuperset(map(type, plain)):
+                raise RefusedMessage(f"field {_where(path)!r} is malformed")
+            return plain
+        if "list" in tree:
+            return [self.read(item, (path, i)) for i, item in enumerate(_expect(tree["list"], list, path))]
+        if "dict" in tree:
+            return self._children(tree["dict"], path)
+        if "message" in tree:
+            return self._message(tree, path)
+        raise RefusedMessage(f"field {_where(path)!r} is of no kind this version knows: {sorted(tree)[:5]}")
+
+    def _children(self, tree: Any, path: Path) -> dict[str, Payload]:
+        return {key: self.read(item, (path, key)) for key, item in _expect(tree, dict, path).items()}
+
+    def _message(self, tree: dict[str, Any], path: Path) -> Message:
+        cls = _registered.get(_expect(tree["message"], str, path))
+        if cls is None:
+            raise RefusedMessage(f"message type {tree['message']!r} is not registered; known: {sorted(_registered)}")
+        if tree.get("version") != cls.wire_version:
+            raise RefusedMessage(
+                f"{cls.wire_name} version {tree.get('version')!r}, this side has {cls.wire_version}: "
+                "update the older side"
+            )
+        fields = self._children(tree.get("fields"), path)
+        _check_arrays(cls, fields)
+        try:
+            message = cls.from_fields(fields)
+        except (KeyError, TypeError) as error:
+            raise RefusedMessage(f"{cls.wire_name} has a missing or misshapen field: {error}") from error
+        if self.suspicious:
+            message.check()
+        return message
 
 
 def _check_arrays(cls: type[Message], fields: dict[str, Payload]) -> None:
@@ -281,7 +349,7 @@ def _check_arrays(cls: type[Message], fields: dict[str, Payload]) -> None:
             )
 
 
-def _check_finite(array: AnyArray, where: str) -> None:
+def _check_finite(array: AnyArray, path: Path) -> None:
     # One pass without a temporary: a sum is finite unless an element is not (or the sum overflows).
     if array.dtype.kind == "f":
         with np.errstate(over="ignore", invalid="ignore"):
@@ -290,13 +358,22 @@ def _check_finite(array: AnyArray, where: str) -> None:
         bad = np.argwhere(~np.isfinite(array))
         if len(bad):
             at = tuple(int(i) for i in bad[0])
-            raise RefusedMessage(f"field {where!r} is {array[at]} at {list(at)}")
+            raise RefusedMessage(f"field {_where(path)!r} is {array[at]} at {list(at)}")
 
 
-def _expect(value: Any, kind: type[T], where: str) -> T:
+def _expect(value: Any, kind: type[T], path: Path) -> T:
     if not isinstance(value, kind):
-        raise RefusedMessage(f"field {where!r} is malformed")
+        raise RefusedMessage(f"field {_where(path)!r} is malformed")
     return value
+
+
+def _where(path: Path) -> str:
+    """Return a path as text. Only errors need it: long keys times many children would cost a lot."""
+    keys: list[str] = []
+    while path is not None:
+        path, key = path
+        keys.append(str(key)[:60])
+    return "/".join(reversed(keys)) or "payload"
 
 
 def _join(path: str, key: str | int) -> str:

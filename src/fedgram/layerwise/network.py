@@ -196,7 +196,7 @@ class Network:
         return cls(
             str(fields["stack"]),
             tuple(fields["shape"]),
-            read_classes(fields["classes"], fields["count"]),
+            read_classes(fields["classes"], _count(fields["count"], solutions)),
             int(fields["seed"]),
             tuple(solutions),
             str(fields["features"]),
@@ -204,6 +204,13 @@ class Network:
 
     def check(self) -> None:
         """Accept: finite values of fitting shapes are all that a network needs."""
+
+
+def _count(claimed: Any, solutions: Sequence[Array]) -> int:
+    """Return the number of classes that a message claims, where its arrays do not say otherwise."""
+    if solutions and claimed != solutions[0].shape[-1]:
+        raise Mismatch(f"{claimed!r} classes, but solutions of shape {solutions[0].shape}")
+    return int(claimed)
 
 
 def slices(n: int, size: int) -> Iterator[slice]:

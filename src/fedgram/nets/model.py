@@ -101,6 +101,8 @@ class TrainedNet:
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> Self:
         """Put a model together from the wire."""
+        if fields["count"] > len(fields["vector"]):
+            raise Mismatch(f"{fields['count']} classes, but a vector of {len(fields['vector'])} numbers")
         return cls(
             str(fields["network"]),
             tuple(fields["shape"]),
