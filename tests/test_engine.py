@@ -7,7 +7,7 @@ import pytest
 
 import fedgram as fg
 from fedgram import checks, wire
-from fedgram.errors import ClientFailed, FedgramError, InvalidData, InvalidParameter, UnknownName
+from fedgram.errors import ClientFailed, FedgramError, InvalidData, InvalidParameter, Mismatch, UnknownName
 
 
 def clients(count=4, d=3, n=6):
@@ -238,7 +238,7 @@ def test_classes_are_the_union_of_names_where_none_are_given():
 
 def test_names_and_numbers_do_not_mix():
     parties = [fg.Client("a", np.eye(3), [0, 1, 1]), fg.Client("b", np.eye(3), ["x", "y", "y"])]
-    with pytest.raises(ClientFailed, match="'b': has .*names as labels; most clients have .*numbers as labels"):
+    with pytest.raises(Mismatch, match="'a' has .*numbers as labels; client 'b' has .*names as labels"):
         fg.AFL().fit(parties)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedgram as fg
-from fedgram.errors import ClientFailed, InvalidParameter, MissingClients, UnknownName
+from fedgram.errors import ClientFailed, InvalidParameter, Mismatch, MissingClients, UnknownName
 from test_engine import Probe, clients, fit, model
 
 
@@ -131,8 +131,11 @@ def test_serve_must_return_a_model():
 
 def test_numbers_are_not_taken_for_names():
     parties = [fg.Client("a", np.eye(3), ["cat", "dog", "dog"]), fg.Client("b", np.eye(3), [0, 1, 1])]
-    with pytest.raises(ClientFailed, match="'b': has .*numbers as labels; most clients have .*names as labels"):
+    with pytest.raises(Mismatch, match="'a' has .*names as labels; client 'b' has .*numbers as labels"):
         fg.AFL().fit(parties, classes=["cat", "dog"])
+    more = [*parties, fg.Client("c", np.eye(3), ["cat", "dog", "dog"])]
+    with pytest.raises(ClientFailed, match="'b': has .*numbers as labels; most clients have .*names as labels"):
+        fg.AFL().fit(more, classes=["cat", "dog"])
 
 
 def test_a_broken_package_does_not_keep_ours_from_working(monkeypatch):

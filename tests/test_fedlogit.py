@@ -13,7 +13,7 @@ import fedgram as fg
 from fedgram import likelihood, logistic
 from fedgram.checks import some_clients
 from fedgram.data import digits
-from fedgram.errors import InvalidParameter, Mismatch
+from fedgram.errors import ClientFailed, InvalidParameter
 from fedgram.head import Head, deviations
 from fedgram.logistic import Logistic
 from problems import as_clients, relative_error, seeds, skewed, spread_any_way
@@ -251,7 +251,9 @@ def test_a_client_lost_between_rounds_is_told_and_the_rest_goes_on():
 
     clients = as_clients(x, y, [np.arange(0, 1000, 2), np.arange(1, 1000, 2)])
     fit = Fragile().fit(clients, classes=3, require=0.5)
-    assert "gone" in fit.absent["client-1"]
+    assert "gone" in fit.lost["client-1"]
+    assert fit.contributors == ("client-0", "client-1")
+    assert fit.absent == {}
     whole = fg.FedLogit().fit(clients, classes=3)
     assert (fit.model.predict(x) == whole.model.predict(x)).mean() > 0.9
 
@@ -268,7 +270,7 @@ def test_a_slope_of_another_shape_is_not_stretched():
             reply = super().slope(client, model)
             return reply if client.name == "client-0" else reply | {"slope": reply["slope"][:1]}
 
-    with pytest.raises(Mismatch, match=r"'client-1' replied with shape \(1, 3\), those before \(7, 3\)"):
+    with pytest.raises(ClientFailed, match=r"'client-1': reply/slope must be .* shape \(7, 3\), got .* \(1, 3\)"):
         Narrow().fit(as_clients(x, y, [np.arange(100), np.arange(100, 240)]), classes=3)
 
 

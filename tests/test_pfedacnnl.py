@@ -234,7 +234,7 @@ def test_a_client_may_fail_in_the_middle():
         Leaves().fit(clients, classes=4)
     fit = Leaves().fit(clients, classes=4, require=7)
     assert sorted(fit.personal) == [f"client-{k}" for k in range(7)]
-    assert "gone" in fit.absent["client-7"]
+    assert "gone" in fit.lost["client-7"]
 
 
 def test_empty_class():

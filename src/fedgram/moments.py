@@ -329,27 +329,37 @@ class Total:
     """
 
     def __init__(self) -> None:
-        self._kind: Kind | None = None
+        self._first: Moments | None = None
+        self._sum: Accumulator | None = None
 
     def add(self, part: Moments) -> None:
         """Add moments of the same kind."""
-        if self._kind is None:
-            self._kind, self._counts = part.kind, np.zeros_like(part.counts)
-            self._sum = Accumulator(part.d, len(part.classes))
-        self._kind.check_same(part.kind)
+        if self._first is None:
+            # A d × d matrix is made when a second part has come: one small upload cannot claim as much.
+            self._first = part
+            return
+        self._first.kind.check_same(part.kind)
+        if self._sum is None:
+            self._counts, self._sum = np.zeros_like(part.counts), Accumulator(part.d, len(part.classes))
+            self._accumulate(self._first, self._sum)
+        self._accumulate(part, self._sum)
+
+    def _accumulate(self, part: Moments, total: Accumulator) -> None:
         if sum(self._counts.tolist()) + part.n > MOST_SAMPLES:
             raise NotMoments(f"{part.n} samples more make more than the {MOST_SAMPLES} that can be")
         self._counts += part.counts
-        self._sum.sums[part.counts > 0] += part._sums
+        total.sums[part.counts > 0] += part._sums
         if part._factor is None:
-            self._sum.packed += part.packed
+            total.packed += part.packed
         else:
-            self._sum.add_factor(part._factor)
+            total.add_factor(part._factor)
 
     def moments(self) -> Moments:
         """Return the sum; nothing can be added afterwards."""
-        if self._kind is None:
+        if self._first is None:
             raise InvalidData("a sum of no moments has no shape: give at least one")
+        if self._sum is None:
+            return self._first
         self._sum.flush()
         sums, counts = self._sum.sums[self._counts > 0], self._counts
-        return Moments(self._kind, sums=sums, counts=counts, packed=self._sum.packed)
+        return Moments(self._first.kind, sums=sums, counts=counts, packed=self._sum.packed)

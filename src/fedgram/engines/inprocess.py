@@ -111,7 +111,7 @@ class Room:
         sides, requests = zip(*group, strict=True)
         try:
             replies = perform(self._method, sides, requests)
-            return [(side.name, wire.encode(reply)) for side, reply in zip(sides, replies, strict=True)]
+            return [(side.name, wire.encode(reply, sealed=False)) for side, reply in zip(sides, replies, strict=True)]
         except Exception as error:
             if len(group) > 1:  # find out whose fault it was; the others must not suffer for it
                 return [answer for item in group for answer in self._answer([item])]

@@ -9,7 +9,7 @@ from fedgram.data.client import Client
 from fedgram.errors import InvalidData, InvalidParameter, Mismatch
 from fedgram.labels import Label, as_classes
 from fedgram.methods.base import Method, Require
-from fedgram.methods.clients import NO_SAMPLES, Clients, Progress
+from fedgram.methods.clients import Clients, Progress
 from fedgram.methods.fit import Fit
 from fedgram.methods.transport import Transport
 from fedgram.models import Model
@@ -38,7 +38,7 @@ def run(
         if not isinstance(model, Model):
             raise InvalidParameter(f"serve of {method.name} must return a model or None, got a {type(model).__name__}")
         # Whoever has no personal model gets the global one; everybody can predict afterwards.
-        without = [name for name in clients.present if not method.personal or name in clients.absent]
+        without = [name for name in clients.present if not method.personal or name not in clients.names]
         clients.each(method.receive, model, to=without)
     # Reports of rounds are for the reader; without them the result would be the same.
     seconds = perf_counter() - started - clients.reporting["wall"]
@@ -53,6 +53,7 @@ def run(
         seed=seed,
         contributors=tuple(clients.contributors),
         absent=clients.absent,
+        lost=clients.lost,
         traffic=clients.traffic,
         evaluation=evaluation,
         rounds=clients.rounds,
@@ -87,7 +88,10 @@ def agree(clients: Clients, method: Method) -> None:
     kinds = {name: _kind(hello) for name, hello in hellos.items() if hello["n"]}
     if not kinds:
         raise InvalidData(f"none of the {len(hellos)} clients has any samples")
-    [(usual, _)] = Counter(kinds.values()).most_common(1)
+    (usual, most), *rest = Counter(kinds.values()).most_common(2)
+    if rest and rest[0][1] == most:
+        what = "; ".join(f"client {name!r} has {_describe(kind)}" for name, kind in kinds.items())
+        raise Mismatch(f"agreeing on the data: clients differ, and no kind of data is the most frequent: {what}")
     strangers = {
         name: Mismatch(f"has {_describe(kind)}; most clients have {_describe(usual)}")
         for name, kind in kinds.items()
@@ -102,7 +106,7 @@ def agree(clients: Clients, method: Method) -> None:
         clients.samples[name] = hello["n"]
         clients.tested[name] = hello["tested"]
         if not hello["n"]:
-            clients.absent[name] = NO_SAMPLES
+            clients.leave_out(name)
     clients.shape, clients.features = usual[0], usual[1]
     clients.lose({}, during="agreeing on the data")
 

@@ -152,6 +152,11 @@ Learning: TypeAlias = Dense | Convolution
 Layer: TypeAlias = Dense | Convolution | AveragePooling | Flatten
 
 
+def rows_per_sample(layer: Learning, shape: Shape) -> int:
+    """Return how many rows a layer makes of a sample."""
+    return prod(layer.shape_out(shape)[:-1])
+
+
 def _window_sums(x: Array, size: int, axis: int) -> Array:
     """Return for each of the `size` places in a window the sum over all windows along an axis."""
     seen = x.shape[axis] - size + 1

@@ -86,6 +86,11 @@ class Network:
             if isinstance(layer, Dense | Convolution)
         ]
 
+    def learning(self, number: int) -> tuple[Learning, Shape]:
+        """Return a layer that learns, and the shape of its input; numbers begin at 0."""
+        _, layer, shape = self._learning[number]
+        return layer, shape
+
     @property
     def depth(self) -> int:
         """L: how many layers learn."""

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from fedgram import solve
 from fedgram.accumulate import Accumulator, Indices, class_sums, not_finite
+from fedgram.layerwise.layers import rows_per_sample
 from fedgram.layerwise.network import Network, slices
 from fedgram.moments import Kind, Moments
 
@@ -18,7 +19,7 @@ def layer_moments(network: Network, x: npt.NDArray[Any], y: Indices, *, batch: i
     still, so memory grows neither with the samples nor with the positions. Every position of an image has its label.
     """
     layer, shape = network.next_layer, network.next_shape
-    d, positions = layer.fan_in(shape), int(np.prod(layer.shape_out(shape)[:-1], dtype=int))
+    d, positions = layer.fan_in(shape), rows_per_sample(layer, shape)
     network.checked(x)
     if len(x) * positions < d / 4:
         rows = layer.rows(network.forward(x))

@@ -18,6 +18,7 @@ from fedgram.methods.clientside import ClientSide
 from fedgram.methods.fit import Pool
 from fedgram.methods.onemessage import OneMessage
 from fedgram.methods.registry import register
+from fedgram.methods.replies import MomentsOf
 from fedgram.models import best_labels, finite
 from fedgram.moments import Moments
 from fedgram.solve import Array
@@ -159,7 +160,7 @@ class APFL(OneMessage):
         return solve.generalised_cross_validation(values, vectors.T @ total.cross, total.n, GAMMAS)
 
     # client
-    @step
+    @step(reply=lambda method, question: MomentsOf(method.dim_primary))
     def summarize(self, client: ClientSide) -> Moments:
         """Return Φ_kᵀΦ_k and Φ_kᵀY_k — (3), (5), (6)."""
         primary, _ = self._maps(client.x.shape[1])

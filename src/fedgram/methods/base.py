@@ -8,30 +8,44 @@ from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias, TypeVar, o
 from fedgram.data.client import Client
 from fedgram.errors import InvalidData, UnknownName
 from fedgram.evaluation import count_correct
-from fedgram.labels import Label, distinct
-from fedgram.methods import parameters
+from fedgram.labels import MOST_CLASSES, Label, distinct
+from fedgram.methods import parameters, replies
 from fedgram.methods.clients import Clients, Progress
 from fedgram.methods.clientside import ClientSide
 from fedgram.methods.fit import Fit
+from fedgram.methods.replies import SOMETHING, Either, ListOf, Number, Text
 from fedgram.models import Model
+from fedgram.plausible import MOST_SAMPLES
 
 Require: TypeAlias = Literal["all"] | int | float
 F = TypeVar("F", bound=Callable[..., Any])
+NAMES, NUMBERS = "names as", "numbers as"  # what labels are
+COUNT, LABEL = Number(0, MOST_SAMPLES, whole=True), Either(Text(), Number(-(2**63), 2**63 - 1, whole=True))
+HELLO = {
+    "n": COUNT,
+    "shape": ListOf(Number(0, 2**31, whole=True), most=8),
+    "features": Text(),
+    "kind": Text(choices=(NAMES, NUMBERS)),
+    "labels": Either(None, ListOf(LABEL, most=MOST_CLASSES)),
+    "tested": COUNT,
+}
 
 
 @overload
 def step(function: F) -> F: ...
 @overload
-def step(*, batched: bool = ...) -> Callable[[F], F]: ...
-def step(function: F | None = None, *, batched: bool = False) -> F | Callable[[F], F]:
+def step(*, batched: bool = ..., reply: replies.Reply = ...) -> Callable[[F], F]: ...
+def step(function: F | None = None, *, batched: bool = False, reply: replies.Reply = SOMETHING) -> F | Callable[[F], F]:
     """Mark a method's function as a step that the server may ask clients to perform.
 
     A step takes the client and at most one payload, and returns a payload. With `batched` it takes lists of clients and
-    payloads and returns a list of replies: the engine may hand it many clients at once, or one.
+    payloads and returns a list of replies: the engine may hand it many clients at once, or one. `reply` says what a
+    reply must be (see `replies`); one that is not so counts as its client's failure.
     """
 
     def mark(function: F) -> F:
         function.fedgram_step = "batched" if batched else "single"  # type: ignore[attr-defined]
+        function.fedgram_reply = reply  # type: ignore[attr-defined]
         return function
 
     return mark if function is None else mark(function)
@@ -133,7 +147,7 @@ class Method:
         """Return the steps that may be asked for, and whether each takes a batch of clients."""
         return _steps(cls)  # type: ignore[arg-type]
 
-    @step
+    @step(reply=HELLO)
     def hello(self, client: ClientSide) -> dict[str, Any]:
         """Tell what kind of data the client has, before anything is computed; its labels only if classes are sought."""
         data = client.data
@@ -141,7 +155,7 @@ class Method:
             "n": len(data.x),
             "shape": data.x.shape[1:],
             "features": data.features,
-            "kind": "names as" if data.y.dtype.kind == "U" else "numbers as",
+            "kind": NAMES if data.y.dtype.kind == "U" else NUMBERS,
             "labels": None if client.classes else distinct(data.y, data.y_test),
             "tested": 0 if data.x_test is None else len(data.x_test),
         }
@@ -151,7 +165,7 @@ class Method:
         """Take the global model as the client's own, where the method has not given it a personal one."""
         client.model = model
 
-    @step
+    @step(reply=lambda method, question: Either(None, Number(0, question.tested, whole=True)))
     def evaluate(self, client: ClientSide, model: Model | None = None) -> int | None:
         """Return how many of its own test samples the client's model (or the one given) gets right."""
         judged = model or client.model

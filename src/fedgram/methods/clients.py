@@ -1,8 +1,6 @@
 """The server's side of a run: asking clients for steps, and adding up what they reply."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import reduce
-from itertools import chain
 from math import ceil
 from numbers import Integral
 from time import perf_counter, process_time
@@ -11,10 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 import numpy as np
 
 from fedgram import wire
-from fedgram.errors import ClientFailed, FedgramError, InvalidParameter, Mismatch, MissingClients, UnknownName
+from fedgram.errors import ClientFailed, FedgramError, InvalidParameter, MissingClients, UnknownName
 from fedgram.evaluation import Evaluation
 from fedgram.labels import Classes, shorten
+from fedgram.methods import replies
 from fedgram.methods.fit import Pool, Traffic
+from fedgram.methods.totals import Tally, tally
 from fedgram.methods.transport import Reply, Transport
 from fedgram.models import Model
 from fedgram.moments import Moments
@@ -46,7 +46,6 @@ class Clients:
         self.traffic = Traffic()
         self.rounds: list[Evaluation] = []
         self.total: Moments | None = None
-        self.absent: dict[str, str] = {}
         self.classes: Classes | None = None
         self.shape: tuple[int, ...] = ()  # of a sample
         self.features = ""  # their fingerprint
@@ -54,6 +53,7 @@ class Clients:
         self.reporting = {"wall": 0.0, "cpu": 0.0, "clients": 0.0}  # seconds
         self.samples: dict[str, int] = {}
         self.tested: dict[str, int] = {}
+        self._gone: dict[str, str] = {}  # who cannot be asked any more, and why
         self._heard: set[str] = set()
         self._transport, self._method, self._seed = transport, method, seed
         self._progress = progress
@@ -63,17 +63,27 @@ class Clients:
     @property
     def names(self) -> list[str]:
         """Clients that can be asked: they have samples and have not failed."""
-        return [name for name in self._transport.names if name not in self.absent]
+        return [name for name in self._transport.names if name not in self._gone]
 
     @property
     def present(self) -> list[str]:
         """Clients that have not failed, those without samples included."""
-        return [name for name in self._transport.names if self.absent.get(name, NO_SAMPLES) == NO_SAMPLES]
+        return [name for name in self._transport.names if self._gone.get(name, NO_SAMPLES) == NO_SAMPLES]
 
     @property
     def contributors(self) -> list[str]:
         """Clients whose replies have entered the result, in the engine's order."""
         return [name for name in self._transport.names if name in self._heard]
+
+    @property
+    def absent(self) -> dict[str, str]:
+        """Clients that have not contributed and will not, with the reason."""
+        return {name: why for name, why in self._gone.items() if name not in self._heard}
+
+    @property
+    def lost(self) -> dict[str, str]:
+        """Clients that have contributed and then failed, with the reason."""
+        return {name: why for name, why in self._gone.items() if name in self._heard}
 
     @property
     def rng(self) -> np.random.Generator:
@@ -107,13 +117,7 @@ class Clients:
 
     def sum(self, step: Callable[..., T], payload: Payload = None, **options: Any) -> T:
         """Return the sum of the replies: moments, or arrays, or lists or dicts of them."""
-        replies = self.call(step, payload, **options)
-        first = next(replies, None)
-        if first is None:
-            raise _no_reply(step)
-        if isinstance(first.value, Moments):
-            return cast("T", Moments.sum(chain((first.value,), (reply.value for reply in replies))))
-        return cast("T", reduce(lambda total, reply: _added(total, reply.value, reply.client), replies, first.value))
+        return cast("T", self._tally(step, payload, None, options).total)
 
     def pool(self, step: Callable[..., Moments]) -> Pool:
         """Return all clients' moments added up, and leave them with the result: clients can then join and leave."""
@@ -125,15 +129,22 @@ class Clients:
 
         It is added up in double precision and has the replies' own: the order of the clients hardly shows.
         """
-        first, total, weights = None, None, 0.0
-        for client, value in self.call(step, payload, **options):
-            weight = float(self.samples[client]) if weighted else 1.0
-            scaled = _combine(lambda leaf, weight=weight: np.multiply(leaf, weight, dtype=np.float64), value)
-            first, total = (value, scaled) if total is None else (first, _added(total, scaled, client))
-            weights += weight
-        if not weights:
-            raise _no_reply(step)
-        return _combine(lambda leaf, like: (leaf / weights).astype(_floating(like)), total, first)
+        return self._tally(step, payload, self._weight if weighted else lambda _: 1.0, options).mean
+
+    def _weight(self, client: str) -> float:
+        return float(self.samples[client])
+
+    def _tally(
+        self, step: Step, payload: Payload, weight: Callable[[str], float] | None, options: Mapping[str, Any]
+    ) -> Tally:
+        """Add up the replies of one form; who replies in another is a client that failed."""
+        total, strangers = tally(self.ask(step, payload, **options), weight)
+        if strangers:
+            self.lose(strangers, during=f"step {step.__name__!r}")
+        if total is None:
+            raise MissingClients(f"step {step.__name__!r}: none of the clients that were asked has replied")
+        self._heard.update(total.clients)
+        return total
 
     def sample(self, share: float) -> list[str]:
         """Return a random share of the clients (at least one): the same for any engine and any order of the clients."""
@@ -173,14 +184,14 @@ class Clients:
         if not able:
             return None
         failures: dict[str, FedgramError] = {}
-        replies = self.ask(self._method.evaluate, model, to=able, counted=False, failures=failures)
-        correct = {reply.client: reply.value for reply in replies if reply.value is not None}
+        answers = self.ask(self._method.evaluate, model, to=able, counted=False, failures=failures)
+        correct = {reply.client: reply.value for reply in answers if reply.value is not None}
         tested = {name: self.tested[name] if name in correct else 0 for name in self.present}
         return Evaluation(correct, tested, {name: str(error) for name, error in failures.items()})
 
     def lose(self, failures: Mapping[str, FedgramError], *, during: str) -> None:
         """Go on without some clients, or end the run if too few are left."""
-        self.absent.update({name: f"{during}: {error}" for name, error in failures.items()})
+        self._gone.update({name: f"{during}: {error}" for name, error in failures.items()})
         what = "; ".join(f"client {name!r}: {error}" for name, error in failures.items())
         if self._require == "all" and failures:
             raise ClientFailed(f"{during}: {what}") from next(iter(failures.values()))
@@ -188,9 +199,13 @@ class Clients:
         if left < required:
             raise MissingClients(f"{during}: {left} clients left, {required} required; {what or 'the rest is empty'}")
 
+    def leave_out(self, name: str) -> None:
+        """Go on without a client that has no samples; it is nobody's loss."""
+        self._gone[name] = NO_SAMPLES
+
     def _required(self) -> int:
         """Return how many clients with samples must be left; those known to have none are nobody's loss."""
-        filled = len(self._transport.names) - list(self.absent.values()).count(NO_SAMPLES)
+        filled = len(self._transport.names) - list(self._gone.values()).count(NO_SAMPLES)
         if self._require == "all":
             return filled
         # A fraction is what the user wrote in decimals: 0.07 of 100 is 7.
@@ -211,26 +226,42 @@ class Clients:
         With `failures`, clients that fail are noted there, and stay with the run.
         """
         name = step.__name__
+        expected = replies.expected(type(self._method), name)  # type: ignore[arg-type]
         asked = self._recipients(to, per_client)
         failed: dict[str, FedgramError] = {}
         requests = self._requests(name, asked, payload, per_client, counted=counted)
         for done, (client, answer) in enumerate(self._transport.exchange(name, requests), start=1):
-            if self._progress is not None:
-                self._progress(name, done, len(asked))
             try:
                 if isinstance(answer, Exception):
                     raise answer
                 if counted:
                     self.traffic.count(client, up=len(answer))
-                value = wire.decode(answer, sender=None if self._transport.trusted else client)
+                value = wire.decode(answer, sender=None if self._transport.trusted else client, finite=True)
+                question = self._question(client, payload if per_client is None else per_client[client])
+                replies.check(value, expected(self._method, question) if callable(expected) else expected, question)
             except FedgramError as error:
                 failed[client] = error
                 continue
+            finally:
+                if self._progress is not None:
+                    self._progress(name, done - len(failed), len(asked))
             yield Reply(client, value)
         if failures is not None:
             failures.update(failed)
         elif failed:
             self.lose(failed, during=f"step {name!r}")
+
+    def _question(self, client: str, payload: Payload) -> replies.Question:
+        return replies.Question(
+            client,
+            payload,
+            self.round,
+            self.classes or (),
+            self.shape,
+            self.features,
+            self.samples.get(client, 0),
+            self.tested.get(client, 0),
+        )
 
     def _recipients(self, to: Iterable[str] | None, per_client: Mapping[str, Payload] | None) -> list[str]:
         if to is not None and per_client is not None:
@@ -258,9 +289,10 @@ class Clients:
             "seed": self._seed,
             "classes": self.classes and shorten(self.classes),
         }
-        shared = None if per_client is not None else wire.encode(envelope | {"payload": payload})
+        sealed = not self._transport.trusted  # what stays in this process cannot be damaged on the way
+        shared = None if per_client is not None else wire.encode(envelope | {"payload": payload}, sealed=sealed)
         for name in names:
-            request = shared or wire.encode(envelope | {"payload": (per_client or {})[name]})
+            request = shared or wire.encode(envelope | {"payload": (per_client or {})[name]}, sealed=sealed)
             if counted:
                 self.traffic.count(name, down=len(request))
             yield name, request
@@ -276,33 +308,3 @@ def _checked(require: Any, clients: int) -> Any:
     raise InvalidParameter(
         f"require must be 'all', a number of clients from 1 to {clients}, or a fraction such as 0.8, got {require!r}"
     )
-
-
-def _no_reply(step: Step) -> MissingClients:
-    return MissingClients(f"step {step.__name__!r}: none of the clients that were asked has replied")
-
-
-def _added(total: Any, value: Any, client: str) -> Any:
-    """Add a reply; numpy would stretch one of another shape until it fits."""
-
-    def plus(left: Any, right: Any) -> Any:
-        if np.shape(left) != np.shape(right):
-            raise Mismatch(f"client {client!r} replied with shape {np.shape(right)}, those before {np.shape(left)}")
-        return left + right
-
-    return _combine(plus, total, value)
-
-
-def _floating(leaf: Any) -> Any:
-    dtype = np.asarray(leaf).dtype
-    return dtype if dtype.kind == "f" else np.float64
-
-
-def _combine(operation: Callable[..., Any], *trees: Any) -> Any:
-    """Apply an operation to the leaves of equally shaped lists and dicts."""
-    first = trees[0]
-    if isinstance(first, dict):
-        return {key: _combine(operation, *(tree[key] for tree in trees)) for key in first}
-    if isinstance(first, list):
-        return [_combine(operation, *leaves) for leaves in zip(*trees, strict=True)]
-    return operation(*trees)

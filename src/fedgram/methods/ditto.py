@@ -7,6 +7,7 @@ from fedgram.methods.base import step
 from fedgram.methods.clientside import ClientSide
 from fedgram.methods.fedavg import FedAvg
 from fedgram.methods.registry import register
+from fedgram.methods.replies import like_payload
 from fedgram.nets import Hooks, pull
 from fedgram.nets.layers import Vector
 
@@ -30,7 +31,7 @@ class Ditto(FedAvg):
         super().__post_init__()
         self.check_pulls("lam")
 
-    @step(batched=True)
+    @step(batched=True, reply=like_payload)
     def train(self, clients: Sequence[ClientSide], worlds: Sequence[Vector]) -> list[Vector]:
         """Return the global weights after local SGD; keep the personal ones."""
         trained = super().train(clients, worlds)

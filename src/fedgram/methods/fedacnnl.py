@@ -10,10 +10,12 @@ import numpy as np
 
 from fedgram.errors import InvalidParameter
 from fedgram.layerwise import Network, layer_moments, read_stack
+from fedgram.layerwise.layers import rows_per_sample
 from fedgram.methods.base import Method, step
 from fedgram.methods.clients import Clients
 from fedgram.methods.clientside import ClientSide
 from fedgram.methods.registry import register
+from fedgram.methods.replies import MomentsOf, Numbers, Question
 from fedgram.models import Model
 from fedgram.moments import Moments, Total
 
@@ -103,7 +105,7 @@ class FedACnnL(Method):
         return min(wanted, self.batch_max, max(samples, self.batch))
 
     # client
-    @step
+    @step(reply=lambda method, question: method.summary_of(question))
     def summarize(self, client: ClientSide, task: Mapping[str, Any]) -> dict[str, Any]:
         """Return X_lᵀX_l and X_lᵀY — (6) — and how long they took."""
         started = perf_counter()
@@ -111,6 +113,12 @@ class FedACnnL(Method):
         own = layer_moments(network, client.x, client.y, batch=int(task["batch"]))
         # As an array, because the number of its digits would be seen in the traffic.
         return {"moments": own, "seconds": np.array(perf_counter() - started)}
+
+    def summary_of(self, question: Question) -> dict[str, Any]:
+        """Return what a client's summary of the layer of this round must be."""
+        layer, shape = Network(self.network, question.shape, question.classes, seed=0).learning(question.round)
+        moments = MomentsOf(layer.fan_in(shape), rows=rows_per_sample(layer, shape))
+        return {"moments": moments, "seconds": Numbers((), low=0, high=1e9)}
 
     def _grown(self, client: ClientSide, seed: int, solution: Any) -> Network:
         """Return the network as far as it is trained, which the client keeps from round to round."""

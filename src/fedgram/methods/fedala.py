@@ -11,6 +11,7 @@ from fedgram.methods.base import step
 from fedgram.methods.clientside import ClientSide
 from fedgram.methods.fedavg import FedAvg
 from fedgram.methods.registry import register
+from fedgram.methods.replies import like_payload
 from fedgram.nets import Hooks, Now
 from fedgram.nets.layers import Vector
 
@@ -48,7 +49,7 @@ class FedALA(FedAvg):
         if not 0 < self.fraction <= 1:
             raise InvalidParameter(f"fraction must be more than 0 and at most 1, got {self.fraction}")
 
-    @step(batched=True)
+    @step(batched=True, reply=like_payload)
     def train(self, clients: Sequence[ClientSide], worlds: Sequence[Vector]) -> list[Vector]:
         """Return the weights after local SGD from the mixture; keep them, too."""
         starts = dict(zip([client.name for client in clients], worlds, strict=True))

@@ -76,7 +76,7 @@ class FedAMP(GradientMethod):
         return shares
 
     # client
-    @step(batched=True)
+    @step(batched=True, reply=lambda method, question: question.payload["cloud"])
     def train(self, clients: Sequence[ClientSide], tasks: Sequence[dict[str, Vector]]) -> list[Vector]:
         """Return the weights after SGD near the cloud model; keep them, too."""
         strength = float(tasks[0]["pull"])

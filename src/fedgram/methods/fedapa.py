@@ -11,6 +11,7 @@ from fedgram.methods.clients import Clients
 from fedgram.methods.clientside import ClientSide
 from fedgram.methods.gradient import GradientMethod
 from fedgram.methods.registry import register
+from fedgram.methods.replies import like_payload
 from fedgram.nets.layers import Vector
 from fedgram.solve import Array
 
@@ -89,7 +90,7 @@ class FedAPA(GradientMethod):
         return np.asarray(weights / total if total > 0 else np.eye(len(weights))[i])
 
     # client
-    @step(batched=True)
+    @step(batched=True, reply=like_payload)
     def train(self, clients: Sequence[ClientSide], mixtures: Sequence[Vector]) -> list[Vector]:
         """Return the base after local SGD; the head stays here."""
         starts = [

@@ -8,6 +8,7 @@ from fedgram.methods.clients import Clients
 from fedgram.methods.clientside import ClientSide
 from fedgram.methods.gradient import GradientMethod
 from fedgram.methods.registry import register
+from fedgram.methods.replies import like_payload
 from fedgram.nets import PLAIN, Hooks, TrainedNet
 from fedgram.nets.layers import Vector
 
@@ -36,7 +37,7 @@ class FedAvg(GradientMethod):
         return self.model(clients, world)
 
     # client
-    @step(batched=True)
+    @step(batched=True, reply=like_payload)
     def train(self, clients: Sequence[ClientSide], worlds: Sequence[Vector]) -> list[Vector]:
         """Return the weights after local SGD."""
         return self.descend(clients, worlds, self.hooks())

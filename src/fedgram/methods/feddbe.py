@@ -12,6 +12,7 @@ from fedgram.methods.clients import Clients
 from fedgram.methods.clientside import ClientSide
 from fedgram.methods.gradient import GradientMethod
 from fedgram.methods.registry import register
+from fedgram.methods.replies import Numbers, like_payload
 from fedgram.models import Model
 from fedgram.nets import Hooks, Net, Now, TrainedNet, net_for
 from fedgram.nets.layers import Shape, Vector
@@ -68,7 +69,7 @@ class FedDBE(GradientMethod):
         return self.model(clients, np.append(world, np.zeros(net.features, dtype=np.float32)))
 
     # client
-    @step(batched=True)
+    @step(batched=True, reply=lambda method, question: Numbers((method.net_for(question).features,), "float32"))
     def meet(self, clients: Sequence[ClientSide], firsts: Sequence[Vector]) -> list[Vector]:
         """Return the mean features of a plain training, whose weights are forgotten."""
         hooks = Hooks(after=self._follow_unbiased, carried={"mean": self._nothing(clients)})
@@ -79,7 +80,7 @@ class FedDBE(GradientMethod):
         """Remember the consensus."""
         client.state["consensus"] = consensus
 
-    @step(batched=True)
+    @step(batched=True, reply=like_payload)
     def train(self, clients: Sequence[ClientSide], worlds: Sequence[Vector]) -> list[Vector]:
         """Return the shared weights after local SGD; the bias stays here."""
         carried = {"mean": self._nothing(clients), "consensus": [client.state["consensus"] for client in clients]}

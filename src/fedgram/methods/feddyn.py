@@ -11,6 +11,7 @@ from fedgram.methods.clients import Clients
 from fedgram.methods.clientside import ClientSide
 from fedgram.methods.gradient import GradientMethod
 from fedgram.methods.registry import register
+from fedgram.methods.replies import like_payload
 from fedgram.nets import Hooks, Now, TrainedNet, pull
 from fedgram.nets.layers import Vector
 
@@ -55,7 +56,7 @@ class FedDyn(GradientMethod):
         return self.model(clients, mean)
 
     # client
-    @step(batched=True)
+    @step(batched=True, reply=like_payload)
     def train(self, clients: Sequence[ClientSide], worlds: Sequence[Vector]) -> list[Vector]:
         """Return the weights after SGD on the corrected loss, and remember how far they went."""
         starts = self.trained_part(clients, worlds)

@@ -12,6 +12,7 @@ from fedgram.methods.base import Method, step
 from fedgram.methods.clients import Clients
 from fedgram.methods.clientside import ClientSide
 from fedgram.methods.registry import register
+from fedgram.methods.replies import Number, Numbers, Question
 from fedgram.models import LinearModel
 from fedgram.moments import Moments
 from fedgram.personal import personal_model
@@ -61,11 +62,16 @@ class FedLogit(Method):
         """Return X_kᵀX_k and X_kᵀY_k."""
         return client.moments()
 
-    @step
+    @step(reply=lambda method, question: method.slope_of(question))
     def slope(self, client: ClientSide, model: LinearModel) -> dict[str, Any]:
         """Return what the model leaves unexplained here."""
         slope, undecided = logistic.slope(as_features(client.x), client.y, model)
         return {"slope": slope, "undecided": undecided}
+
+    def slope_of(self, question: Question) -> dict[str, Any]:
+        """Return what a client's slope must be."""
+        slope = Numbers((question.shape[0] + 1, len(question.classes)))
+        return {"slope": slope, "undecided": Number(0, question.samples)}
 
     @step
     def personalize(self, client: ClientSide, head: Head) -> None:

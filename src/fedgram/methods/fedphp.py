@@ -11,6 +11,7 @@ from fedgram.methods.base import step
 from fedgram.methods.clientside import ClientSide
 from fedgram.methods.fedavg import FedAvg
 from fedgram.methods.registry import register
+from fedgram.methods.replies import like_payload
 from fedgram.nets import PLAIN, Hooks, Now
 from fedgram.nets.layers import Vector
 
@@ -43,7 +44,7 @@ class FedPHP(FedAvg):
             if not 0 <= getattr(self, name) <= 1:
                 raise InvalidParameter(f"{name} must be from 0 to 1, got {getattr(self, name)}")
 
-    @step(batched=True)
+    @step(batched=True, reply=like_payload)
     def train(self, clients: Sequence[ClientSide], worlds: Sequence[Vector]) -> list[Vector]:
         """Return the weights after SGD with the inherited model as a teacher; inherit them."""
         counts = [client.state.get("count", 0) for client in clients]

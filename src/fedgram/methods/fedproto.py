@@ -11,6 +11,7 @@ from fedgram.methods.clients import Clients
 from fedgram.methods.clientside import ClientSide
 from fedgram.methods.gradient import GradientMethod
 from fedgram.methods.registry import register
+from fedgram.methods.replies import Numbers, Question
 from fedgram.nets import Hooks, Now, outputs
 from fedgram.nets.layers import Vector
 
@@ -61,7 +62,7 @@ class FedProto(GradientMethod):
             clients.report(number)
 
     # client
-    @step(batched=True)
+    @step(batched=True, reply=lambda method, question: method.sums_of(question))
     def train(self, clients: Sequence[ClientSide], worlds: Sequence[dict[str, Vector]]) -> list[dict[str, Any]]:
         """Return the sums of the features of each class after SGD, and the numbers of samples."""
         carried = {name: [world[name] for world in worlds] for name in ("prototypes", "known")}
@@ -75,6 +76,12 @@ class FedProto(GradientMethod):
                 self.keep(client, self._by_prototype(client, own, sums, world))
             replies.append(sums)
         return replies
+
+    def sums_of(self, question: Question) -> dict[str, Numbers]:
+        """Return what a client's sums must be."""
+        net = self.net_for(question)
+        counts = Numbers((net.classes,), "int64", low=0, high=question.samples)
+        return {"features": Numbers((net.classes, net.features)), "counts": counts}
 
     def _regularize(self, now: Now) -> "Tensor":
         """Return λ mean((z - C_y)²) for each client; a class without a prototype adds nothing."""

@@ -57,7 +57,8 @@ class Fit:
     """The result of `Method.fit`.
 
     `model` is the global model, None where a method has only personal ones. `contributors` are the clients whose
-    data entered the model; `absent` says of every other one why not.
+    data entered the model; `absent` says of every other one why not, `lost` of which contributors nothing more was
+    heard, and why.
     `personal` holds the clients' own models where the engine can see them (in one process). `evaluation` is None
     if no client has test samples; `rounds` has one evaluation per round that an iterative method reported. `total`
     holds everybody's moments where the method needs no more: then `add` and `remove` work. `traffic` counts our
@@ -71,6 +72,7 @@ class Fit:
     seed: int
     contributors: tuple[str, ...]
     absent: Mapping[str, str] = field(default_factory=dict)
+    lost: Mapping[str, str] = field(default_factory=dict)
     personal: Mapping[str, Model] = field(default_factory=dict)
     traffic: Traffic = field(default_factory=Traffic)
     evaluation: Evaluation | None = None
@@ -130,7 +132,8 @@ class Fit:
     def _with(self, total: Moments, contributors: tuple[str, ...]) -> Self:
         method, _ = self._one_message()
         model = method.global_model(method.publish(Pool(total, len(contributors), self.shape)))
-        stale: dict[str, Any] = {"personal": {}, "evaluation": None, "rounds": (), "absent": {}, "notes": {}}
+        stale: dict[str, Any] = {"evaluation": None, "rounds": ()}
+        stale |= {name: {} for name in ("personal", "absent", "lost", "notes")}
         return replace(self, model=model, total=total, contributors=contributors, **stale)
 
     def _one_message(self) -> "tuple[OneMessage, Pool]":
@@ -179,6 +182,7 @@ _PLAIN = (
     "seed",
     "contributors",
     "absent",
+    "lost",
     "personal",
     "seconds",
     "cpu_seconds",
@@ -206,6 +210,7 @@ def outcome(fit: Fit, evaluation: Evaluation | None = None) -> dict[str, Any]:
         "untested": judged.untested if judged else len(fit.contributors),
         "failed": dict(judged.failed) if judged else {},
         "absent": dict(fit.absent),
+        "lost": dict(fit.lost),
         "traffic": {"up": fit.traffic.up, "down": fit.traffic.down},
         "carried": dict(fit.carried),
         "seconds": round(fit.seconds, 4),

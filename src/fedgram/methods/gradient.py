@@ -12,6 +12,7 @@ from fedgram.features.base import require
 from fedgram.methods.base import Method, step
 from fedgram.methods.clients import Clients
 from fedgram.methods.clientside import ClientSide
+from fedgram.methods.replies import Question
 from fedgram.nets import PLAIN, Hooks, Net, Plan, TrainedNet, net_for, read_network, train
 from fedgram.nets.layers import Shape, Vector
 
@@ -125,6 +126,10 @@ class GradientMethod(Method):
     def net_of(self, client: ClientSide) -> Net:
         """Return the network as a client sees it."""
         return self.net(client.x.shape[1:], len(client.classes))
+
+    def net_for(self, question: Question) -> Net:
+        """Return the network as the server sees it when it asks."""
+        return self.net(question.shape, len(question.classes))
 
     def keep(self, client: ClientSide, vector: Vector) -> None:
         """Let the client keep a vector as its own model."""

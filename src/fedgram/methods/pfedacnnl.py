@@ -17,6 +17,7 @@ from fedgram.methods.clients import Clients
 from fedgram.methods.clientside import ClientSide
 from fedgram.methods.fedacnnl import FedACnnL
 from fedgram.methods.registry import register
+from fedgram.methods.replies import Numbers, Question
 from fedgram.moments import Moments
 from fedgram.solve import Array
 
@@ -85,7 +86,7 @@ class PFedACnnL(FedACnnL):
         return [[name for name, k in zip(names, found, strict=True) if k == one] for one in range(found.max() + 1)]
 
     # client
-    @step
+    @step(reply=lambda method, question: method.description_of(question))
     def describe(self, client: ClientSide, seed: int) -> Array:
         """Return h_i — (8), (9): the label histogram under the narrowest encoding (the paper prints Qy for Qᵀy)."""
         check_finite(client.x)  # before it has a say in who belongs together
@@ -94,6 +95,12 @@ class PFedACnnL(FedACnnL):
         encodings = [encoding for encoding in network.encodings if encoding is not None]
         # Without a hidden layer there is no encoding: the histogram itself is sent.
         return histogram @ min(encodings, key=lambda q: q.shape[1]) if encodings else histogram
+
+    def description_of(self, question: Question) -> Numbers:
+        """Return what a client's description must be."""
+        network = Network(self.network, question.shape, question.classes, seed=0)
+        widths = [network.learning(number)[0].width for number in range(network.depth - 1)]
+        return Numbers((min(widths, default=len(question.classes)),))
 
     @step
     def adapt(self, client: ClientSide, task: Mapping[str, Any]) -> None:

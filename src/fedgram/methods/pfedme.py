@@ -11,6 +11,7 @@ from fedgram.methods.clients import Clients
 from fedgram.methods.clientside import ClientSide
 from fedgram.methods.gradient import GradientMethod
 from fedgram.methods.registry import register
+from fedgram.methods.replies import like_payload
 from fedgram.nets import Hooks, Now, TrainedNet, pull
 from fedgram.nets.layers import Vector
 
@@ -56,7 +57,7 @@ class PFedMe(GradientMethod):
         return self.model(clients, world)
 
     # client
-    @step(batched=True)
+    @step(batched=True, reply=like_payload)
     def train(self, clients: Sequence[ClientSide], worlds: Sequence[Vector]) -> list[Vector]:
         """Return the client's global weights w_k; keep its personal ones θ_k."""
         hooks = Hooks(
