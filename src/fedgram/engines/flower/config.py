@@ -25,7 +25,7 @@ from fedgram.features.featurize import IMAGES, PIXELS
 from fedgram.features.lite import LITE_SIZES
 from fedgram.labels import distinct
 from fedgram.methods.base import Method, Require
-from fedgram.methods.parameters import parameter_types, read_require, read_settings
+from fedgram.methods.parameters import read_require, read_settings
 from fedgram.methods.registry import registry
 
 T = TypeVar("T")
@@ -206,13 +206,17 @@ class NodeConfig:
 
 
 def _taken_over(written: type[Method], chosen: type[Method], given: dict[str, str]) -> dict[str, str]:
-    """Return what a run of another method takes over from an app: what was changed there, and it knows."""
+    """Return what a run of another method takes over from an app: what was changed there and means the same here.
+
+    The same name may mean another thing (alpha does), unless both methods have it from a common base.
+    """
     usual = written().settings()
     changed = {name for name, value in read_settings(written, given).items() if value != usual[name]}
-    known = parameter_types(chosen)
-    if lost := sorted(changed.difference(known)):
-        log.info("settings of %s that %s does not have are left out: %s", written.name, chosen.name, ", ".join(lost))
-    return {name: given[name] for name in changed.intersection(known)}
+    bases = set(written.__mro__).intersection(chosen.__mro__)
+    common = {name for name in usual if any(name in vars(base).get("__annotations__", {}) for base in bases)}
+    if lost := sorted(changed - common):
+        log.info("settings of %s that are not those of %s are left out: %s", written.name, chosen.name, ", ".join(lost))
+    return {name: given[name] for name in changed & common}
 
 
 def split(text: str) -> list[str]:

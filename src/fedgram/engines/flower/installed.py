@@ -13,6 +13,8 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
+import flwr.supernode  # noqa: F401  so that a missing extra is noticed here
+
 from fedgram.errors import InvalidParameter
 
 MODULE = "fedgram.engines.flower.installed"

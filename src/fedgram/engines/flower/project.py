@@ -63,8 +63,8 @@ timeout = 600.0
 # The server writes its result into this folder, in a folder per run. Empty: the user's data folder.
 out = ""
 
-# Hyper-parameters, and the method that they are of. A run of another method (-c 'method="afl"') takes over those that
-# were changed here and that it has, too.
+# Hyper-parameters, and the method that they are of. A run of another method (-c 'method="afl"') has its own defaults
+# and takes over only what was changed here and is the same for both, such as the rounds of gradient methods.
 settings-of = "{method}"
 [tool.flwr.app.config.settings]
 {settings}
