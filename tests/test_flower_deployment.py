@@ -12,7 +12,6 @@ from fedgram import checks
 from fedgram.methods.fit import load_model
 from flower_processes import BIN, Federation, wait_for
 
-
 HOSTILE = """
 from pathlib import Path
 Path("hostile.txt").write_text("ran")  # where the node was started
@@ -22,7 +21,7 @@ client = honest
 
 
 def test_a_study_with_tls_and_authenticated_nodes(tmp_path):
-    """Nodes run what is installed, whatever the app holds; a name belongs to its key; who is not registered stays out."""
+    """Nodes run what is installed, whatever the app holds; a name belongs to its key; the unregistered stay out."""
     keys, app = tmp_path / "keys", tmp_path / "study"
     clients = [fg.Client(f"ward-{k}", c.x, c.y, c.x_test, c.y_test) for k, c in enumerate(checks.some_clients(2))]
     nodes = ("ward-0", "ward-1", "intruder", "stranger")
