@@ -6,8 +6,10 @@ import logging
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
+from flwr.app import Error, Message
 
 import fedgram as fg
+from fedgram.engines.flower.app import client
 from fedgram.engines.flower.certificates import make_certificates
 from fedgram.engines.flower.config import App
 from fedgram.engines.flower.keys import key_line, read_keys
@@ -124,6 +126,21 @@ def test_a_run_with_a_wrong_setting_leaves_its_report(tmp_path):
     with pytest.raises(UnknownName, match="did you mean 'method'"):
         serve(tmp_path, ["a"], metod="afl")
     assert "metod" in json.loads((tmp_path / "out" / "7" / "report.json").read_text())["error"]
+
+
+def test_what_a_node_says_is_cut_and_shows_no_control_characters(tmp_path):
+    def performs(message, context):
+        if context.node_config["name"] == "b":
+            return Message(Error(code=2, reason="\x1b[31m\n" + "x" * 10**6), reply_to=message)
+        return client(message, context)
+
+    named = nodes(tmp_path, "a", "b", "c\n[INFO] all is well")
+    config = {"out": str(tmp_path / "out"), "wait": 0.3, "nodes": 3, "require": "1"}
+    grid = LocalGrid(named, config, performs=performs)
+    grid.serve()
+    report = json.loads((tmp_path / "out" / "7" / "report.json").read_text())
+    assert report["contributors"] == ["a"]
+    assert all(len(why) < 1100 and why.isprintable() for why in report["nodes"].values())
 
 
 def test_progress_counts_answers_and_names_failures(tmp_path, caplog):

@@ -233,3 +233,9 @@ def test_a_run_of_deployed_nodes(node, tmp_path):
     assert report["accuracy"] == fg.AFL().fit(parties, classes=2).evaluation.summary()
     assert report["contributors"] == ["a", "b"]
     assert not Counter(report["refused"])
+
+
+def test_a_node_may_keep_to_some_methods(node):
+    config = node | {"methods": "afl, FedGram"}
+    assert ask(config, {"method": "fedavg"}).error.reason == "methods: this node takes no part in fedavg"
+    assert not ask(config, {"method": "fedgram"}).has_error()

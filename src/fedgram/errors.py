@@ -61,6 +61,8 @@ class MissingClients(FedgramError):
 class MissingExtra(FedgramError):
     """A feature needs an optional dependency that is not installed."""
 
+    kind = "a package that this needs is not installed here"
+
 
 class RankDeficient(UserWarning):
     """The pooled features do not span their space; the minimum-norm solution was taken."""

@@ -114,6 +114,7 @@ class NodeConfig:
     backbone: str = ""
     folder: str = ""
     test_fraction: float = 0.2
+    methods: str = ""
     minimum_samples: int = 10
     minimum_cell: int = 3
     partition: str = "iid"
@@ -184,11 +185,13 @@ class NodeConfig:
         return Client(name, data.x[train], y[train], data.x[test], y[test], data.features)
 
     def admitted(self, client: Client, app: App, method: Method) -> Client:
-        """Return the client as it may take part, or refuse: nothing of too few samples leaves a node.
+        """Return the client as it may take part, or refuse: only in methods that the node allows, not with too little.
 
         The stricter of the node's own minimum and the run's counts. The refusal names the rule; figures stay here. A
         test set that is smaller than a cell is left aside.
         """
+        if self.methods and method.name not in {registry[name].name for name in split(self.methods)}:
+            raise InvalidParameter(f"methods: this node takes no part in {method.name}").telling()
         samples = max(self.minimum_samples, app.minimum_samples)
         cell = max(self.minimum_cell, app.minimum_cell)
         if (used := method.fewest_samples(len(client.y))) < samples:

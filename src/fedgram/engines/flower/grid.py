@@ -20,6 +20,7 @@ UNDER_WAY = 64  # requests that nodes may hold at a time
 PULLED = 4  # replies taken at a time: the server's memory does not grow with the number of nodes
 # Seconds between two looks for replies: few at first, for nodes that answer at once, more while nothing comes.
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.005, 0.5
+_LONGEST_NAME, _LONGEST_REASON = 200, 1000  # characters; both are shown to people
 GRACE = 60.0  # seconds that Flower keeps a message longer than we wait: our word on who is late is the clearer one
 
 Found: TypeAlias = dict[str, int | FedgramError]
@@ -87,7 +88,8 @@ def _failure(reply: Message) -> FedgramError | None:
     """Return a node's error, or Flower's own about a node that died."""
     if not reply.has_error():
         return None
-    return ClientFailed(reply.error.reason or f"Flower's error {reply.error.code}, without a reason")
+    reason = "".join(c if c.isprintable() else " " for c in reply.error.reason[:_LONGEST_REASON])
+    return ClientFailed(reason or f"Flower's error {reply.error.code}, without a reason")
 
 
 @dataclass(frozen=True)
@@ -175,8 +177,10 @@ def _name(answer: Message | FedgramError) -> str:
     if isinstance(answer, FedgramError):
         raise answer
     name = wire.decode(envelope.body(answer), sender="a node")
-    if not isinstance(name, str) or not name:
-        raise RefusedMessage(f"a node's name must be a non-empty string, got {name!r}")
+    if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME or not name.isprintable():
+        raise RefusedMessage(
+            f"a node's name must be a text of at most {_LONGEST_NAME} printable characters, got {repr(name)[:60]}"
+        )
     return name
 
 
