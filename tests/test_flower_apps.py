@@ -72,6 +72,31 @@ def test_flower_new_with_keys(tmp_path):
     assert (wrong.returncode, "is not a public key" in wrong.stderr) == (2, True)
 
 
+INSTALLED_ONLY = """
+from fedgram.engines.flower import installed
+for prepare, module, function in installed.PROGRAMS.values():
+    prepare()
+from flwr.supernode import start_client_internal as node
+from flwr.supernode.runtime import run_clientapp as run
+from fedgram.engines.flower.app import client
+assert node.TaskType.AGENT_APP == node.TaskType.CLIENT_APP == "flwr-clientapp"
+assert run.install_from_fab(b"not even a bundle", skip_prompt=True) is None
+assert run.get_load_client_app_fn(default_app_ref="", app_path=None, multi_app=True)("a/b", "1.0", "f00") is client
+for start in (node.subprocess.Popen, installed._start):
+    try:
+        start(["flwr-agentapp", "--token", "t"])
+    except PermissionError as error:
+        print(error)
+"""
+
+
+def test_a_node_starts_nothing_but_the_installed_app():
+    """Every name that is replaced in Flower is there; the deployment test runs it all."""
+    done = subprocess.run([sys.executable, "-c", INSTALLED_ONLY], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == 2 * "a node of fedgram does not start flwr-agentapp\n"
+
+
 def test_a_node_installs_nothing():
     done = fedgram("flower", "node", "--insecure", "--allow-runtime-dep")
     assert (done.returncode, "install it beforehand" in done.stderr) == (2, True)

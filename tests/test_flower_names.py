@@ -132,10 +132,12 @@ def test_what_a_node_says_is_cut_and_shows_no_control_characters(tmp_path):
     def performs(message, context):
         if context.node_config["name"] == "b":
             return Message(Error(code=2, reason="\x1b[31m\n" + "x" * 10**6), reply_to=message)
+        if context.node_config["name"] == "d":
+            return Message(Error(code=2), reply_to=message)
         return client(message, context)
 
-    named = nodes(tmp_path, "a", "b", "c\n[INFO] all is well")
-    config = {"out": str(tmp_path / "out"), "wait": 0.3, "nodes": 3, "require": "1"}
+    named = nodes(tmp_path, "a", "b", "c\n[INFO] all is well", "d")
+    config = {"out": str(tmp_path / "out"), "wait": 0.3, "nodes": 4, "require": "1"}
     grid = LocalGrid(named, config, performs=performs)
     grid.serve()
     report = json.loads((tmp_path / "out" / "7" / "report.json").read_text())

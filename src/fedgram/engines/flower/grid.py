@@ -88,7 +88,7 @@ def _failure(reply: Message) -> FedgramError | None:
     """Return a node's error, or Flower's own about a node that died."""
     if not reply.has_error():
         return None
-    reason = "".join(c if c.isprintable() else " " for c in reply.error.reason[:_LONGEST_REASON])
+    reason = "".join(c if c.isprintable() else " " for c in (reply.error.reason or "")[:_LONGEST_REASON])
     return ClientFailed(reason or f"Flower's error {reply.error.code}, without a reason")
 
 
