@@ -145,6 +145,17 @@ def test_what_a_node_says_is_cut_and_shows_no_control_characters(tmp_path):
     assert all(len(why) < 1100 and why.isprintable() for why in report["nodes"].values())
 
 
+def test_nodes_without_a_name_do_not_outvote_the_others(tmp_path):
+    grid = LocalGrid(
+        [*nodes(tmp_path, "a", "b"), *[{}] * 7],
+        {"out": str(tmp_path / "out"), "wait": 0.3, "nodes": 3, "require": "0.6"},
+    )
+    grid.serve()
+    report = json.loads((tmp_path / "out" / "7" / "report.json").read_text())
+    assert report["contributors"] == ["a", "b"]
+    assert (len(report["nodes"]), len(report["refused"])) == (3, 6)
+
+
 def test_progress_counts_answers_and_names_failures(tmp_path, caplog):
     with caplog.at_level(logging.INFO, logger="flwr"):
         grid = LocalGrid(nodes(tmp_path, "a", "b", "c"), {"out": str(tmp_path / "out"), "nodes": 3, "require": "2"})

@@ -151,9 +151,12 @@ def roll_call(post: Post, expected: Expected, note: Mapping[str, str] | None = N
         return {name: found.get(name, absent) for name in expected.names}, nameless
     if expected.met_by(found):
         return found, nameless
-    # Nobody knows the names of those who are missing, but they count: two of three is not all.
-    found |= nameless
-    return found | {f"unknown-{k + 1}": absent for k in range(expected.number - len(found))}, {}
+    # Nobody knows the names of those who are missing, but they count: two of three is not all. Nor do more count than
+    # are expected, or nodes that cannot even say their names would outvote the others.
+    missing = expected.number - len(found) if expected.number else len(nameless)
+    found |= dict(islice(nameless.items(), missing))
+    refused = {node: error for node, error in nameless.items() if node not in found}
+    return found | {f"unknown-{k + 1}": absent for k in range(expected.number - len(found))}, refused
 
 
 def _connected(grid: Grid, *, keys: bool) -> list[tuple[int, bytes]]:
