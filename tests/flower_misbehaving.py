@@ -1,5 +1,6 @@
 """A ClientApp whose nodes fail as their names say; those of any other name are honest. Copied into a test's app."""
 
+import hashlib
 import os
 import time
 from pathlib import Path
@@ -35,7 +36,10 @@ def garbage(data):
 
 def nan(data):
     start = 8 + int.from_bytes(data[:8], "little")  # of the first array
-    return data[:start] + np.float64("nan").tobytes() + data[start + 8 :]
+    changed = data[:start] + np.float64("nan").tobytes() + data[start + 8 :]
+    seal, zeros = changed[wire._AT : wire._AT + wire._DIGITS], b"0" * wire._DIGITS
+    changed = changed.replace(seal, zeros, 1)
+    return changed.replace(zeros, hashlib.sha256(changed).hexdigest().encode(), 1)  # a liar seals its lies
 
 
 def slow(data):

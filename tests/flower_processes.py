@@ -104,15 +104,15 @@ class Federation:
         wait_for(lambda: not answers(self.port), "the end of the SuperLink")
         self.start_superlink()
 
-    def start_node(self, name, key=None, **config):
-        """Start a SuperNode with its own configuration; its log is NAME.log."""
+    def start_node(self, node, key=None, command=("flower-supernode",), **config):
+        """Start a SuperNode with its own configuration; its log is NODE.log."""
         trust = ["--insecure"] if self.keys is None else ["--root-certificates", self.keys / "ca.crt"]
         if key is not None:
             trust += ["--auth-supernode-private-key", key]
-        given = {"name": name, "folder": str(self.folder / "models" / name)} | config
+        given = {"name": node, "folder": str(self.folder / "models" / node)} | config
         text = " ".join(f"{key}={json.dumps(value)}" for key, value in given.items())
         address = ["--superlink", f"127.0.0.1:{self.port}", "--host", "127.0.0.1", "--port", str(free_port())]
-        self.nodes[name] = self.start(name, "flower-supernode", *trust, *address, "--node-config", text)
+        self.nodes[node] = self.start(node, *command, *trust, *address, "--node-config", text)
 
     def kill_node(self, name):
         """End a node at once, with the processes that work for it: nothing of it can say goodbye."""

@@ -13,12 +13,17 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key, l
 
 import fedgram as fg
 from fedgram.data import digits
-from fedgram.data.client import make_clients
 from fedgram.engines.flower.certificates import make_certificates
 from fedgram.engines.flower.config import App, NodeConfig
 from fedgram.engines.flower.node import MODEL_FILE, keep
 from fedgram.engines.flower.project import write_app
 from fedgram.errors import InvalidData, InvalidParameter, UnknownName
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    """Nodes that name no folder keep their things among the user's data."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
 
 
 def fedgram(*arguments):
@@ -56,6 +61,47 @@ def test_flower_new(tmp_path):
     assert not (tmp_path / "other").exists()
 
 
+def test_flower_new_with_keys(tmp_path):
+    make_certificates(tmp_path / "keys", host="127.0.0.1", nodes=["a", "ward 3"])
+    keys = [word for name in ("a", "ward%203") for word in ("--key", tmp_path / "keys" / f"{name}.pub")]
+    done = fedgram("flower", "new", tmp_path / "app", *keys)
+    assert done.returncode == 0, done.stderr
+    config = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    assert App.read(flattened(config)).client_names() == ["a", "ward 3"]
+    wrong = fedgram("flower", "new", tmp_path / "other", "--key", tmp_path / "keys" / "ca.crt")
+    assert (wrong.returncode, "is not a public key" in wrong.stderr) == (2, True)
+
+
+INSTALLED_ONLY = """
+from fedgram.engines.flower import installed
+for prepare, module, function in installed.PROGRAMS.values():
+    prepare()
+from flwr.supernode import start_client_internal as node
+from flwr.supernode.runtime import run_clientapp as run
+from fedgram.engines.flower.app import client
+assert node.TaskType.AGENT_APP == node.TaskType.CLIENT_APP == "flwr-clientapp"
+assert run.install_from_fab(b"not even a bundle", skip_prompt=True) is None
+assert run.get_load_client_app_fn(default_app_ref="", app_path=None, multi_app=True)("a/b", "1.0", "f00") is client
+for start in (node.subprocess.Popen, installed._start):
+    try:
+        start(["flwr-agentapp", "--token", "t"])
+    except PermissionError as error:
+        print(error)
+"""
+
+
+def test_a_node_starts_nothing_but_the_installed_app():
+    """Every name that is replaced in Flower is there; the deployment test runs it all."""
+    done = subprocess.run([sys.executable, "-c", INSTALLED_ONLY], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == 2 * "a node of fedgram does not start flwr-agentapp\n"
+
+
+def test_a_node_installs_nothing():
+    done = fedgram("flower", "node", "--insecure", "--allow-runtime-dep")
+    assert (done.returncode, "install it beforehand" in done.stderr) == (2, True)
+
+
 @pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # Flower uses it
 def test_flower_builds_the_app(tmp_path):
     """Flower itself accepts what we write; it has the last word on its format."""
@@ -86,11 +132,31 @@ def test_app_configuration_is_read():
     assert app.requirement() == 0.8
     assert app.configured() == fg.AFL(gamma=3.0)
     assert App().class_names() is None
+    with pytest.raises(InvalidParameter, match="nodes must be a number, got inf"):
+        App.read({"nodes": float("inf")})
     assert App.read({"classes": 10}).class_names() == 10
     with pytest.raises(InvalidParameter, match="require takes all, a number or a fraction, got 'most'"):
         App(require="most").requirement()
     with pytest.raises(UnknownName, match="unknown parameter of AFL 'gama'"):
         App.read({"settings.gama": 1}).configured()
+
+
+def test_a_run_of_another_method_takes_over_what_was_changed_and_it_has(tmp_path, caplog):
+    """`-c 'method=…'` leaves the written method's settings in the configuration; they do not end the run."""
+    written = write_app(tmp_path / "app", "fedhip", {"alpha": "2"})
+    config = flattened(tomllib.loads((written / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"])
+    assert App.read(config).configured() == fg.FedHiP(alpha=2.0)
+    with caplog.at_level("INFO", logger="flwr"):
+        assert App.read(config | {"method": "fedgram"}).configured() == fg.FedGram()
+    assert "settings of fedhip that are not those of fedgram are left out: alpha" in caplog.text
+    for method in fg.registry:
+        assert App.read(config | {"method": method}).configured().name == method
+    written = write_app(tmp_path / "other", "fedavg", {"rounds": "7"})
+    config = flattened(tomllib.loads((written / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"])
+    changed = config | {"settings.lr": 0.02, "method": "pfedme"}
+    assert App.read(changed).configured() == fg.registry["pfedme"](rounds=7, lr=0.02), "its own defaults for the rest"
+    with pytest.raises(UnknownName, match="unknown parameter of FedAvg 'ruonds'"):
+        App.read(config | {"settings.ruonds": 3, "method": "pfedme"}).configured()
 
 
 def test_a_node_must_have_a_name_and_data():
@@ -102,26 +168,24 @@ def test_a_node_must_have_a_name_and_data():
         NodeConfig.read({"daat": "digits"})
 
 
-def test_a_node_keeps_its_model_in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+def test_a_node_keeps_its_model_in_a_folder_of_its_own(tmp_path):
     a, b = (NodeConfig(name=name).model_folder() for name in ("../a", ".."))
     assert a.parent == b.parent
     assert a != b
     assert NodeConfig(name="a", folder=str(tmp_path / "own")).model_folder() == tmp_path / "own"
 
 
-def test_nodes_with_partitions_are_the_clients_of_one_process():
-    """The demonstration with shared data is the same as `fedgram run`: same parts, same split."""
-    nodes = [
-        NodeConfig.read({"data": "digits", "partition-id": k, "num-partitions": 3, "partition": "dirichlet:1"})
-        for k in range(3)
-    ]
-    parties = [node.client(App(seed=4)) for node in nodes]
-    want = make_clients(digits(), fg.partition.dirichlet(digits().y, clients=3, alpha=1.0, seed=4), seed=4)
-    for got, wanted in zip(parties, want, strict=True):
-        assert got.name == wanted.name
-        assert np.array_equal(got.x, wanted.x)
-        assert np.array_equal(got.y_test, wanted.y_test)
+def test_nodes_with_partitions_have_the_samples_of_the_clients_of_one_process():
+    """The demonstration with shared data has the parts of `fedgram run`; what is held back is each node's choice."""
+    shared = {"data": "digits", "num-partitions": 3, "partition": "dirichlet:1", "partition-seed": 4}
+    nodes = [NodeConfig.read(shared | {"partition-id": k}) for k in range(3)]
+    parts = fg.partition.dirichlet(digits().y, clients=3, alpha=1.0, seed=4)
+    for k, (node, part) in enumerate(zip(nodes, parts, strict=True)):
+        party = node.client(App(seed=5))
+        assert party.name == f"client-{k}"
+        got, want = np.concatenate([party.x, party.x_test]), digits().x[part]
+        assert np.array_equal(np.sort(got, axis=0), np.sort(want, axis=0))
+        assert len(party.x_test) == pytest.approx(0.2 * len(part), rel=0.4)
 
 
 def test_nodes_agree_on_names_not_on_numbers(tmp_path):
@@ -131,7 +195,7 @@ def test_nodes_agree_on_names_not_on_numbers(tmp_path):
         np.savez(tmp_path / f"{name}.npz", x=rng.normal(size=(20, 3)), y=np.array(labels)[np.arange(20) % 2])
     parties = [NodeConfig(name=name, data=str(tmp_path / f"{name}.npz")).client(App()) for name in "ab"]
     assert fg.AFL().fit(parties).model.classes == ("cat", "dog", "fox")
-    assert [len(party.x_test) for party in parties] == [4, 4]
+    assert all(set(party.y) | set(party.y_test) <= {"cat", "dog", "fox"} for party in parties)
 
 
 def test_a_nodes_own_test_set_is_used(tmp_path):
@@ -219,7 +283,10 @@ def test_importing_fedgram_imports_no_flower():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
-@pytest.mark.parametrize("command", [("run", "--engine", "flower-sim"), ("flower", "certificates", "keys")])
+@pytest.mark.parametrize(
+    "command",
+    [("run", "--engine", "flower-sim"), ("flower", "certificates", "keys"), ("flower", "node", "--insecure")],
+)
 def test_without_the_extra_one_line_says_what_to_install(command, tmp_path):
     code = "import sys; sys.modules['flwr'] = sys.modules['cryptography'] = None; from fedgram.cli import main; main()"
     arguments = [sys.executable, "-c", code, *command]

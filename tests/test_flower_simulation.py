@@ -47,7 +47,6 @@ def test_simulation(simulation, subtests, tmp_path):
         nan_is_refused,
         stragglers_are_given_up,
         the_roll_call_counts_the_missing,
-        twins_are_refused,
     )
     for case in cases:
         with subtests.test(case.__name__):
@@ -178,23 +177,16 @@ def the_roll_call_counts_the_missing(engine):
     running = engine._running
     with running.job(fg.AFL(), parties(2), None) as note:
         post = Post(running.grid(9))
-        found = roll_call(post, Expected(["c1", "nobody", "c0"], seconds=2), note)
+        found, _ = roll_call(post, Expected(["c1", "nobody", "c0"], seconds=2), note)
         assert list(found) == ["c1", "nobody", "c0"]
         assert "not connected within 2 s" in str(found["nobody"])
         # Two have names, seven nodes have no client and say so, one more is expected.
-        found = roll_call(post, Expected(number=10, seconds=2), note)
+        found, _ = roll_call(post, Expected(number=10, seconds=2), note)
         assert len(found) == 10
         assert {"c0", "c1", "unknown-1"} <= set(found)
         assert "no client" in str(next(why for who, why in found.items() if who.startswith("node ")))
-        assert list(roll_call(post, Expected(number=2), note)) == ["c0", "c1"]
-        assert len(roll_call(post, Expected(), note)) == 9
-
-
-def twins_are_refused(engine):
-    running = engine._running
-    refused = pytest.raises(InvalidData, match="2 nodes are named 'c0': give each a name of its own")
-    with running.job(fg.AFL(), parties(1) * 2, None) as note, refused:
-        roll_call(Post(running.grid(9)), Expected(number=3, seconds=2), note)
+        assert list(roll_call(post, Expected(number=2), note)[0]) == ["c0", "c1"]
+        assert len(roll_call(post, Expected(), note)[0]) == 9
 
 
 @pytest.mark.parametrize("options", [{"nodes": 0}, {"workers": -1}, {"timeout": 0}])

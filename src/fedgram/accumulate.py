@@ -90,4 +90,4 @@ def not_finite(rows: npt.NDArray[Any]) -> InvalidData:
     return InvalidData(
         f"features are not finite: {rows[row, column]} in row {row}, column {column} "
         f"({len(np.unique(bad[:, 0]))} rows in all): remove or mend these samples"
-    )
+    ).telling(f"features are not finite in column {column}")

@@ -85,11 +85,12 @@ def verify(path: Path, expected: str) -> None:
         raise WrongChecksum(f"{path.name} has checksum {found}, expected {expected}")
 
 
-def replace_file(path: Path, content: bytes) -> None:
+def replace_file(path: Path, content: bytes, *, mode: int = 0o666) -> None:
     """Write a file so that a reader sees the old content or the new, never a part."""
     made = path.with_name(f".{path.name}.{uuid4().hex}")
     try:
-        made.write_bytes(content)
+        with open(made, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+            file.write(content)
         os.replace(made, path)
     finally:
         made.unlink(missing_ok=True)

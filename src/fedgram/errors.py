@@ -3,22 +3,39 @@
 Every error says what was wrong, the value it got and the remedy. All of them are `FedgramError`, which is a
 `ValueError`, so a caller may catch as narrowly or as widely as it likes; the command line prints the message
 as one line and exits with code 2.
+
+An error may quote cells, labels and paths, which must not leave the machine that they are on. `tell` gives what another
+party may know: what the error was told to say (`telling`), or else no more than its kind.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
+from typing import ClassVar, Self
 
 
 class FedgramError(ValueError):
     """Base of all errors that a user of fedgram can cause or cure."""
 
+    kind: ClassVar[str] = "this step cannot be performed here"
+    told: str | None = None
+
+    def telling(self, text: str | None = None) -> Self:
+        """Return this error with what another party may know of it; without `text`, all of it."""
+        self.told = str(self) if text is None else text
+        return self
+
 
 class InvalidParameter(FedgramError):
     """A hyper-parameter or option has a value that makes no sense."""
 
+    kind = "an option given here cannot be used"
+
 
 class InvalidData(FedgramError):
     """Features or labels cannot be used: wrong shape, NaN, unknown label, nothing there."""
+
+    kind = "the data here cannot be used"
 
 
 class Mismatch(FedgramError):
@@ -44,6 +61,8 @@ class MissingClients(FedgramError):
 class MissingExtra(FedgramError):
     """A feature needs an optional dependency that is not installed."""
 
+    kind = "a package that this needs is not installed here"
+
 
 class RankDeficient(UserWarning):
     """The pooled features do not span their space; the minimum-norm solution was taken."""
@@ -61,3 +80,29 @@ class UnknownName(FedgramError):
         near = get_close_matches(name.lower(), known, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}? " if near else ""
         super().__init__(f"unknown {kind} {name!r}: {hint}known: {', '.join(known) or 'none'}")
+
+
+def tell(error: Exception) -> str:
+    """Return what another party may know of an error: a rule, at most a column's name, never data or paths.
+
+    >>> tell(InvalidData("column 'id' holds 'W1000'").telling("column 'id' must hold numbers"))
+    "column 'id' must hold numbers"
+    >>> tell(InvalidData("column 'id' holds 'W1000'")), tell(KeyError("W1000"))
+    ('InvalidData: the data here cannot be used', 'KeyError: unexpected')
+    """
+    link: BaseException | None = error
+    while link is not None:  # an error that was put into other words may still know what to tell
+        if isinstance(link, FedgramError) and link.told is not None:
+            return link.told
+        link = link.__cause__
+    return f"{type(error).__name__}: {error.kind if isinstance(error, FedgramError) else 'unexpected'}"
+
+
+@contextmanager
+def about_the_request() -> Iterator[None]:
+    """Let errors raised inside be told as they are: they speak only of what the other party has sent."""
+    try:
+        yield
+    except FedgramError as error:
+        error.telling()
+        raise

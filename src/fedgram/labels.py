@@ -80,7 +80,9 @@ def _checked(classes: tuple[Any, ...]) -> Classes:
     if len({type(name) for name in names}) > 1:
         raise InvalidData(f"classes {names[:5]} mix numbers and names: give all of one kind")
     if len(names) < 2:
-        raise InvalidData(f"a classifier needs at least two classes, got {len(names)}: {list(names)}")
+        raise InvalidData(f"a classifier needs at least two classes, got {len(names)}: {list(names)}").telling(
+            "a classifier needs at least two classes"
+        )
     return names
 
 
@@ -143,4 +145,6 @@ def _are_indices(classes: Classes) -> bool:
 
 def _unknown(label: Label, classes: Classes) -> InvalidData:
     known = f"{classes[0]!r} … {classes[-1]!r}" if len(classes) > 6 else ", ".join(map(repr, classes))
-    return InvalidData(f"label {label!r} is not one of the {len(classes)} classes ({known})")
+    return InvalidData(f"label {label!r} is not one of the {len(classes)} classes ({known})").telling(
+        "a label is not one of the agreed classes"
+    )

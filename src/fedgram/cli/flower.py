@@ -1,5 +1,7 @@
-"""`fedgram flower`: apps and test certificates for Flower."""
+"""`fedgram flower`: apps, nodes and test certificates for Flower."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +13,7 @@ from fedgram.errors import MissingExtra
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
-    help="Run across machines with Flower: write an app, make keys to try it with.",
+    help="Run across machines with Flower: write an app, start a node, make keys to try it with.",
 )
 
 
@@ -23,6 +25,10 @@ def new(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="A hyper-parameter of the method; repeatable."),
     ] = None,
+    key: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="NAME.pub", help="Public key of the client NAME, who must have it; repeatable."),
+    ] = None,
 ) -> None:
     """Write a Flower app that needs no code: a commented pyproject.toml.
 
@@ -31,10 +37,17 @@ def new(
 
       fedgram flower new study --method afl --set gamma=10
 
+      fedgram flower new study --key keys/ward-1.pub --key keys/ward-2.pub
+
     """
     from fedgram.engines.flower.project import write_app
 
-    made = write_app(folder, method, split_settings(set_ or []))
+    lines = []
+    if key:
+        with _needing_flower("keys"):
+            from fedgram.engines.flower.keys import key_line
+        lines = [key_line(file) for file in key]
+    made = write_app(folder, method, split_settings(set_ or []), lines)
     typer.echo(f"{made / 'pyproject.toml'}: choose there what to run, then: flwr run {made} CONNECTION")
 
 
@@ -50,11 +63,33 @@ def certificates(
       fedgram flower certificates keys --node hospital-a --node hospital-b
 
     """
-    try:
+    with _needing_flower("certificates"):
         from fedgram.engines.flower.certificates import make_certificates
-    except ImportError as error:
-        raise MissingExtra(
-            f"certificates need the 'flower' extra ({error.name} is missing): pip install 'fedgram[flower]'"
-        ) from error
     for path in make_certificates(folder, host=host, nodes=node or []):
         typer.echo(path)
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+    options_metavar="OPTIONS OF flower-supernode",
+)
+def node(context: typer.Context) -> None:
+    """Start a SuperNode that runs only the app installed with it, whatever app a SuperLink sends.
+
+    Takes the options of flower-supernode. Example:
+      fedgram flower node --insecure --superlink 127.0.0.1:8000 --node-config 'name="ward-1" data="ward-1.csv"'
+
+    """
+    with _needing_flower("nodes"):
+        from fedgram.engines.flower.installed import run
+    run("flower-supernode", context.args)
+
+
+@contextmanager
+def _needing_flower(what: str) -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        raise MissingExtra(
+            f"{what} need the 'flower' extra ({error.name} is missing): pip install 'fedgram[flower]'"
+        ) from error

@@ -40,7 +40,9 @@ def load_dataset(
     if name and Path(name).expanduser().exists():
         return open_path(name, label, group, on_bad)
     if any(mark in name for mark in "/\\."):
-        raise InvalidParameter(f"data {name!r}: there is no such file or folder")
+        raise InvalidParameter(f"data {name!r}: there is no such file or folder").telling(
+            "data: there is no such file or folder"
+        )
     raise UnknownName("data set", base, catalog.names())
 
 

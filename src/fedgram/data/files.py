@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedgram.data.bad import OnBad, check_on_bad, settle
+from fedgram.data.bad import OnBad, Reason, check_on_bad, settle
 from fedgram.data.dataset import Dataset
 from fedgram.data.fingerprint import fingerprint
 from fedgram.data.image_folder import open_image_folder
@@ -40,7 +40,7 @@ def open_path(
             raise InvalidParameter(f"{path} is a folder of images: its subfolders are the labels, there are no columns")
         return open_image_folder(path, (size, size) if isinstance(size, int) else size, on_bad, progress)
     if not path.exists():
-        raise InvalidData(f"{path} does not exist")
+        raise InvalidData(f"{path} does not exist").telling("data: there is no such file or folder")
     match path.suffix.lower():
         case ".npz":
             return _open_npz(path, label or "y", client, on_bad)
@@ -64,7 +64,9 @@ def _open_npz(path: Path, label: str, client: str | None, on_bad: OnBad) -> Data
     groups_key = client or next((key for key in ("groups", "client") if key in arrays), None)
     for key in ("x", label, *([client] if client else [])):
         if key not in arrays:
-            raise InvalidData(f"{path} has no array {key!r}; it has {', '.join(arrays) or 'none'}")
+            raise InvalidData(f"{path} has no array {key!r}; it has {', '.join(arrays) or 'none'}").telling(
+                f"there is no array {key!r}"
+            )
     groups = arrays[groups_key] if groups_key else None
     x, labels, groups = _usable(path, "x", arrays["x"], arrays[label], groups, on_bad=on_bad)
     x_test, labels_test = None, labels[:0]
@@ -112,6 +114,7 @@ def _usable(
         if other is not None and len(other) != len(x):
             raise InvalidData(f"{path} has {len(x)} samples in {key} but {len(other)} {name}")
     good = np.isfinite(x).reshape(len(x), -1).all(axis=1) if x.dtype.kind == "f" else np.ones(len(x), dtype=bool)
-    bad = [f"{key}[{i}]: holds NaN or infinity" for i in np.flatnonzero(~good).tolist()]
+    not_finite = Reason("holds NaN or infinity", f"{key} must be finite")
+    bad = [not_finite.at(f"{key}[{i}]") for i in np.flatnonzero(~good).tolist()]
     settle(bad, int(good.sum()), str(path), "row", on_bad)
     return (x, labels, groups) if good.all() else (x[good], labels[good], None if groups is None else groups[good])

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedgram.data.bad import OnBad, settle
+from fedgram.data.bad import OnBad, Reason, settle
 from fedgram.errors import InvalidData, MissingExtra, UnknownName
 
 LABEL_NAMES = ("label", "y", "target", "class")
@@ -50,14 +50,14 @@ class Roles:
         """Find label and client among the column names, by the name given or the usual ones."""
         for asked in (label, client):
             if asked is not None and asked not in names:
-                raise UnknownName(f"column of {path.name}", asked, names)
+                raise UnknownName(f"column of {path.name}", asked, names).telling(f"there is no column {asked!r}")
         lower = [name.strip().lower() for name in names]
         label = label or next((names[lower.index(usual)] for usual in LABEL_NAMES if usual in lower), None)
         if label is None:
             raise InvalidData(
                 f"{path} has no column named {', '.join(LABEL_NAMES)} (it has {', '.join(names[:6])}"
                 f"{', …' if len(names) > 6 else ''}): name the label column"
-            )
+            ).telling(f"there is no column named {', '.join(LABEL_NAMES)}: name the label column")
         client = client or (names[lower.index(CLIENT_NAME)] if CLIENT_NAME in lower else None)
         taken = {names.index(label)} | ({names.index(client)} if client is not None else set())
         features = [i for i in range(len(names)) if i not in taken]
@@ -99,7 +99,8 @@ def read_parquet(path: Path, label: str | None, client: str | None, on_bad: OnBa
     for i in roles.features:
         if not _is_number(arrow.column(i).type):
             kind = f"column {roles.names[i]!r} of {path} holds {arrow.column(i).type}"
-            raise InvalidData(f"{kind}, not numbers: drop it or encode it")
+            rule = f"column {roles.names[i]!r} must hold numbers"
+            raise InvalidData(f"{kind}, not numbers: drop it or encode it").telling(rule)
     x = _stacked(arrow, roles)
     texts = _texts(arrow.column(roles.label))
     clients = None if roles.client is None else _texts(arrow.column(roles.client))
@@ -107,7 +108,7 @@ def read_parquet(path: Path, label: str | None, client: str | None, on_bad: OnBa
     if clients is not None:
         empty |= np.array([text == "" for text in clients])
     good = np.isfinite(x).all(axis=1) & ~empty
-    bad = [f"row {i + 1}: {_why_not_finite(x[i], roles)}" for i in np.flatnonzero(~good).tolist()]
+    bad = [_why_not_finite(x[i], roles).at(f"row {i + 1}") for i in np.flatnonzero(~good).tolist()]
     settle(bad, int(good.sum()), str(path), "row", on_bad)
     kept = np.flatnonzero(good).tolist()
     groups = None if clients is None else np.array([clients[i] for i in kept])
@@ -124,7 +125,9 @@ def parse_labels(texts: Sequence[str], where: str) -> npt.NDArray[Any]:
     if all(_WHOLE.fullmatch(value) for value in values):
         return np.array([int(value.partition(".")[0]) for value in values], dtype=np.int64)[inverse]
     if all(_fraction(value) for value in values if not _WHOLE.fullmatch(value)):
-        raise InvalidData(f"the label column of {where} holds numbers like {texts[0]}: labels are whole or names")
+        raise InvalidData(
+            f"the label column of {where} holds numbers like {texts[0]}: labels are whole or names"
+        ).telling("the label column must hold whole numbers or names")
     return values[inverse]
 
 
@@ -140,7 +143,7 @@ def _read_csv_rows(reader: Any, roles: Roles, path: Path, on_bad: OnBad) -> Tabl
         numbers = _numbers(rows, roles)
         if numbers is None:
             reasons = [(line, _why_bad(row, roles)) for line, row in block]
-            bad += [f"line {line}: {reason}" for line, reason in reasons if reason]
+            bad += [reason.at(f"line {line}") for line, reason in reasons if reason]
             rows = [row for row, (_, reason) in zip(rows, reasons, strict=True) if not reason]
             numbers = _numbers(rows, roles)
         if numbers is not None:
@@ -173,21 +176,22 @@ def _numbers(rows: list[Row], roles: Roles) -> npt.NDArray[np.float64] | None:
     return x if np.isfinite(x).all() else None
 
 
-def _why_bad(row: Row, roles: Roles) -> str:
+def _why_bad(row: Row, roles: Roles) -> Reason | None:
     """Return what is wrong with a row, or nothing."""
     if len(row) != len(roles.names):
-        return f"{len(row)} values for {len(roles.names)} columns"
+        return Reason(f"{len(row)} values for {len(roles.names)} columns", "a row must have a value for each column")
     for i, cell in enumerate(row):
+        column = f"column {roles.names[i]!r}"
         if not cell.strip():
-            return f"column {roles.names[i]!r} is empty"
+            return Reason(f"{column} is empty", f"{column} must not be empty")
         if i in roles.features:
             try:
                 value = float(cell)
             except ValueError:
-                return f"column {roles.names[i]!r} holds {cell!r}, not a number"
+                return Reason(f"{column} holds {cell!r}, not a number", f"{column} must hold numbers")
             if not math.isfinite(value):
-                return f"column {roles.names[i]!r} is {value}"
-    return ""
+                return Reason(f"{column} is {value}", f"{column} must be finite")
+    return None
 
 
 def _read_csv_with_arrow(path: Path, roles: Roles, delimiter: str) -> Table | None:
@@ -236,11 +240,12 @@ def _is_number(kind: Any) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
-def _why_not_finite(row: npt.NDArray[np.float64], roles: Roles) -> str:
+def _why_not_finite(row: npt.NDArray[np.float64], roles: Roles) -> Reason:
     for j, i in enumerate(roles.features):
         if not np.isfinite(row[j]):
-            return f"column {roles.names[i]!r} is {'empty or NaN' if np.isnan(row[j]) else row[j]}"
-    return "label or client is empty"
+            column = f"column {roles.names[i]!r}"
+            return Reason(f"{column} is {'empty or NaN' if np.isnan(row[j]) else row[j]}", f"{column} must be finite")
+    return Reason("label or client is empty", "label and client must not be empty")
 
 
 def _fraction(text: str) -> bool:

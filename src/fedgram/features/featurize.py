@@ -55,12 +55,15 @@ def featurize(data: Dataset, backbone: str | Backbone | None, *, progress: bool 
     if backbone is None:
         if _are_features(data.x):
             return data
-        raise InvalidParameter(f"{data.name} holds {_kind(data.x)}, not features: choose a backbone, {_advice(data.x)}")
+        wrong = f"holds {_kind(data.x)}, not features: choose a backbone, {_advice(data.x)}"
+        raise InvalidParameter(f"{data.name} {wrong}").telling(f"the data set {wrong}")
     if _are_features(data.x):
-        raise InvalidParameter(f"{data.name} holds features already: leave the backbone out")
+        wrong = "holds features already: leave the backbone out"
+        raise InvalidParameter(f"{data.name} {wrong}").telling(f"the data set {wrong}")
     if backbone in (PIXELS, IMAGES):
         if _kind(data.x) != "images":
-            raise InvalidParameter(f"{data.name} holds {_kind(data.x)}, which have no pixels: {_advice(data.x)}")
+            wrong = f"holds {_kind(data.x)}, which have no pixels: {_advice(data.x)}"
+            raise InvalidParameter(f"{data.name} {wrong}").telling(f"the data set {wrong}")
         scaled = _scaled if backbone == IMAGES else _pixels
         x, x_test = (None if samples is None else scaled(samples) for samples in (data.x, data.x_test))
         return replace(data, x=x, x_test=x_test, features=str(backbone))

@@ -121,7 +121,7 @@ class Method:
         `classes` is a number, or the names in order; None takes the labels that occur. `require` says how many
         clients must take part: "all", a number, or a fraction; the result lists who did. `engine` is a name or an
         engine object.
-        `progress(step, done, total)` is called as replies arrive.
+        `progress(step, done, total)` is called as replies arrive; those that are refused do not count as done.
         """
         parties = list(clients)
         for party in parties:
@@ -132,6 +132,10 @@ class Method:
                 raise UnknownName("engine", engine, engines)
             engine = engines[engine]()
         return engine.run(self, parties, classes=classes, seed=seed, require=require, progress=progress)
+
+    def fewest_samples(self, n: int) -> int:
+        """Return of how few of a client's n samples a reply may be made, with these settings."""
+        return n
 
     @property
     def purpose(self) -> str:

@@ -92,6 +92,6 @@ def perform(method: "Method", sides: Sequence[ClientSide], requests: Sequence[di
     ]
 
 
-def explain(error: Exception) -> str:
+def explain(error: BaseException) -> str:
     """Return what to tell the server of an error: ours are clear already, others need their type."""
     return str(error) if isinstance(error, FedgramError) else f"{type(error).__name__}: {error}"

@@ -77,6 +77,10 @@ class GradientMethod(Method):
                     f"got {getattr(self, name)}"
                 )
 
+    def fewest_samples(self, n: int) -> int:
+        """Return of how few of a client's n samples a reply may be made: some batches need not be all of them."""
+        return n if self.local_steps is None else min(n, self.local_steps * self.batch)
+
     # server
     def begin(self, clients: Clients) -> tuple[Net, Vector]:
         """Return the network and its first weights; clients that cannot train are told apart now."""

@@ -11,10 +11,11 @@ from platformdirs import user_data_path
 
 from fedgram.cache import replace_file
 from fedgram.engines import session
-from fedgram.engines.flower.config import App, NodeConfig, split
+from fedgram.engines.flower.config import App, NodeConfig
 from fedgram.engines.flower.grid import Expected, GridTransport, Post, roll_call
 from fedgram.engines.flower.node import Node, Party, client_app
-from fedgram.errors import FedgramError, InvalidData
+from fedgram.errors import FedgramError, InvalidData, about_the_request, tell
+from fedgram.methods.clientside import explain
 from fedgram.methods.fit import Fit, outcome
 
 NAME = "flower"
@@ -26,29 +27,38 @@ server = ServerApp()
 @server.main()
 def main(grid: Grid, context: Context) -> None:
     """Run the configured method once; write the fit and a report into the folder `out`, also about a failure."""
-    app = App.read(context.run_config)
-    folder = Path(app.out).expanduser() if app.out else user_data_path("fedgram", appauthor=False) / "runs"
+    out = context.run_config.get("out")
+    folder = Path(str(out)).expanduser() if out else user_data_path("fedgram", appauthor=False) / "runs"
     folder /= str(context.run_id)
-    report: dict[str, Any] = {"run": str(context.run_id), "engine": NAME, "method": app.method}
+    report: dict[str, Any] = {"run": str(context.run_id), "engine": NAME}
     try:
-        method, post = app.configured(), Post(grid, app.timeout)
-        nodes = roll_call(post, Expected(split(app.clients), app.nodes, app.wait))
-        report["nodes"] = {name: str(node) for name, node in nodes.items()}
-        log.info("clients: %s", ", ".join(nodes))
-        fit = session.run(
-            method,
-            GridTransport(post, nodes, engine=NAME),
-            classes=app.class_names(),
-            seed=app.seed,
-            require=app.requirement(),
-            progress=lambda step, done, total: log.info("%s: %d of %d", step, done, total),
-        )
-        report |= outcome(fit) | {"contributors": list(fit.contributors)}
+        fit = _run(grid, App.read(context.run_config), report)
         _write(folder, report, fit)
-    except FedgramError as error:
-        _write(folder, report | {"error": str(error)})
+    except BaseException as error:  # also a run that is stopped
+        _write_failure(folder, report | {"error": explain(error)})
         raise
     log.info("result: %s", folder)
+
+
+def _run(grid: Grid, app: App, report: dict[str, Any]) -> Fit:
+    """Run the method; enter into the report what is known so far."""
+    report["method"] = app.method
+    method, post = app.configured(), Post(grid, app.timeout)
+    expected = Expected(app.client_names(), app.nodes, app.wait, app.public_keys())
+    nodes, refused = roll_call(post, expected)
+    report["nodes"] = {name: str(node) for name, node in nodes.items()}
+    report["refused"] = {node: str(error) for node, error in refused.items()}
+    log.info("clients: %s", ", ".join(nodes))
+    fit = session.run(
+        method,
+        GridTransport(post, nodes, engine=NAME),
+        classes=app.class_names(),
+        seed=app.seed,
+        require=app.requirement(),
+        progress=lambda step, done, total: log.info("%s: %d of %d", step, done, total),
+    )
+    report |= outcome(fit) | {"contributors": list(fit.contributors)}
+    return fit
 
 
 def _write(folder: Path, report: dict[str, Any], fit: Fit | None = None) -> None:
@@ -61,13 +71,32 @@ def _write(folder: Path, report: dict[str, Any], fit: Fit | None = None) -> None
         raise InvalidData(f"cannot write to {folder}: {error.strerror or error}") from error
 
 
+def _write_failure(folder: Path, report: dict[str, Any]) -> None:
+    """Write the report of a failure; if that fails too, the first error is the one to be seen."""
+    try:
+        _write(folder, report)
+    except FedgramError as error:
+        log.error("no report of this failure: %s", error)
+
+
 def _name(message: Message, context: Context) -> str:
     return NodeConfig.read(context.node_config).client_name()
 
 
 def _party(message: Message, context: Context) -> Party:
-    app, own = App.read(context.run_config), NodeConfig.read(context.node_config)
-    return Party(own.client(app), app.configured(), own.model_folder())
+    """Return what the node brings to any step; if it may not take part, no step is performed."""
+    with about_the_request():
+        app = App.read(context.run_config)
+        method = app.configured()
+    own = NodeConfig.read(context.node_config)
+    return Party(own.admitted(own.client(app), app, method), method, own.model_folder())
 
 
-client = client_app(Node(name=_name, party=_party))
+def _told(error: Exception) -> str:
+    """Return what may leave the node about an error; all of it goes to the node's own log."""
+    log.error("%s", explain(error), exc_info=None if isinstance(error, FedgramError) else error)
+    said = tell(error)
+    return said if said == str(error) else f"{said} (more in the node's own log)"
+
+
+client = client_app(Node(name=_name, party=_party, explain=_told))

@@ -3,6 +3,7 @@
 Flower's values are text, numbers or true/false; both are checked here, by name, before anything is computed.
 """
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,11 +14,16 @@ from platformdirs import user_data_path
 
 from fedgram.data import load_dataset
 from fedgram.data.bad import OnBad
-from fedgram.data.client import Client, make_clients
+from fedgram.data.client import Client
 from fedgram.data.spread import spread
+from fedgram.engines.flower.keys import PublicKey, read_keys
 from fedgram.engines.flower.node import folder_name
-from fedgram.errors import InvalidParameter, UnknownName
+from fedgram.engines.flower.split import held_back, node_key
+from fedgram.errors import InvalidData, InvalidParameter, UnknownName
 from fedgram.features import featurize
+from fedgram.features.featurize import IMAGES, PIXELS
+from fedgram.features.lite import LITE_SIZES
+from fedgram.labels import distinct
 from fedgram.methods.base import Method, Require
 from fedgram.methods.parameters import read_require, read_settings
 from fedgram.methods.registry import registry
@@ -25,6 +31,9 @@ from fedgram.methods.registry import registry
 T = TypeVar("T")
 Config = Mapping[str, bool | float | int | str]
 SETTINGS = "settings."  # in front of the method's hyper-parameters
+BROUGHT = (*LITE_SIZES, "minilm", PIXELS, IMAGES)  # backbones without a file or a model of the hub
+
+log = logging.getLogger("flwr")  # so that it shows where Flower's own lines do
 
 
 @dataclass(frozen=True)
@@ -34,14 +43,17 @@ class App:
     method: str = "afl"
     classes: str = ""
     backbone: str = ""
-    test_fraction: float = 0.2
     seed: int = 0
     clients: str = ""
+    keys: str = ""
     nodes: int = 2
     require: str = "all"
+    minimum_samples: int = 0
+    minimum_cell: int = 0
     wait: float = 300.0
     timeout: float = 600.0
     out: str = ""
+    settings_of: str = ""
     settings: Mapping[str, str] | None = None
 
     @classmethod
@@ -49,6 +61,10 @@ class App:
         """Read an app's configuration."""
         settings = {key.removeprefix(SETTINGS): str(value) for key, value in config.items() if key.startswith(SETTINGS)}
         rest = {key: value for key, value in config.items() if not key.startswith(SETTINGS)}
+        if "test-fraction" in rest:
+            raise InvalidParameter(
+                "app configuration: test-fraction is each node's own choice, in its --node-config: remove it here"
+            )
         app = _read(cls, rest, "app configuration", hidden=("settings",))
         app = replace(app, settings=settings)
         if app.nodes < 0 or app.wait <= 0 or app.timeout <= 0:
@@ -56,12 +72,24 @@ class App:
                 "app configuration: wait and timeout must be positive, nodes at least 0; "
                 f"got {app.wait:g}, {app.timeout:g} and {app.nodes}"
             )
+        if strangers := set(split(app.clients)).difference(app.public_keys() or split(app.clients)):
+            raise InvalidParameter(f"app configuration: keys are listed, but none for the client {min(strangers)!r}")
         return app
 
     def configured(self) -> Method:
         """Return the method with its hyper-parameters."""
-        chosen = registry[self.method]
-        return chosen(**read_settings(chosen, dict(self.settings or {})))
+        chosen, given = registry[self.method], dict(self.settings or {})
+        if self.settings_of and registry[self.settings_of] is not chosen:
+            given = _taken_over(registry[self.settings_of], chosen, given)
+        return chosen(**read_settings(chosen, given))
+
+    def public_keys(self) -> dict[str, PublicKey]:
+        """Return the nodes' public keys by client name; empty if the app lists none."""
+        return read_keys(self.keys)
+
+    def client_names(self) -> list[str]:
+        """Return the clients that are expected by name: those given, or else those whose keys are."""
+        return split(self.clients) or list(self.public_keys())
 
     def class_names(self) -> int | list[str | int] | None:
         """Return the classes: a number of them, or names in order; None to take the labels that occur."""
@@ -85,14 +113,24 @@ class NodeConfig:
     on_bad: str = "refuse"
     backbone: str = ""
     folder: str = ""
+    test_fraction: float = 0.2
+    methods: str = ""
+    minimum_samples: int = 10
+    minimum_cell: int = 3
     partition: str = "iid"
     partition_id: int = -1
     num_partitions: int = 0
+    partition_seed: int = 0
 
     @classmethod
     def read(cls, config: Config) -> "NodeConfig":
         """Read a node's configuration."""
-        return _read(cls, config, "node-config")
+        own = _read(cls, config, "node-config")
+        if not 0 <= own.test_fraction < 1:
+            raise InvalidParameter(
+                f"node-config: test-fraction must be at least 0 and less than 1, got {own.test_fraction}"
+            )
+        return own
 
     def client_name(self) -> str:
         """Return the client's name, which other nodes must not have."""
@@ -100,7 +138,7 @@ class NodeConfig:
             return self.name
         if self.partition_id >= 0:
             return f"client-{self.partition_id}"
-        raise InvalidParameter("this node has no name: start it with --node-config 'name=\"hospital-a\" …'")
+        raise InvalidParameter("this node has no name: start it with --node-config 'name=\"hospital-a\" …'").telling()
 
     def model_folder(self) -> Path:
         """Return the folder for the node's model: its own, by default among the user's data, never a shared one."""
@@ -108,28 +146,80 @@ class NodeConfig:
             return Path(self.folder).expanduser()
         return user_data_path("fedgram", appauthor=False) / "nodes" / folder_name(self.client_name())
 
-    def client(self, app: App) -> Client:
-        """Open the node's data as the app wants them: features, and some samples held back for testing.
+    def backbone_for(self, app: App) -> str | None:
+        """Return the node's own backbone, or else the run's; a run may choose only among those that fedgram brings."""
+        if self.backbone or not app.backbone:
+            return self.backbone or None
+        if app.backbone.partition(":")[0] not in BROUGHT:
+            raise InvalidParameter(
+                f"the run's backbone {app.backbone!r} is not one that fedgram brings ({', '.join(BROUGHT)}): a node "
+                "takes part only if its own --node-config names its backbone"
+            ).telling()
+        return app.backbone
 
-        Data with a test set of their own (`x_test` of an .npz) are tested on that. With `partition-id` and
-        `num-partitions` the node takes its part of the data only, to try things out.
+    def client(self, app: App) -> Client:
+        """Open the node's data: features, and some samples held back for testing.
+
+        Which samples are used does not depend on the run: what is held back is decided by the node's own key (see
+        `split`), or by the data's own test set (`x_test` of an .npz). With `partition-id` and `num-partitions` the
+        node takes its part of the data only, to try things out.
         """
         if not self.data:
-            raise InvalidParameter("this node has no data: start it with --node-config 'data=\"PATH\" …'")
-        data = load_dataset(self.data, seed=app.seed, label=self.label or None, on_bad=cast("OnBad", self.on_bad))
-        data = featurize(data, self.backbone or app.backbone or None, progress=False)
-        labels = np.asarray(data.classes)  # nodes agree on names, not on numbers of their own
-        name = self.client_name()
+            raise InvalidParameter("this node has no data: start it with --node-config 'data=\"PATH\" …'").telling()
+        raw = load_dataset(
+            self.data, seed=self.partition_seed, label=self.label or None, on_bad=cast("OnBad", self.on_bad)
+        )
+        data = featurize(raw, self.backbone_for(app), progress=False)
         if self.num_partitions:
-            data = data.pooled()
-            part = spread(data, self.partition, clients=self.num_partitions, seed=app.seed)[self.partition_id]
-        elif data.x_test is not None:
-            return Client(name, data.x, labels[data.y], data.x_test, labels[data.y_test], data.features)
+            raw, data = raw.pooled(), data.pooled()
+            parts = spread(data, self.partition, clients=self.num_partitions, seed=self.partition_seed)
+            part = parts[self.partition_id]
         else:
             part = np.arange(len(data))
-        named = replace(data, y=labels[data.y])
-        [client] = make_clients(named, [part], test_fraction=app.test_fraction, seed=app.seed, names=[name])
+        labels = np.asarray(data.classes)  # nodes agree on names, not on numbers of their own
+        name, y = self.client_name(), labels[data.y]
+        if data.x_test is not None:
+            return Client(name, data.x, y, data.x_test, labels[data.y_test], data.features)
+        tested = held_back(raw.x, y.tolist(), self.test_fraction, node_key(self.model_folder()))
+        train, test = part[~tested[part]], part[tested[part]]
+        return Client(name, data.x[train], y[train], data.x[test], y[test], data.features)
+
+    def admitted(self, client: Client, app: App, method: Method) -> Client:
+        """Return the client as it may take part, or refuse: only in methods that the node allows, not with too little.
+
+        The stricter of the node's own minimum and the run's counts. The refusal names the rule; figures stay here. A
+        test set that is smaller than a cell is left aside.
+        """
+        if self.methods and method.name not in {registry[name].name for name in split(self.methods)}:
+            raise InvalidParameter(f"methods: this node takes no part in {method.name}").telling()
+        samples = max(self.minimum_samples, app.minimum_samples)
+        cell = max(self.minimum_cell, app.minimum_cell)
+        if (used := method.fewest_samples(len(client.y))) < samples:
+            raise InvalidData(f"{used} training samples in a reply, minimum-samples is {samples}").telling(
+                "minimum-samples: a reply would be made of fewer training samples than this node sends anything of"
+            )
+        for label in distinct(client.y, client.y_test):
+            if (count := int((client.y == label).sum())) < cell:
+                raise InvalidData(f"{count} training samples of class {label!r}, minimum-cell is {cell}").telling(
+                    "minimum-cell: a class has fewer training samples than this node sends anything of"
+                )
+        if client.x_test is not None and len(client.x_test) < cell:
+            return replace(client, x_test=client.x_test[:0], y_test=client.y_test[:0])
         return client
+
+
+def _taken_over(written: type[Method], chosen: type[Method], given: dict[str, str]) -> dict[str, str]:
+    """Return what a run of another method takes over from an app: what was changed there and means the same here.
+
+    The same name may mean another thing (alpha does), unless both methods have it from a common base.
+    """
+    usual = written().settings()
+    changed = {name for name, value in read_settings(written, given).items() if value != usual[name]}
+    bases = set(written.__mro__).intersection(chosen.__mro__)
+    common = {name for name in usual if any(name in vars(base).get("__annotations__", {}) for base in bases)}
+    if lost := sorted(changed - common):
+        log.info("settings of %s that are not those of %s are left out: %s", written.name, chosen.name, ", ".join(lost))
+    return {name: given[name] for name in changed & common}
 
 
 def split(text: str) -> list[str]:
@@ -152,7 +242,7 @@ def _read(cls: type[T], config: Config, what: str, hidden: Iterable[str] = ()) -
         if (
             isinstance(value, bool)
             or (kind is not str and isinstance(value, str))
-            or (kind is int and value != int(value))
+            or (kind is int and not float(value).is_integer())
         ):
             raise InvalidParameter(f"{what}: {key} must be {'text' if kind is str else 'a number'}, got {value!r}")
         values[key.replace("-", "_")] = kind(value)

@@ -6,19 +6,25 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from time import monotonic, sleep
+from typing import TypeAlias
 
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedgram import wire
 from fedgram.engines.flower import envelope
+from fedgram.engines.flower.keys import PublicKey, check_name
 from fedgram.errors import ClientFailed, FedgramError, InvalidData, RefusedMessage
 
 UNDER_WAY = 64  # requests that nodes may hold at a time
 PULLED = 4  # replies taken at a time: the server's memory does not grow with the number of nodes
 # Seconds between two looks for replies: few at first, for nodes that answer at once, more while nothing comes.
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.005, 0.5
+_LONGEST_NAME, _LONGEST_REASON = 200, 1000  # characters; both are shown to people
 GRACE = 60.0  # seconds that Flower keeps a message longer than we wait: our word on who is late is the clearer one
+
+Found: TypeAlias = dict[str, int | FedgramError]
+Refused: TypeAlias = dict[str, FedgramError]
 
 log = logging.getLogger("flwr")  # so that it shows where Flower's own lines do
 
@@ -82,16 +88,21 @@ def _failure(reply: Message) -> FedgramError | None:
     """Return a node's error, or Flower's own about a node that died."""
     if not reply.has_error():
         return None
-    return ClientFailed(reply.error.reason or f"Flower's error {reply.error.code}, without a reason")
+    reason = "".join(c if c.isprintable() else " " for c in (reply.error.reason or "")[:_LONGEST_REASON])
+    return ClientFailed(reason or f"Flower's error {reply.error.code}, without a reason")
 
 
 @dataclass(frozen=True)
 class Expected:
-    """Who should take part: clients by name, or so many, or (neither) whoever is connected; and how long to wait."""
+    """Who should take part: clients by name, or so many, or (neither) whoever is connected; and how long to wait.
+
+    With `keys`, a client is whoever has the key that is listed for its name.
+    """
 
     names: Sequence[str] = ()
     number: int = 0
     seconds: float = 300.0
+    keys: Mapping[str, PublicKey] = field(default_factory=dict)
 
     def met_by(self, found: Iterable[str]) -> bool:
         """Tell whether everybody is here."""
@@ -99,55 +110,80 @@ class Expected:
         return names.issuperset(self.names) if self.names else 0 < self.number <= len(names)
 
 
-def roll_call(post: Post, expected: Expected, note: Mapping[str, str] | None = None) -> dict[str, int | FedgramError]:
-    """Ask every node for its name; return each client's node, or why it has none.
+def roll_call(post: Post, expected: Expected, note: Mapping[str, str] | None = None) -> tuple[Found, Refused]:
+    """Ask every node for its name; return each client's node, or why it has none, and the nodes that are no client.
 
-    Ends as soon as all that are expected have answered, or when waiting has been in vain. Two nodes of the same name
-    end the run: nobody could tell them apart.
+    Ends as soon as all that are expected have answered, or when waiting has been in vain. Nodes without the key of the
+    name they give are refused. Where no keys are listed, nobody could tell two nodes of one name apart: neither
+    is that client, which counts as failed.
     """
     until = monotonic() + expected.seconds
-    asked: set[int] = set()
+    asked: dict[int, bytes] = {}  # node → the public key that it came with
     nodes: dict[str, list[int]] = defaultdict(list)
-    nameless: dict[str, FedgramError] = {}
+    nameless: Refused = {}
     question = envelope.letter(b"", note=note)
     while not expected.met_by(nodes) and monotonic() < until:
-        for node in set(post.grid.get_node_ids()) - asked:
-            asked.add(node)
-            if failed := post.send(node, envelope.NAME, question):
-                nameless[f"node {node}"] = failed
+        for node, key in _connected(post.grid, keys=bool(expected.keys)):
+            if node not in asked:
+                asked[node] = key
+                if failed := post.send(node, envelope.NAME, question):
+                    nameless[f"node {node}"] = failed
         for node, answer in post.collect():
             try:
-                nodes[_name(answer)].append(node)
+                name = _name(answer)
+                if expected.keys:
+                    check_name(name, asked[node], expected.keys)
+                nodes[name].append(node)
             except FedgramError as error:
+                log.warning("node %d takes no part: %s", node, error)
                 nameless[f"node {node}"] = error
         if asked and not len(post) and not (expected.names or expected.number):
             break
         post.rest()
     post.forget()
-    for name, twins in nodes.items():
-        if len(twins) > 1:
-            raise InvalidData(
-                f"{len(twins)} nodes are named {name!r}: give each a name of its own in its --node-config"
-            )
-    found: dict[str, int | FedgramError] = {name: node for name, [node] in sorted(nodes.items())}
+    found: Found = {
+        name: node if not twins else _twins(name, node, *twins) for name, [node, *twins] in sorted(nodes.items())
+    }
     absent = ClientFailed(f"not connected within {expected.seconds:g} s")
     if expected.names:
         for name in set(found).difference(expected.names):
             log.warning("node %r is connected but not one of this run's clients: left alone", name)
-        return {name: found.get(name, absent) for name in expected.names}
+        return {name: found.get(name, absent) for name in expected.names}, nameless
     if expected.met_by(found):
-        return found
-    # Nobody knows the names of those who are missing, but they count: two of three is not all.
-    found |= nameless
-    return found | {f"unknown-{k + 1}": absent for k in range(expected.number - len(found))}
+        return found, nameless
+    # Nobody knows the names of those who are missing, but they count: two of three is not all. Nor do more count than
+    # are expected, or nodes that cannot even say their names would outvote the others.
+    missing = expected.number - len(found) if expected.number else len(nameless)
+    found |= dict(islice(nameless.items(), missing))
+    refused = {node: error for node, error in nameless.items() if node not in found}
+    return found | {f"unknown-{k + 1}": absent for k in range(expected.number - len(found))}, refused
+
+
+def _connected(grid: Grid, *, keys: bool) -> list[tuple[int, bytes]]:
+    """Return the nodes that are connected, with the public keys that they came with if these are asked for."""
+    return (
+        [(node.node_id, node.public_key) for node in grid.get_nodes()]
+        if keys
+        else [(k, b"") for k in grid.get_node_ids()]
+    )
+
+
+def _twins(name: str, *nodes: int) -> InvalidData:
+    log.warning("%d nodes are named %r: none of them takes part", len(nodes), name)
+    return InvalidData(
+        f"{len(nodes)} nodes are named {name!r}: give each a name of its own in its --node-config, or list the keys of "
+        "the clients in the app"
+    )
 
 
 def _name(answer: Message | FedgramError) -> str:
     if isinstance(answer, FedgramError):
         raise answer
     name = wire.decode(envelope.body(answer), sender="a node")
-    if not isinstance(name, str) or not name:
-        raise RefusedMessage(f"a node's name must be a non-empty string, got {name!r}")
+    if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME or not name.isprintable():
+        raise RefusedMessage(
+            f"a node's name must be a text of at most {_LONGEST_NAME} printable characters, got {repr(name)[:60]}"
+        )
     return name
 
 
@@ -200,6 +236,7 @@ class GridTransport:
                 reply = envelope.body(answer)
                 self.client_seconds += envelope.seconds(answer)
             except FedgramError as error:
+                log.warning("client %r: %s", self._names[node], error)
                 yield self._names[node], error
             else:
                 yield self._names[node], reply

@@ -17,7 +17,7 @@ from fedgram import wire
 from fedgram.cache import replace_file
 from fedgram.data.client import Client
 from fedgram.engines.flower import envelope
-from fedgram.errors import ClientFailed, InvalidData
+from fedgram.errors import ClientFailed, InvalidData, about_the_request
 from fedgram.methods.base import Method
 from fedgram.methods.clientside import ClientSide, explain, perform
 
@@ -37,10 +37,11 @@ class Party:
 
 @dataclass(frozen=True)
 class Node:
-    """How a node finds out what it is: its name, at little cost, and all of it."""
+    """How a node finds out what it is (its name, at little cost, and all of it), and what it says when it fails."""
 
     name: Callable[[Message, Context], str]
     party: Callable[[Message, Context], Party]
+    explain: Callable[[Exception], str] = explain  # what to tell the server of an error
 
 
 def client_app(node: Node) -> ClientApp:
@@ -49,27 +50,28 @@ def client_app(node: Node) -> ClientApp:
 
     @app.query(envelope.action(envelope.NAME))
     def name(message: Message, context: Context) -> Message:
-        return _reply(message, lambda: wire.encode(node.name(message, context)))
+        return _reply(node, message, lambda: wire.encode(node.name(message, context)))
 
     @app.query(envelope.action(envelope.STEP))
     def step(message: Message, context: Context) -> Message:
-        return _reply(message, lambda: _perform(node.party(message, context), message, context))
+        return _reply(node, message, lambda: _perform(node.party(message, context), message, context))
 
     return app
 
 
-def _reply(message: Message, answer: Callable[[], bytes]) -> Message:
+def _reply(node: Node, message: Message, answer: Callable[[], bytes]) -> Message:
     started = process_time()
     try:
         data = answer()
     except Exception as error:
-        return Message(Error(code=_RAISED, reason=explain(error)), reply_to=message)
+        return Message(Error(code=_RAISED, reason=node.explain(error)), reply_to=message)
     return Message(envelope.letter(data, seconds=process_time() - started), reply_to=message)
 
 
 def _perform(party: Party, message: Message, context: Context) -> bytes:
     """Perform one step: recall, do it, remember."""
-    request = wire.decode(envelope.body(message), sender="the server")
+    with about_the_request():
+        request = wire.decode(envelope.body(message), sender="the server")
     side = ClientSide(party.client)
     if request["step"] == "hello":
         # A run begins. Flower may bring memory from an earlier run; what was then is over.
@@ -88,7 +90,9 @@ def _perform(party: Party, message: Message, context: Context) -> bytes:
 
 def _recall(side: ClientSide, context: Context) -> None:
     if _MEMORY not in context.state.array_records:
-        raise ClientFailed("this node has lost its state: it was restarted during the run; start the run again")
+        raise ClientFailed(
+            "this node has lost its state: it was restarted during the run; start the run again"
+        ).telling()
     memory = wire.decode(envelope.unpack(context.state.array_records[_MEMORY]))
     side.state, side.model, side.personal = memory["state"], memory["model"], memory["personal"]
 
@@ -100,7 +104,9 @@ def keep(model: object, folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         replace_file(path, wire.encode(model))
     except OSError as error:
-        raise InvalidData(f"cannot write {path}: {error.strerror or error}") from error
+        raise InvalidData(f"cannot write {path}: {error.strerror or error}").telling(
+            "the node cannot write its model into its own folder"
+        ) from error
     return path
 
 

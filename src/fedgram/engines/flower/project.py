@@ -1,7 +1,7 @@
 """A Flower app that needs no code: `fedgram flower new`."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,13 @@ from fedgram.errors import InvalidParameter
 from fedgram.methods.parameters import describe, parameter_types, read_settings
 from fedgram.methods.registry import registry
 
-_APP = """\
+_APP = '''\
 # A Flower app of fedgram. There is no code to write: choose below, start the nodes, and
 #
 #     flwr run . CONNECTION
 #
 # Any value can be changed for one run: flwr run . CONNECTION -c 'require="0.8" settings.NAME=VALUE'.
+# Which samples a node uses, and how few it takes part with, is the node's own choice (--node-config).
 # docs/flower.md of fedgram goes through it step by step.
 
 [project]
@@ -37,18 +38,24 @@ clientapp = "fedgram.engines.flower.app:client"
 method = "{method}"
 # How many classes ("10"), or their names in order ("ill, well"). Empty: the labels that occur at the nodes.
 classes = ""
-# What turns samples into features: lite0:96, FILE.onnx, hub:NAME, minilm, pixels. Empty: samples are features.
+# What turns samples into features: lite0:96, minilm, pixels. Empty: samples are features, or nodes name their own
+# (FILE.onnx, hub:NAME), which a run cannot choose for them.
 backbone = ""
-# Share of each node's samples that is held back for testing, unless its data have a test set of their own.
-test-fraction = 0.2
 # Everything random follows from it.
 seed = 0
 
 # Who takes part: the names of the clients ("hospital-a, hospital-b"), or else how many nodes (0: whoever is connected).
 clients = ""
 nodes = 2
+# Public keys of the clients' nodes, a line each, as in NODE.pub: NAME = ecdsa-sha2-nistp384 AAAA... With them a client
+# is who has its key, and all of them are expected if `clients` is empty. Without, a node's name is what it says.
+keys = """{keys}"""
 # How many of them must take part to the end: "all", a number ("2") or a fraction ("0.8"). The result lists who did.
 require = "all"
+# Fewest training samples of a node, and of each class that it has, to take part with; each node has minima of its own
+# as well (10 and 3 unless it says otherwise), and the stricter counts.
+minimum-samples = 0
+minimum-cell = 0
 # Seconds to wait for nodes to connect, and for a node to perform one step.
 wait = 300.0
 timeout = 600.0
@@ -56,14 +63,19 @@ timeout = 600.0
 # The server writes its result into this folder, in a folder per run. Empty: the user's data folder.
 out = ""
 
-# Hyper-parameters of the method.
+# Hyper-parameters, and the method that they are of. A run of another method (-c 'method="afl"') has its own defaults
+# and takes over only what was changed here and is the same for both, such as the rounds of gradient methods.
+settings-of = "{method}"
 [tool.flwr.app.config.settings]
 {settings}
-"""
+'''
 
 
-def write_app(folder: Path, method: str, settings: Mapping[str, str]) -> Path:
-    """Write an app into a new folder and return its path; what is there already is never overwritten."""
+def write_app(folder: Path, method: str, settings: Mapping[str, str], keys: Sequence[str] = ()) -> Path:
+    """Write an app into a new folder and return its path; what is there already is never overwritten.
+
+    `keys` are lines of `NAME = PUBLIC KEY` (see `keys.key_line`).
+    """
     cls = registry[method]
     chosen = cls(**read_settings(cls, dict(settings)))
     if folder.exists() and any(folder.iterdir() if folder.is_dir() else [folder]):
@@ -74,7 +86,9 @@ def write_app(folder: Path, method: str, settings: Mapping[str, str]) -> Path:
         lines.append(f"# {describe(kinds[field.name])}")
         lines.append(f"{field.name} = {_toml(getattr(chosen, field.name))}")
     title = (cls.__doc__ or "").strip().splitlines()[0].replace("\\", "").replace('"', "'")
-    text = _APP.format(name=_project_name(folder), title=title, method=cls.name, settings="\n".join(lines))
+    listed = "".join(f"\n{line}" for line in keys) + ("\n" if keys else "")
+    names = {"name": _project_name(folder), "title": title, "method": cls.name}
+    text = _APP.format(**names, keys=listed, settings="\n".join(lines))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "pyproject.toml").write_text(text, encoding="utf-8")

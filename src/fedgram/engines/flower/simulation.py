@@ -97,7 +97,7 @@ class FlowerSimulation:
             post = Post(grid, self.timeout, watch=self._running.check)
             if progress is not None:
                 progress("starting", 0, len(names))
-            nodes = roll_call(post, Expected(names), note=job)
+            nodes, _ = roll_call(post, Expected(names), note=job)
             transport = GridTransport(post, nodes, engine=NAME, note=job)
             return session.run(method, transport, classes=classes, seed=seed, require=require, progress=progress)
 
