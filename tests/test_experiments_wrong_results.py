@@ -1,4 +1,4 @@
-"""Results that someone edited or another program wrote: a line of a wrong kind is left out and named, the rest is shown."""
+"""Results that someone edited or another program wrote: a line of a wrong kind is left out and named."""
 
 import csv
 import io
@@ -124,7 +124,9 @@ def test_any_name_can_be_shown_and_drawn(tmp_path, name):
     path = odd_names(tmp_path, name)
     for kind in ("terminal", "markdown", "latex", "csv", "html"):
         assert report(path, "--format", kind).exit_code == 0
-    drawn = {kind.partition("-")[0]: (figure, told) for kind, figure, told in plots.draw(load_results([path]), "pooled")}
+    drawn = {
+        kind.partition("-")[0]: (figure, told) for kind, figure, told in plots.draw(load_results([path]), "pooled")
+    }
     for kind in ("sensitivity", "clients", "classes", "matrix"):  # a legend, ticks, and both kinds of heat maps
         ET.fromstring(plots._save_svg(drawn[kind][0], kind, drawn[kind][1]))
 

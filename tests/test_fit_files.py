@@ -1,4 +1,4 @@
-"""Files of fits that are well-formed and yet wrong: one clear error when they are read, not a crash when they are used."""
+"""Files of fits that are well-formed and yet wrong: one clear error when they are read."""
 
 import numpy as np
 import pytest

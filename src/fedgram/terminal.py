@@ -1,4 +1,4 @@
-"""What is printed for people. Names and labels come from others' files, so control characters in them are shown as text.
+"""What is printed for people. Names and labels come from others' files: control characters in them are shown as text.
 
 An escape sequence in a client's name could otherwise recolour, erase or forge what a terminal shows.
 """
@@ -13,7 +13,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
 from rich.segment import Segment
 
-# Control characters of both kinds, what turns the direction of writing, and halves of characters that cannot be printed.
+# Control characters of both kinds, what turns the direction of writing, and halves of characters, which nothing prints.
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _BUT_LINES = re.compile(_CONTROLS.pattern.replace("\x00-\x1f", "\x00-\x08\x0b-\x1f"))
 _HALVES = re.compile("[\ud800-\udfff]")

@@ -46,13 +46,17 @@ _MARKDOWN = re.compile(r"([\\|*_`\[\]<>])")
 
 def terminal(table: Table) -> RichTable:
     """Return a table for Rich to print."""
-    drawn = RichTable(title=Text(visible(table.caption)), title_justify="left", title_style="italic", box=None, pad_edge=False)
+    drawn = RichTable(
+        title=Text(visible(table.caption)), title_justify="left", title_style="italic", box=None, pad_edge=False
+    )
     drawn.add_column("", no_wrap=True)
     groups = [text for text, width in table.spans for _ in range(width)]
     for group, head in zip(groups, table.heads, strict=True):
         drawn.add_column(Text(f"{visible(group)}\n{visible(head)}"), justify="right", no_wrap=True)
     for name, *entries in table.rows:
-        drawn.add_row(Text(visible(name.text)), *(Text(entry.text, style=_STYLES.get(entry.rank, "")) for entry in entries))
+        drawn.add_row(
+            Text(visible(name.text)), *(Text(entry.text, style=_STYLES.get(entry.rank, "")) for entry in entries)
+        )
     return drawn
 
 
@@ -169,7 +173,7 @@ def comma_separated(results: Results, metric: str) -> str:
 
 def _cell(text: str | None) -> str:
     """Return a text as a cell that no spreadsheet takes for a formula; what is a number stays as it is."""
-    if text is None or not text.lstrip().startswith(("=", "+", "-", "@")) and not text.startswith(("\t", "\r")):
+    if text is None or not (text.startswith(("\t", "\r")) or text.lstrip().startswith(("=", "+", "-", "@"))):
         return text or ""
     try:
         float(text)

@@ -157,7 +157,9 @@ def _clients(results: Results) -> Iterator[Picture]:
         )
         for box, label in zip(boxes["boxes"], labels, strict=True):
             box.set(facecolor=look[label].colour, alpha=0.65)
-        axes.set_xticks(range(1, len(labels) + 1), map(literal, labels), rotation=45, ha="right", rotation_mode="anchor")
+        axes.set_xticks(
+            range(1, len(labels) + 1), map(literal, labels), rotation=45, ha="right", rotation_mode="anchor"
+        )
     figure.supylabel("accuracy of a client in %", fontsize=9)
     told = "; ".join(
         f"{label} ({where[column]}) lowest {min(known):.0f}, mean {fmean(known):.1f}, highest {max(known):.0f}"

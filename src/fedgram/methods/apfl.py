@@ -154,6 +154,10 @@ class APFL(OneMessage):
         world = System.of(total, ridge=gamma)
         return TwoStreams(primary, world.weights, total.classes, total.kind.features, system=world.lower)
 
+    def reveals(self) -> str:
+        """With `exact`, all of the total: S - γI, and SG."""
+        return "Gram matrix and class sums of random features" if self.exact else ""
+
     def global_model(self, published: TwoStreams) -> TwoStreams:
         """Return the primary stream alone."""
         return replace(published, system=None)

@@ -215,6 +215,7 @@ def outcome(fit: Fit, evaluation: Evaluation | None = None) -> dict[str, Any]:
         "lost": dict(fit.lost),
         "traffic": {"up": fit.traffic.up, "down": fit.traffic.down},
         "carried": dict(fit.carried),
+        "reveals": fit.notes.get("reveals"),
         "seconds": round(fit.seconds, 4),
         "cpu_seconds": {who: round(seconds, 4) for who, seconds in fit.cpu_seconds.items()},
     }

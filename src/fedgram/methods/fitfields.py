@@ -1,4 +1,4 @@
-"""Whether the fields of a saved fit are what they must be: a wrong one is named when the file is read, not when used."""
+"""Whether the fields of a saved fit are what they must be: a wrong one is named when the file is read."""
 
 from collections.abc import Callable, Mapping
 from math import inf
