@@ -145,6 +145,18 @@ def test_of_two_clients_apfls_exact_download_does_the_same_for_random_features()
     assert downloaded(fg.APFL(dim_primary=8), [one, other]).system is None, "by default it is not sent"
 
 
+@pytest.mark.parametrize(("settings", "ridge"), [({}, 0.0), ({"ri": False, "gamma": 2.0}, 4.0)])
+def test_of_two_clients_weights_alone_give_each_the_others_gradient(settings, ridge):
+    one, other = two_clients()
+    single = fg.Client("single", other.x[:1], other.y[:1])
+    for second in (other, single):
+        weights = downloaded(fg.AFL(**settings), [one, second]).weights
+        gradient = one.x.T @ (np.eye(3)[one.y] - one.x @ weights)
+        theirs = second.x.T @ (np.eye(3)[second.y] - second.x @ weights)
+        np.testing.assert_allclose(ridge * weights - gradient, theirs, atol=1e-9)
+    assert abs(np.corrcoef(theirs[:, 0], single.x[0])[0, 1]) > 1 - 1e-9, "one sample, up to its scale"
+
+
 def test_of_two_clients_fedgrams_counts_give_each_the_others_label_histogram():
     one, other = two_clients()
     head = downloaded(fg.FedGram(), [one, other])
