@@ -80,6 +80,8 @@ def verify(path: Path, expected: str) -> None:
 
 def replace_file(path: Path, content: bytes, *, mode: int = 0o666) -> None:
     """Write a file so that a reader sees the old content or the new, never a part."""
+    if not path.name:  # "", "." and "/"
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     made = path.with_name(f".{path.name}.{uuid4().hex}")
     try:
         with open(made, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:

@@ -54,4 +54,5 @@ def echo(text: object, *, end: str = "\n", err: bool = False) -> None:
     """Print to a terminal without control characters, to a file or a pipe as it is (but for what has no encoding)."""
     watched = (sys.stderr if err else sys.stdout).isatty()
     shown = visible(str(text), lines=True) if watched else _HALVES.sub(_written_out, str(text))
-    typer.echo(shown + end, nl=False, err=err)
+    # With colour, because without it some sequences would be taken out of what goes to a pipe.
+    typer.echo(shown + end, nl=False, err=err, color=True)

@@ -59,3 +59,14 @@ def main() -> None:
     except FedgramError as error:
         errors.print(f"[red]error:[/] {one_line(error)}")
         sys.exit(2)
+    except OSError as error:  # a path that the system refuses, wherever it was first looked at
+        where = "" if error.filename is None else f" {_shortened(str(error.filename))}:"
+        errors.print(f"[red]error:[/] cannot use{one_line(where)} {one_line(error.strerror or error)}")
+        sys.exit(2)
+    except MemoryError as error:
+        errors.print(f"[red]error:[/] not enough memory for this: {one_line(error) or 'use fewer samples or features'}")
+        sys.exit(2)
+
+
+def _shortened(path: str) -> str:
+    return path if len(path) <= 200 else f"{path[:200]}…"

@@ -103,6 +103,8 @@ def run(
         raise InvalidParameter(f"clients must be at least 1, got {clients}")
     if save is not None and not save.absolute().parent.is_dir():
         raise InvalidParameter(f"cannot write {save}: there is no folder {save.parent}")
+    if save is not None and save.is_dir():
+        raise InvalidParameter(f"cannot write {save}: it is a folder")
     chosen = registry[method]
     configured = chosen(**read_settings(chosen, split_settings(set_ or [])))
     options: dict[str, Any] = {"samples": samples, "own_test": test is Test.standard, "clients": clients or 20}
