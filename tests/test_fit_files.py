@@ -39,6 +39,7 @@ COUNTS = {"correct": {"a": 1}, "tested": {"a": 2}, "failed": {}}
         ("contributors", "abc", "'contributors' of a fit must be a list, got 'abc'"),
         ("contributors", ["a", 5], "'contributors/1' of a fit must be text, got 5"),
         ("absent", {"a": 1}, "'absent/a' of a fit must be text, got 1"),
+        ("lost", ["a"], "'lost' of a fit must be a table, got a list"),
         ("personal", {"a": "model"}, "'personal/a' of a fit must be a model, got 'model'"),
         ("traffic", 5, "'traffic' of a fit must be a table, got 5"),
         ("traffic", {"a": {"up": 1}}, "'traffic/a' of a fit must have ['down', 'up'], got ['up']"),

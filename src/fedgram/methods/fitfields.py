@@ -91,6 +91,7 @@ _CHECKS: dict[str, Check] = {
     "seed": _COUNT,
     "contributors": _each(_TEXT),
     "absent": _table(_TEXT),
+    "lost": _table(_TEXT),
     "personal": _table(_MODEL),
     "traffic": _table(_has({"up": _COUNT, "down": _COUNT})),
     "evaluation": _or_none(_evaluation),
