@@ -13,6 +13,7 @@ from fedgram.engines.inprocess import InProcess, Room
 from fedgram.engines.session import run
 from fedgram.errors import InvalidParameter, Revealing
 from fedgram.logistic import Logistic, slope
+from fedgram.methods.apfl import GAMMAS
 from fedgram.methods.fit import outcome
 from fedgram.methods.pfedacnnl import UNJUDGED
 from problems import as_clients
@@ -38,6 +39,16 @@ def test_a_class_with_one_sample_is_reconstructed_from_any_client():
     seen = intercepted(digits.data[chosen], digits.target[chosen])
     assert seen.counts[7] == 1
     np.testing.assert_allclose(seen.cross[:, 7], digits.data[sevens[0]], atol=1e-9)
+
+
+def test_a_gram_matrix_of_few_samples_shows_the_space_they_span_and_their_inner_products():
+    x = np.random.default_rng(0).normal(size=(4, 12))
+    gram = intercepted(x, np.arange(4)).gram
+    values, vectors = np.linalg.eigh(gram)
+    span = vectors[:, -4:]
+    np.testing.assert_allclose(x @ span @ span.T, x, atol=1e-12)
+    # Up to a rotation: samples U x have the same Gram matrix, and inner products U x xᵀ Uᵀ with the same eigenvalues.
+    np.testing.assert_allclose(values[-4:], np.linalg.eigvalsh(x @ x.T), atol=1e-12)
 
 
 def test_the_papers_upload_reveals_the_same():
@@ -143,6 +154,10 @@ def test_of_two_clients_apfls_exact_download_does_the_same_for_random_features()
     np.testing.assert_allclose(gram - mine.gram, theirs.gram, atol=1e-12)
     np.testing.assert_allclose(sums - mine.cross, theirs.cross, atol=1e-12)
     assert downloaded(fg.APFL(dim_primary=8), [one, other]).system is None, "by default it is not sent"
+    chosen = downloaded(fg.APFL(exact=True, dim_primary=8), [one, other])
+    guesses = [totals(chosen.system, chosen.weights, gamma)[0] - mine.gram for gamma in GAMMAS]
+    assert len(GAMMAS) == 29
+    assert min(np.abs(guess - theirs.gram).max() for guess in guesses) < 1e-9
 
 
 @pytest.mark.parametrize(("settings", "ridge"), [({}, 0.0), ({"ri": False, "gamma": 2.0}, 4.0)])
