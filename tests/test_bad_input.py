@@ -13,6 +13,8 @@ from fedgram.checks import some_clients
 from fedgram.cli import app
 from fedgram.errors import InvalidParameter
 from fedgram.terminal import console, one_line, visible
+from made_up import write
+from report_support import record
 
 ESCAPE = "\x1b]0;owned\x07\x1b[2J"
 
@@ -20,7 +22,7 @@ ESCAPE = "\x1b]0;owned\x07\x1b[2J"
 def fedgram(*arguments, **options):
     """Run the command as users do."""
     program = [sys.executable, "-c", "from fedgram.cli import main; main()", *map(str, arguments)]
-    environment = os.environ | {"COLUMNS": "200", "NO_COLOR": "1"}
+    environment = os.environ | {"COLUMNS": "200", "NO_COLOR": "1"} | options.pop("env", {})
     return subprocess.run(program, capture_output=True, text=True, timeout=60, check=False, env=environment, **options)
 
 
@@ -74,6 +76,23 @@ def test_one_clear_line_and_exit_code_2(arguments, words):
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: ")
     assert words in line
+
+
+def test_an_encoding_without_greek_letters(tmp_path):
+    path = write(tmp_path / "results.jsonl", [record("afl", 0.9), record("afl", 0.8, seed=1)])
+    done = fedgram("report", path, env={"PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0, done.stderr
+    assert r"85.00 \xb1 7.07" in done.stdout
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
+def test_a_full_disk_behind_standard_output():
+    program = [sys.executable, "-c", "from fedgram.cli import main; main()", "methods", "afl"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert done.returncode != 0
+    assert "No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The command line. Bad input is one clear line and exit code 2; Ctrl-C is exit code 130."""
 
+import io
 import sys
 import warnings
 
@@ -48,6 +49,8 @@ def version(show: bool = typer.Option(False, "--version", help="Print the versio
 
 def main() -> None:
     """Run the command line."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a pipe may have an encoding without ± or α
+        sys.stdout.reconfigure(errors="backslashreplace")
     errors = terminal.console(stderr=True, soft_wrap=True, highlight=False)
 
     def show_warning(message: Warning | str, *_: object, **__: object) -> None:
@@ -60,8 +63,8 @@ def main() -> None:
         errors.print(f"[red]error:[/] {one_line(error)}")
         sys.exit(2)
     except OSError as error:  # a path that the system refuses, wherever it was first looked at
-        where = "" if error.filename is None else f" {_shortened(str(error.filename))}:"
-        errors.print(f"[red]error:[/] cannot use{one_line(where)} {one_line(error.strerror or error)}")
+        where = "" if error.filename is None else f"cannot use {_shortened(str(error.filename))}: "
+        errors.print(f"[red]error:[/] {one_line(f'{where}{error.strerror or error}')}")
         sys.exit(2)
     except MemoryError as error:
         errors.print(f"[red]error:[/] not enough memory for this: {one_line(error) or 'use fewer samples or features'}")
