@@ -15,24 +15,17 @@ import errno
 import hashlib
 import os
 import shutil
-import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
 from uuid import uuid4
 
+from filelock import FileLock, Timeout
 from platformdirs import user_cache_dir
 
 from fedgram.errors import FedgramError
 from fedgram.progress import spinner
-
-if sys.platform == "win32":
-    import msvcrt
-else:
-    import fcntl
 
 _NO_ROOM = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
 _NOT_ALLOWED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR}
@@ -87,6 +80,8 @@ def verify(path: Path, expected: str) -> None:
 
 def replace_file(path: Path, content: bytes, *, mode: int = 0o666) -> None:
     """Write a file so that a reader sees the old content or the new, never a part."""
+    if not path.name:  # "", "." and "/"
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     made = path.with_name(f".{path.name}.{uuid4().hex}")
     try:
         with open(made, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
@@ -133,47 +128,21 @@ def move_into_place(made: Path, final: Path) -> None:
 def locked(path: Path, what: str, show: bool | None = None) -> Iterator[None]:
     """Hold the lock file `path`; wait while another process holds it, and say so.
 
-    The empty file stays: removing it would let a third process lock a file that a second one still waits for.
+    The file stays: removing it would let a third process lock a file that a second one still waits for.
     """
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.open("a+b")
-    with file:
-        if not _try_lock(file):
+    lock = FileLock(path)
+    with writing(path):
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
             with spinner(f"waiting for another process that works on {what}", show):
-                while not _try_lock(file):
-                    time.sleep(0.1)
-        try:
-            yield
-        finally:
-            _unlock(file)
-
-
-if sys.platform == "win32":
-
-    def _try_lock(file: IO[Any]) -> bool:
-        file.seek(0)
-        try:
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        return True
-
-    def _unlock(file: IO[Any]) -> None:
-        file.seek(0)
-        msvcrt.locking(file.fileno(), msvcrt.LK_UNLCK, 1)
-
-else:
-
-    def _try_lock(file: IO[Any]) -> bool:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
-
-    def _unlock(file: IO[Any]) -> None:
-        fcntl.flock(file, fcntl.LOCK_UN)
+                lock.acquire(poll_interval=0.1)
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 @contextmanager

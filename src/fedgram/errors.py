@@ -72,6 +72,10 @@ class LostPrecision(UserWarning):
     """What is left after a subtraction was smaller than the rounding errors of what it was taken from."""
 
 
+class Revealing(UserWarning):
+    """What is sent to the clients lets one of them compute something of another."""
+
+
 class UnknownName(FedgramError):
     """A name (of a method, data set, parameter, …) that does not exist, with the nearest one that does."""
 

@@ -47,9 +47,10 @@ def counted(items: Iterable[T], text: str, total: int, show: bool | None = None)
 
 
 def _bars(columns: "Iterable[ProgressColumn]", show: bool | None) -> "Progress":
-    from rich.console import Console
     from rich.progress import Progress, TextColumn
+
+    from fedgram import terminal
 
     visible = sys.stderr.isatty() if show is None else show
     text = TextColumn("{task.description}", markup=False)
-    return Progress(text, *columns, console=Console(stderr=True), disable=not visible)
+    return Progress(text, *columns, console=terminal.console(stderr=True), disable=not visible)

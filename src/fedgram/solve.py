@@ -84,9 +84,10 @@ def triangular_factor(rows: Array) -> Array:
     """Return R (m, d) with RᵀR = rowsᵀ rows, for rows (m, d) with m ≤ d: upper trapezoidal, if need be after a
     permutation.
 
-    R says exactly what the Gram matrix says and nothing of the rows or their order: a triangular factor is unique
-    once its diagonal is positive, and `geqrfp` makes it so. The reflections are found on the leading m columns and
-    applied to all as one product, which for small m is quicker than LAPACK's own way.
+    R says exactly what the Gram matrix says and no more of the rows or their order: a triangular factor is unique
+    once its diagonal is positive, and `geqrfp` makes it so. Rows that have no features in common stand in it as they
+    are, as they do in the Gram matrix. The reflections are found on the leading m columns and applied to all as one
+    product, which for small m is quicker than LAPACK's own way.
     """
     m = len(rows)
     if not m:

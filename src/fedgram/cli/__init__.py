@@ -1,13 +1,12 @@
 """The command line. Bad input is one clear line and exit code 2; Ctrl-C is exit code 130."""
 
+import io
 import sys
 import warnings
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
-from fedgram import __version__
+from fedgram import __version__, terminal
 from fedgram.cli import data, flower
 from fedgram.cli.compare import compare
 from fedgram.cli.methods import methods
@@ -15,6 +14,7 @@ from fedgram.cli.predict import predict
 from fedgram.cli.report import report
 from fedgram.cli.run import run
 from fedgram.errors import FedgramError
+from fedgram.terminal import one_line
 
 app = typer.Typer(
     name="fedgram",
@@ -49,14 +49,27 @@ def version(show: bool = typer.Option(False, "--version", help="Print the versio
 
 def main() -> None:
     """Run the command line."""
-    errors = Console(stderr=True, soft_wrap=True, highlight=False)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a pipe may have an encoding without ± or α
+        sys.stdout.reconfigure(errors="backslashreplace")
+    errors = terminal.console(stderr=True, soft_wrap=True, highlight=False)
 
     def show_warning(message: Warning | str, *_: object, **__: object) -> None:
-        errors.print(f"[yellow]warning:[/] {escape(str(message))}")
+        errors.print(f"[yellow]warning:[/] {one_line(message)}")
 
     warnings.showwarning = show_warning
     try:
         app()  # exits by itself: 2 for wrong usage, 130 for Ctrl-C
     except FedgramError as error:
-        errors.print(f"[red]error:[/] {escape(str(error))}")
+        errors.print(f"[red]error:[/] {one_line(error)}")
         sys.exit(2)
+    except OSError as error:  # a path that the system refuses, wherever it was first looked at
+        where = "" if error.filename is None else f"cannot use {_shortened(str(error.filename))}: "
+        errors.print(f"[red]error:[/] {one_line(f'{where}{error.strerror or error}')}")
+        sys.exit(2)
+    except MemoryError as error:
+        errors.print(f"[red]error:[/] not enough memory for this: {one_line(error) or 'use fewer samples or features'}")
+        sys.exit(2)
+
+
+def _shortened(path: str) -> str:
+    return path if len(path) <= 200 else f"{path[:200]}…"

@@ -5,16 +5,18 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 
+from fedgram import terminal
 from fedgram.cli.report import PAGE, RESULTS, show_tables
 from fedgram.cli.watching import watching
 from fedgram.errors import InvalidParameter
 from fedgram.experiments import Experiment, Run, execute, finished, read_file, runs_of
 from fedgram.experiments.journal import heal
+from fedgram.experiments.lock import only_writer
 from fedgram.experiments.page import write_page
 from fedgram.experiments.results import load_results
 from fedgram.experiments.variants import from_options, show
+from fedgram.terminal import echo, one_line
 
 
 def compare(
@@ -42,10 +44,14 @@ def compare(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the runs and stop.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with what is there; repeat nothing.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Throw away the results that are there.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait for another comparison that writes to the folder; else stop at once.")
+    ] = False,
 ) -> None:
     """Compare methods, and end with a table and a page.
 
     Results go to results.jsonl as each run ends, so an interrupted comparison goes on with --resume.
+    One comparison at a time writes to a folder; [b]fedgram report[/] may read it at any time.
 
     Examples:
       fedgram compare examples/digits.toml
@@ -78,11 +84,25 @@ def compare(
         _show_runs(runs)
         return
     folder = out or Path("results") / (file.stem if file else "compare")
-    _run(experiment, runs, folder, resume=resume, overwrite=overwrite, workers=workers)
+    console = terminal.console(stderr=True, highlight=False, soft_wrap=True)
+
+    def told(busy: str) -> None:
+        console.print(f"waiting: {one_line(busy)}")
+
+    with only_writer(folder, wait=told if wait else None):
+        _run(experiment, runs, folder, console, resume=resume, overwrite=overwrite, workers=workers)
 
 
-def _run(experiment: Experiment, runs: list[Run], folder: Path, *, resume: bool, overwrite: bool, workers: int) -> None:
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
+def _run(
+    experiment: Experiment,
+    runs: list[Run],
+    folder: Path,
+    console: Console,
+    *,
+    resume: bool,
+    overwrite: bool,
+    workers: int,
+) -> None:
     path = folder / RESULTS
     done = None
     if path.exists() and path.stat().st_size and not overwrite:
@@ -91,28 +111,28 @@ def _run(experiment: Experiment, runs: list[Run], folder: Path, *, resume: bool,
                 f"{path} has results already: go on with --resume, or throw them away by --overwrite"
             )
         if healed := heal(path):
-            console.print(f"[yellow]warning:[/] {escape(healed)}")
+            console.print(f"[yellow]warning:[/] {one_line(healed)}")
         done, damaged = finished(path)
         for damage in damaged:
-            console.print(f"[yellow]warning:[/] {escape(str(damage))}; left out")
+            console.print(f"[yellow]warning:[/] {one_line(damage)}; left out")
     try:
         with watching(runs, done.keys if done else frozenset(), console) as watcher:
             outcome = execute(runs, path, done=done, watcher=watcher, workers=workers, title=experiment.title)
     except KeyboardInterrupt:
-        console.print(f"[yellow]interrupted:[/] what is finished is kept in {escape(str(path))}; go on with --resume")
+        console.print(f"[yellow]interrupted:[/] what is finished is kept in {one_line(path)}; go on with --resume")
         raise typer.Exit(130) from None
     for message, count in outcome.warnings.items():
-        console.print(f"[yellow]warning:[/] {escape(message)} ({count} run{'s' * (count != 1)})")
+        console.print(f"[yellow]warning:[/] {one_line(message)} ({count} run{'s' * (count != 1)})")
     labels = {run.key: run.label for run in runs}
     results = load_results([path], labels)
     if others := sum(run.key not in labels for run in results.runs):
-        console.print(f"{escape(str(path))} also holds {others} run{'s' * (others != 1)} of other experiments")
+        console.print(f"{one_line(path)} also holds {others} run{'s' * (others != 1)} of other experiments")
     page = write_page(results, folder / PAGE, title=experiment.title)
     show_tables(results, "client_mean")
-    console.print(f"\nresults  {escape(str(path))}\npage     {escape(str(page))}")
+    console.print(f"\nresults  {one_line(path)}\npage     {one_line(page)}")
     if outcome.failed:
         for what, error in outcome.failed.items():
-            console.print(f"[red]failed:[/] {escape(what)}: {escape(error)}")
+            console.print(f"[red]failed:[/] {one_line(what)}: {one_line(error)}")
         console.print(f"{len(outcome.failed)} of {outcome.done} runs failed; --resume tries them again")
         raise typer.Exit(1)
 
@@ -133,5 +153,5 @@ def _numbers(name: str, text: str | None) -> list[int] | None:
 def _show_runs(runs: list[Run]) -> None:
     for run in runs:
         settings = ", ".join(f"{name}={show(value)}" for name, value in run.settings.items())
-        typer.echo(f"{run.key}  {run.setting.describe()}  {run.label}: {settings}")
-    typer.echo(f"{len(runs)} runs, {sum(run.method is None for run in runs)} of them the centralised reference")
+        echo(f"{run.key}  {run.setting.describe()}  {run.label}: {settings}")
+    echo(f"{len(runs)} runs, {sum(run.method is None for run in runs)} of them the centralised reference")

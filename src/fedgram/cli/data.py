@@ -5,10 +5,10 @@ from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from fedgram import terminal
 from fedgram.data import catalog
 from fedgram.data.catalog import Info
 
@@ -37,7 +37,7 @@ def list_(as_json: Json = False) -> None:
         here = "[green]yes[/green]" if info.ready else "no"
         size = f"{info.bytes_to_fetch / 1e6:.0f}"
         table.add_row(info.name, info.about, f"{info.train:,}", f"{info.test:,}", str(info.classes), size, here)
-    Console().print(table)
+    terminal.console().print(table)
 
 
 @app.command(
@@ -74,4 +74,4 @@ def _show(facts: Info, as_json: bool) -> None:
     else:
         table.add_row("here", f"{escape(facts.folder)} ({(facts.bytes_on_disk or 0) / 1e6:,.1f} MB)")
         table.add_row("fingerprint", facts.fingerprint)
-    Console().print(table)
+    terminal.console().print(table)

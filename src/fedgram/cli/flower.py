@@ -9,6 +9,7 @@ import typer
 
 from fedgram.cli.run import split_settings
 from fedgram.errors import MissingExtra
+from fedgram.terminal import echo
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -48,7 +49,7 @@ def new(
             from fedgram.engines.flower.keys import key_line
         lines = [key_line(file) for file in key]
     made = write_app(folder, method, split_settings(set_ or []), lines)
-    typer.echo(f"{made / 'pyproject.toml'}: choose there what to run, then: flwr run {made} CONNECTION")
+    echo(f"{made / 'pyproject.toml'}: choose there what to run, then: flwr run {made} CONNECTION")
 
 
 @app.command()
@@ -66,7 +67,7 @@ def certificates(
     with _needing_flower("certificates"):
         from fedgram.engines.flower.certificates import make_certificates
     for path in make_certificates(folder, host=host, nodes=node or []):
-        typer.echo(path)
+        echo(path)
 
 
 @app.command(

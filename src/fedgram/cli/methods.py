@@ -4,9 +4,9 @@ from dataclasses import fields
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from fedgram import terminal
 from fedgram.methods import registry
 from fedgram.methods.parameters import describe, parameter_types
 
@@ -22,7 +22,7 @@ def methods(
       fedgram methods afl
 
     """
-    console = Console()
+    console = terminal.console()
     if name is None:
         table = Table("method", "models", "what it is", box=None, pad_edge=False)
         for known, cls in registry.items():

@@ -16,6 +16,7 @@ from fedgram.errors import InvalidData, Mismatch
 from fedgram.features import featurize
 from fedgram.methods.fit import load_model
 from fedgram.models import Model
+from fedgram.terminal import echo
 
 
 def predict(
@@ -57,7 +58,7 @@ def predict(
         typer.echo(json.dumps({"samples": len(labels), "accuracy": accuracy} | ({} if out else {"labels": labels})))
         return
     for predicted in labels if out is None else ():
-        typer.echo(predicted)
+        echo(predicted)
     if accuracy is not None:
         typer.echo(f"{accuracy:.2%} of {len(labels):,} samples are right", err=True)
 

@@ -3,17 +3,17 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from fedgram import terminal
 from fedgram.methods.clients import Progress as Report
 
 
 @contextmanager
 def progress_bar() -> Iterator[Report]:
     """Show how many clients have replied; goes to standard error and vanishes at the end."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=terminal.console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=None)
 
         def report(step: str, done: int, total: int) -> None:

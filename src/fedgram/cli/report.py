@@ -6,15 +6,16 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.measure import Measurement
 
+from fedgram import terminal
 from fedgram.errors import InvalidParameter, MissingExtra
 from fedgram.experiments import formats
 from fedgram.experiments.page import render_page, write_page
 from fedgram.experiments.plots import write_plots
 from fedgram.experiments.results import Results, load_results
 from fedgram.experiments.tables import Table, accuracy_table, cost_table
+from fedgram.terminal import echo, one_line
 
 RESULTS, PAGE = "results.jsonl", "report.html"  # what a comparison's folder holds
 
@@ -56,11 +57,11 @@ def report(
       fedgram report results/*/results.jsonl --out report
 
     """
-    errors = Console(stderr=True, highlight=False, soft_wrap=True)
+    errors = terminal.console(stderr=True, highlight=False, soft_wrap=True)
     results = [path / RESULTS if path.is_dir() else path for path in results]
     found = load_results(results)
     for damage in found.damaged:
-        errors.print(f"[yellow]warning:[/] {escape(str(damage))}; left out")
+        errors.print(f"[yellow]warning:[/] {one_line(damage)}; left out")
     name = title or found.title or results[0].resolve().parent.name
     if out is not None:
         _write_all(found, metric, out, name, errors)
@@ -69,14 +70,14 @@ def report(
         case Format.terminal:
             show_tables(found, metric)
         case Format.html:
-            typer.echo(render_page(found, title=name, metric=metric))
+            echo(render_page(found, title=name, metric=metric))
         case _:
-            typer.echo(_text(found, metric, format_), nl=False)
+            echo(_text(found, metric, format_), end="")
 
 
 def show_tables(results: Results, metric: str) -> None:
     """Print the accuracies and the costs; a table that is too wide comes in parts."""
-    console = Console(highlight=False)
+    console = terminal.console(highlight=False)
     if not console.is_terminal:
         console.width = 10_000  # a file or a pipe has room
     for table in (accuracy_table(results, metric), cost_table(results)):
@@ -92,15 +93,15 @@ def show_tables(results: Results, metric: str) -> None:
 def _write_all(results: Results, metric: str, folder: Path, title: str, errors: Console) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        typer.echo(write_page(results, folder / PAGE, title=title, metric=metric))
+        echo(write_page(results, folder / PAGE, title=title, metric=metric))
         for format_, ending in ((Format.markdown, "md"), (Format.csv, "csv"), (Format.latex, "tex")):
             path = folder / f"table.{ending}"
             path.write_text(_text(results, metric, format_), encoding="utf-8")
-            typer.echo(path)
+            echo(path)
         for path in write_plots(results, folder, metric):
-            typer.echo(path)
+            echo(path)
     except MissingExtra as missing:
-        errors.print(f"[yellow]warning:[/] {escape(str(missing))}")
+        errors.print(f"[yellow]warning:[/] {one_line(missing)}")
     except OSError as error:
         raise InvalidParameter(f"cannot write to {folder}: {error.strerror or error}") from error
 

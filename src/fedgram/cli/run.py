@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from fedgram import terminal
 from fedgram.cli.progress import progress_bar
 from fedgram.data.bad import OnBad
 from fedgram.data.client import Client, make_clients
@@ -22,6 +22,7 @@ from fedgram.methods import registry
 from fedgram.methods.base import Engine, engines
 from fedgram.methods.fit import Fit, outcome
 from fedgram.methods.parameters import read_require, read_settings
+from fedgram.terminal import one_line
 
 
 class Test(StrEnum):
@@ -102,6 +103,8 @@ def run(
         raise InvalidParameter(f"clients must be at least 1, got {clients}")
     if save is not None and not save.absolute().parent.is_dir():
         raise InvalidParameter(f"cannot write {save}: there is no folder {save.parent}")
+    if save is not None and save.is_dir():
+        raise InvalidParameter(f"cannot write {save}: it is a folder")
     chosen = registry[method]
     configured = chosen(**read_settings(chosen, split_settings(set_ or [])))
     options: dict[str, Any] = {"samples": samples, "own_test": test is Test.standard, "clients": clients or 20}
@@ -181,10 +184,10 @@ def _record(
 
 
 def _show(fit: Fit, evaluation: Evaluation | None, data: Dataset, clients: list[Client]) -> None:
-    table = Table(title=f"{fit.method} on {data.name}", title_justify="left", box=None, pad_edge=False)
+    table = Table(title=f"{fit.method} on {one_line(data.name)}", title_justify="left", box=None, pad_edge=False)
     table.show_header = False
     taken_part = f"{len(fit.contributors)} of {len(clients)} contributed"
-    table.add_row("clients", taken_part + _why_not(fit))
+    table.add_row("clients", taken_part + one_line(_why_not(fit)))
     samples = sum(len(client.x) for client in clients)
     table.add_row("samples", f"{samples:,} for training in {len(data.classes)} classes")
     if evaluation is None or not any(evaluation.tested.values()):
@@ -193,7 +196,7 @@ def _show(fit: Fit, evaluation: Evaluation | None, data: Dataset, clients: list[
         for name, value in evaluation.summary().items():
             table.add_row(f"accuracy, {name.replace('_', ' ')}", f"[b]{value:.2%}[/]")
         for name, reason in list(evaluation.failed.items())[:3]:
-            table.add_row("not tested", f"{name}: {reason}")
+            table.add_row("not tested", one_line(f"{name}: {reason}"))
         if evaluation.untested:
             table.add_row("", f"{evaluation.untested} clients without test samples are left out of the mean")
     per_client = max(len(fit.traffic.by_client), 1)
@@ -202,7 +205,7 @@ def _show(fit: Fit, evaluation: Evaluation | None, data: Dataset, clients: list[
     for direction, total in fit.carried.items():
         table.add_row("", f"{total:,} bytes {direction} as {fit.engine} counts them, evaluation included")
     table.add_row("time", f"{fit.seconds:.2f} s on {fit.engine}")
-    Console().print(table)
+    terminal.console().print(table)
 
 
 def _why_not(fit: Fit) -> str:

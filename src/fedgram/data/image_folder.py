@@ -31,8 +31,11 @@ def open_image_folder(folder: Path, size: Size | None, on_bad: OnBad, show: bool
     """Return the images below a folder, labelled by subfolder; `train` and `test` (or `val`) are told apart."""
     test_name = next((name for name in _TEST_NAMES if (folder / name).is_dir()), None)
     split = test_name is not None and (folder / "train").is_dir()
-    train = _listed(folder / "train" if split else folder)
-    test = _listed(folder / test_name) if split and test_name is not None else []
+    try:
+        train = _listed(folder / "train" if split else folder)
+        test = _listed(folder / test_name) if split and test_name is not None else []
+    except OSError as error:
+        raise InvalidData(f"cannot read {error.filename or folder}: {error.strerror or error}") from error
     if not train:
         raise InvalidData(f"{folder} holds no images in subfolders: expected one subfolder per class")
 
@@ -96,12 +99,14 @@ def _examined(folder: Path, paths: list[Path], show: bool | None) -> dict[str, A
     shapes: Counter[tuple[int, ...]] = Counter()
     digests: list[list[str]] = []
     for path in counted(paths, f"checking {folder.name}", len(paths), show):
-        raw = path.read_bytes()
         try:
+            raw = path.read_bytes()
             shapes[decode(raw).shape] += 1
             digests.append([_key(path, folder), hashlib.sha256(raw).hexdigest()])
         except BadImage as error:
             bad[_key(path, folder)] = str(error)
+        except OSError as error:
+            bad[_key(path, folder)] = f"cannot be read: {error.strerror or error}"
     sizes = {shape[:2] for shape in shapes}
     facts = {
         "signature": signature,

@@ -16,6 +16,7 @@ from fedgram.errors import InvalidData, InvalidParameter
 from fedgram.randomness import generator
 
 Parts: TypeAlias = list[npt.NDArray[np.int64]]
+MOST_CLIENTS = 1_000_000
 
 
 def dirichlet(labels: npt.ArrayLike, *, clients: int, alpha: float, seed: int = 0, min_size: int = 0) -> Parts:
@@ -136,5 +137,7 @@ def _labels(labels: npt.ArrayLike) -> npt.NDArray[Any]:
 
 
 def _check_clients(clients: int) -> None:
+    if isinstance(clients, Integral) and clients > MOST_CLIENTS:
+        raise InvalidParameter(f"clients must be at most {MOST_CLIENTS:,}, got {clients}")
     if not isinstance(clients, Integral) or clients < 1:
         raise InvalidParameter(f"clients must be a whole number, at least 1, got {clients!r}")

@@ -13,6 +13,7 @@ from fedgram.methods.clients import Clients, Progress
 from fedgram.methods.fit import Fit
 from fedgram.methods.transport import Transport
 from fedgram.models import Model
+from fedgram.randomness import read_seed
 
 NOBODY = "no clients: give at least one"
 
@@ -28,6 +29,7 @@ def run(
 ) -> Fit:
     """Run a method and return its fit (without personal models, which stay with the clients)."""
     started, cpu_started = perf_counter(), process_time()
+    seed = read_seed(seed)
     if not transport.names:  # nobody came
         raise InvalidData(NOBODY)
     clients = Clients(transport, method=method, seed=seed, require=require, progress=progress)

@@ -22,6 +22,7 @@ from fedgram.methods.base import Require
 # Where test samples come from: each client holds back some of its own; the data set's own test set; or, for data
 # sets without one, a share of the samples held back before the rest is spread, the same for every seed.
 LOCAL, STANDARD, HELD_OUT = TESTS = ("local", "standard", "held-out")
+DEEPEST = 16  # levels of tables and lists in a file: more than any experiment needs
 T = TypeVar("T")
 
 
@@ -83,13 +84,24 @@ def is_named(data: str) -> bool:
 
 def read_file(path: Path) -> dict[str, Any]:
     """Return the keys of a TOML file, unchecked; a file without a title is called by its name."""
+    too_deep = f"{path} is nested deeper than the {DEEPEST} levels that an experiment may have"
     try:
         table = tomllib.loads(path.read_bytes().decode("utf-8-sig"))
     except OSError as error:
         raise InvalidParameter(f"cannot read {path}: {error.strerror or error}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidParameter(f"{path} is not a TOML file: {error}") from error
+    except RecursionError:
+        raise InvalidParameter(too_deep) from None
+    if _deeper(table, DEEPEST):  # dotted keys nest without the parser's noticing
+        raise InvalidParameter(too_deep)
     return {"title": path.stem, **table}
+
+
+def _deeper(value: Any, levels: int) -> bool:
+    """Say whether tables and lists are nested deeper than so many levels."""
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return bool(items) and (levels == 0 or any(_deeper(item, levels - 1) for item in items))
 
 
 def _text(key: str, value: Any) -> str | None:

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from fedgram.experiments.results import Results
 from fedgram.experiments.tables import BEST, SECOND, Entry, Table, cells, ranks
+from fedgram.terminal import visible
 
 _STYLES = {BEST: "bold", SECOND: "underline"}
 # Those that LaTeX has commands for; the others look like Latin letters.
@@ -45,13 +46,17 @@ _MARKDOWN = re.compile(r"([\\|*_`\[\]<>])")
 
 def terminal(table: Table) -> RichTable:
     """Return a table for Rich to print."""
-    drawn = RichTable(title=table.caption, title_justify="left", title_style="italic", box=None, pad_edge=False)
+    drawn = RichTable(
+        title=Text(visible(table.caption)), title_justify="left", title_style="italic", box=None, pad_edge=False
+    )
     drawn.add_column("", no_wrap=True)
     groups = [text for text, width in table.spans for _ in range(width)]
     for group, head in zip(groups, table.heads, strict=True):
-        drawn.add_column(Text(f"{group}\n{head}" if group else f"\n{head}"), justify="right", no_wrap=True)
+        drawn.add_column(Text(f"{visible(group)}\n{visible(head)}"), justify="right", no_wrap=True)
     for name, *entries in table.rows:
-        drawn.add_row(Text(name.text), *(Text(entry.text, style=_STYLES.get(entry.rank, "")) for entry in entries))
+        drawn.add_row(
+            Text(visible(name.text)), *(Text(entry.text, style=_STYLES.get(entry.rank, "")) for entry in entries)
+        )
     return drawn
 
 
@@ -147,15 +152,15 @@ def comma_separated(results: Results, metric: str) -> str:
             known = {name: [value for run in runs if (value := cost(run)) is not None] for name, cost in costs.items()}
             reference = any(run.reference for run in results.runs if run.label == label)
             write.writerow(
-                [label, str(reference).lower(), column.data, column.backbone or "", column.clients]
+                [_cell(label), str(reference).lower(), _cell(column.data), _cell(column.backbone), column.clients]
                 + [
-                    column.partition,
-                    column.test,
+                    _cell(column.partition),
+                    _cell(column.test),
                     column.test_fraction,
                     column.samples,
-                    column.label_column,
-                    column.client_column,
-                    column.shift,
+                    _cell(column.label_column),
+                    _cell(column.client_column),
+                    _cell(column.shift),
                     metric,
                     _digits(fmean(cell.values) if cell.values else None),
                     _digits(cell.deviation),
@@ -164,6 +169,17 @@ def comma_separated(results: Results, metric: str) -> str:
                 + [f"{fmean(values):.12g}" if values else "" for values in known.values()]
             )
     return out.getvalue()
+
+
+def _cell(text: str | None) -> str:
+    """Return a text as a cell that no spreadsheet takes for a formula; what is a number stays as it is."""
+    if text is None or not (text.startswith(("\t", "\r")) or text.lstrip().startswith(("=", "+", "-", "@"))):
+        return text or ""
+    try:
+        float(text)
+    except ValueError:
+        return f"'{text}"
+    return text
 
 
 def _digits(value: float | None) -> str:

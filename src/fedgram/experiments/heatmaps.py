@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import Any, TypeAlias
 
 from fedgram.experiments.matrices import Matrix
-from fedgram.experiments.panels import Picture, latest, panels_of, slug
+from fedgram.experiments.panels import Picture, latest, literal, panels_of, slug
 from fedgram.experiments.results import Column, Results
 from fedgram.experiments.tables import headings
 
@@ -29,9 +29,8 @@ def class_counts(results: Results) -> Iterator[Picture]:
         axes.grid(visible=False)
         axes.set(xlabel="class", ylabel="client")
         if len(spread.classes) <= MOST_NAMES:
-            axes.set_xticks(
-                range(len(spread.classes)), spread.classes, rotation=0 if len("".join(spread.classes)) < 30 else 90
-            )
+            names = [literal(name) for name in spread.classes]
+            axes.set_xticks(range(len(names)), names, rotation=0 if len("".join(names)) < 30 else 90)
     told = "; ".join(f"{where[column]}: {_held(first[column].counts)}" for column, _ in panels)
     yield "classes", figure, f"Training samples by client and class, darker is more; {told}."
 
@@ -66,8 +65,9 @@ def _draw(figure: Any, axes: Any, matrix: Matrix, shown: Range) -> None:
     axes.grid(visible=False)
     axes.set(ylabel="client" if matrix.clients else "row", xlabel="of client" if matrix.clients else "column")
     if 0 < len(matrix.clients) <= MOST_NAMES:
-        axes.set_xticks(range(len(matrix.clients)), matrix.clients, rotation=90, fontsize=7)
-        axes.set_yticks(range(len(matrix.clients)), matrix.clients, fontsize=7)
+        names = [literal(name) for name in matrix.clients]
+        axes.set_xticks(range(len(names)), names, rotation=90, fontsize=7)
+        axes.set_yticks(range(len(names)), names, fontsize=7)
     over, under = max(matrix.own, default=high) > high, min(matrix.own, default=low) < low
     extend = "both" if over and under else "max" if over else "min" if under else "neither"
     bar = figure.colorbar(image, ax=axes, extend=extend)

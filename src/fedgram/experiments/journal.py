@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple, Self
 from fedgram.errors import FedgramError
 
 OK, FAILED = "ok", "failed"
+_HALF = re.compile("[\ud800-\udfff]")
 
 
 class JournalError(FedgramError):
@@ -63,12 +65,18 @@ def _parse(path: Path, number: int, raw: bytes) -> Line | Damage:
         return Damage(path, number, f"{half}not JSON ({len(raw)} bytes)")
     if not isinstance(record, dict):
         return Damage(path, number, "not a JSON object")
+    # JSON can write half a character, which nothing can print or save again; a look at the bytes is cheap.
+    if b"\\ud" in raw.lower() and _HALF.search(json.dumps(record, ensure_ascii=False)):
+        return Damage(path, number, "a text in it is not Unicode")
     return Line(number, record)
 
 
 def went_well(record: Mapping[str, Any]) -> bool:
     """Say whether a run's record is of one that did not fail."""
-    return bool(record.get("status", OK) == OK)
+    status = record.get("status", OK)
+    if status not in (OK, FAILED):
+        raise ValueError(f"status must be {OK!r} or {FAILED!r}")
+    return bool(status == OK)
 
 
 class Journal:

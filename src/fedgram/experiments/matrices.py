@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from fedgram.experiments.fields import each, maybe, number, text
 from fedgram.methods.fit import Fit
 
 MOST_ROWS = 200
@@ -23,8 +24,8 @@ class Matrix:
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
         """Read what `recorded` wrote."""
-        values = [[None if value is None else float(value) for value in row] for row in record["values"]]
-        clients = [str(name) for name in record.get("clients") or ()]
+        values = each(each(_entry))("values", record["values"])
+        clients = maybe(each(text), record, "clients") or []
         if not values or not values[0] or len({len(row) for row in values}) > 1:
             raise ValueError("rows of a matrix differ in length, or are empty")
         if clients and not len(clients) == len(values) == len(values[0]):
@@ -70,6 +71,10 @@ def _described(matrix: np.ndarray[Any, Any], fit: Fit, names: Sequence[str]) -> 
     clients = next((some for some in (took_part, names) if (len(some), len(some)) == matrix.shape), ())
     values = [[_rounded(value) for value in row] for row in matrix.tolist()]
     return {"clients": list(clients), "values": values} if clients else {"values": values}
+
+
+def _entry(name: str, value: Any) -> float | None:
+    return None if value is None else number(name, value)
 
 
 def _rounded(value: float) -> float | None:

@@ -6,6 +6,7 @@ from math import ceil
 from typing import Any, TypeAlias, TypeVar
 
 from fedgram.experiments.results import Result, Spread
+from fedgram.terminal import visible
 
 Picture: TypeAlias = tuple[str, Any, str]  # a file's name, a matplotlib figure, and its text alternative
 Key = TypeVar("Key", bound=Hashable)
@@ -31,7 +32,7 @@ def panels_of(titles: Mapping[Key, str], *, share_y: bool = False) -> tuple[Any,
     grid = figure.subplots(down, across, squeeze=False, sharey=share_y)
     panels = list(zip(shown, grid.flat, strict=False))
     for key, axes in panels:
-        axes.set_title(titles[key], fontsize=9)
+        axes.set_title(literal(titles[key]), fontsize=9)
     for axes in list(grid.flat)[len(shown) :]:
         axes.set_visible(False)
     return figure, panels
@@ -40,7 +41,12 @@ def panels_of(titles: Mapping[Key, str], *, share_y: bool = False) -> tuple[Any,
 def add_legend(figure: Any, axes: Any) -> None:
     """Put the legend of some axes beside them all."""
     handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right upper", fontsize=8)
+    figure.legend(handles, map(literal, labels), loc="outside right upper", fontsize=8)
+
+
+def literal(text: str) -> str:
+    """Return a text that matplotlib draws as it is: dollars enclose no formula, and control characters are shown."""
+    return visible(text, lines=True).replace("$", r"\$")
 
 
 def latest(item: Result | Spread) -> int:

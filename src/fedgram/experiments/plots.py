@@ -11,11 +11,12 @@ from typing import Any
 from fedgram.errors import MissingExtra
 from fedgram.experiments.heatmaps import class_counts, noted_matrices
 from fedgram.experiments.palette import looks
-from fedgram.experiments.panels import Picture, add_legend, latest, panels_of, plain_figure, slug
+from fedgram.experiments.panels import Picture, add_legend, latest, literal, panels_of, plain_figure, slug
 from fedgram.experiments.results import METRICS, Result, Results
 from fedgram.experiments.series import Sweep, is_number, learning_curves, sweeps
 from fedgram.experiments.tables import cells, headings
 from fedgram.experiments.variants import show
+from fedgram.terminal import visible
 
 _STYLE: dict[Any, Any] = {
     "figure.dpi": 100,
@@ -65,7 +66,8 @@ def _save_svg(figure: Any, name: str, alternative: str) -> bytes:
     figure.savefig(out, format="svg", metadata={"Date": None})
     text = out.getvalue().decode()
     end = text.index(">", text.index("<svg"))
-    told = f' role="img" aria-label="{escape(alternative)}"><title>{escape(alternative)}</title>'
+    told = escape(visible(alternative))
+    told = f' role="img" aria-label="{told}"><title>{told}</title>'
     return (text[:end] + told + text[end + 1 :]).encode()
 
 
@@ -155,7 +157,9 @@ def _clients(results: Results) -> Iterator[Picture]:
         )
         for box, label in zip(boxes["boxes"], labels, strict=True):
             box.set(facecolor=look[label].colour, alpha=0.65)
-        axes.set_xticks(range(1, len(labels) + 1), labels, rotation=45, ha="right", rotation_mode="anchor")
+        axes.set_xticks(
+            range(1, len(labels) + 1), map(literal, labels), rotation=45, ha="right", rotation_mode="anchor"
+        )
     figure.supylabel("accuracy of a client in %", fontsize=9)
     told = "; ".join(
         f"{label} ({where[column]}) lowest {min(known):.0f}, mean {fmean(known):.1f}, highest {max(known):.0f}"
@@ -186,8 +190,8 @@ def _sensitivity(sweep: Sweep, results: Results, metric: str) -> Picture:
     if continuous and min(numbers) > 0 and max(numbers) / min(numbers) >= 50:
         axes.set_xscale("log")
     if not continuous:
-        axes.set_xticks(list(place.values()), [show(value) for value in sweep.values])
-    axes.set(xlabel=f"{sweep.parameter} of {sweep.method}", ylabel=_percent(metric))
+        axes.set_xticks(list(place.values()), [literal(show(value)) for value in sweep.values])
+    axes.set(xlabel=literal(f"{sweep.parameter} of {sweep.method}"), ylabel=_percent(metric))
     add_legend(figure, axes)
     name = slug(f"sensitivity {sweep.method} {sweep.parameter}")
     values = ", ".join(map(show, sweep.values))

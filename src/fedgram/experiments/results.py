@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from fedgram.experiments import journal
+from fedgram.experiments.fields import count, each, flag, maybe, number, setting, share, table, text
 from fedgram.experiments.grid import stable_key
-from fedgram.experiments.journal import Damage, JournalError, went_well
+from fedgram.experiments.journal import Damage, JournalError, Line, went_well
 from fedgram.experiments.matrices import Matrix
 from fedgram.experiments.variants import CENTRALISED, show
 
@@ -17,6 +18,8 @@ METRICS = {
     "pooled": "accuracy over all test samples",
     "worst_decile": "mean accuracy of the worst tenth of the clients",
 }
+# What reading a record of a wrong kind raises.
+UNREADABLE = (KeyError, TypeError, ValueError, IndexError, AttributeError)
 
 
 class Column(NamedTuple):
@@ -79,38 +82,46 @@ class Result:
     contributors: int | None = None
     absent: Mapping[str, str] = field(default_factory=dict)
     matrices: Mapping[str, Matrix] = field(default_factory=dict)
+    setting: str = ""
     fingerprint: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
-        """Read a record; only the method's name must be there."""
-        method = str(record["method"])
-        return cls(
-            key=str(record.get("key") or stable_key(record)),
-            label=str(record.get("label") or method),
+        """Read a record; only the method's name must be there, and nothing may be of a wrong kind."""
+        method, good = text("method", record["method"]), went_well(record)
+        reference = maybe(flag, record, "reference")
+        result = cls(
+            key=maybe(text, record, "key") or stable_key(record),
+            label=maybe(text, record, "label") or method,
             method=method,
             column=_column(record),
-            seed=int(record.get("seed", 0)),
-            reference=bool(record.get("reference", method == CENTRALISED)),
-            settings=_mapping(record, "settings"),
-            require=record.get("require", "all"),
-            error=str(record.get("error") or "failed") if not went_well(record) else None,
-            accuracy={name: float(value) for name, value in _mapping(record, "accuracy").items() if value is not None},
-            correct=_whole_numbers(record, "correct"),
-            tested=_whole_numbers(record, "tested"),
-            up=_whole_numbers(record, "up"),
-            down=_whole_numbers(record, "down"),
-            cpu_seconds={who: float(value) for who, value in _mapping(record, "cpu_seconds").items()},
-            seconds=_optional(float, record.get("seconds")),
-            peak_memory=_optional(int, record.get("peak_memory")),
-            rounds={name: [float(v) for v in values] for name, values in _mapping(record, "rounds").items()},
-            contributors=_optional(int, record.get("contributors")),
-            absent={name: str(why) for name, why in _mapping(record, "absent").items()},
-            matrices={name: Matrix.of(value) for name, value in _mapping(record, "matrices").items()},
-            fingerprint=str(record.get("fingerprint", "")),
-            versions={name: str(value) for name, value in _mapping(record, "versions").items()},
+            seed=maybe(count, record, "seed") or 0,
+            reference=method == CENTRALISED if reference is None else reference,
+            settings=_settings(record.get("settings")),
+            require=setting("require", record.get("require", "all")),
+            error=None if good else maybe(text, record, "error") or "failed",
+            accuracy=table(share if good else number, record, "accuracy"),
+            correct=maybe(each(count), record, "correct") or (),
+            tested=maybe(each(count), record, "tested") or (),
+            up=maybe(each(count), record, "up") or (),
+            down=maybe(each(count), record, "down") or (),
+            cpu_seconds=table(number, record, "cpu_seconds"),
+            seconds=maybe(number, record, "seconds"),
+            peak_memory=maybe(count, record, "peak_memory"),
+            rounds=table(each(number), record, "rounds"),
+            contributors=maybe(count, record, "contributors"),
+            absent=table(text, record, "absent"),
+            matrices=table(_matrix, record, "matrices"),
+            setting=maybe(text, record, "setting") or "",
+            fingerprint=maybe(text, record, "fingerprint") or "",
+            versions=table(text, record, "versions"),
         )
+        if result.correct and result.tested and len(result.correct) != len(result.tested):
+            raise ValueError(f"correct has {len(result.correct)} clients, tested {len(result.tested)}")
+        if any(right > n for right, n in zip(result.correct, result.tested, strict=False)):
+            raise ValueError("correct counts more samples than tested")
+        return result
 
     @property
     def by_client(self) -> list[float | None]:
@@ -141,12 +152,12 @@ class Spread:
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
         """Read a record."""
-        counts = [[int(n) for n in row] for row in record["class_counts"]]
-        names = record.get("names") or [f"client-{k}" for k in range(len(counts))]
-        classes = record.get("classes") or range(len(counts[0]))
-        return cls(
-            _column(record), int(record.get("seed", 0)), [str(c) for c in classes], list(map(str, names)), counts
-        )
+        counts = each(each(count))("class_counts", record["class_counts"])
+        names = maybe(each(text), record, "names") or [f"client-{k}" for k in range(len(counts))]
+        classes = [str(setting("classes", c)) for c in record.get("classes") or range(len(counts[0]))]
+        if len(names) != len(counts) or any(len(row) != len(classes) for row in counts):
+            raise ValueError(f"class_counts are not those of {len(names)} clients and {len(classes)} classes")
+        return cls(_column(record), maybe(count, record, "seed") or 0, classes, names, counts)
 
 
 @dataclass(frozen=True)
@@ -206,9 +217,9 @@ def load_results(paths: Iterable[Path], labels: Mapping[str, str] | None = None)
                 else:
                     spread = Spread.of(line.record)
                     spreads[spread.column, spread.seed] = spread
-                    title = title or str(line.record.get("title") or "")
-            except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-                damaged.append(Damage(path, line.number, f"not a record of a run ({type(error).__name__}: {error})"))
+                    title = title or maybe(text, line.record, "title") or ""
+            except UNREADABLE as error:
+                damaged.append(unreadable(path, line, error))
     if not runs:
         what = "; ".join(map(str, damaged[:3])) or "no runs in it"
         raise JournalError(f"nothing to report: {what}")
@@ -251,31 +262,34 @@ def _extended(run: Result, namesakes: Sequence[Result]) -> str:
     return f"{run.label} ({', '.join(details)})" if details else run.label
 
 
+def unreadable(path: Path, line: Line, error: Exception) -> Damage:
+    """Say what is wrong with a line that is JSON, but no record."""
+    why = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
+    return Damage(path, line.number, f"not a record of a {'run' if line.is_run else 'setting'} ({why})")
+
+
 def _column(record: Mapping[str, Any]) -> Column:
     return Column(
-        str(record.get("data", "")),
-        _optional(str, record.get("backbone")),
-        _optional(int, record.get("clients")),
-        str(record.get("partition", "")),
-        str(record.get("test", "local")),
-        _optional(float, record.get("test_fraction")),
-        _optional(int, record.get("samples")),
-        _optional(str, record.get("label_column")),
-        _optional(str, record.get("client_column")),
-        _optional(str, record.get("shift")),
+        maybe(text, record, "data") or "",
+        maybe(text, record, "backbone"),
+        maybe(count, record, "clients"),
+        maybe(text, record, "partition") or "",
+        maybe(text, record, "test") or "local",
+        maybe(share, record, "test_fraction"),
+        maybe(count, record, "samples"),
+        maybe(text, record, "label_column"),
+        maybe(text, record, "client_column"),
+        maybe(text, record, "shift"),
     )
 
 
-def _mapping(record: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = record.get(name) or {}
-    if not isinstance(value, Mapping):
-        raise TypeError(f"{name} is not a table")
-    return value
+def _settings(value: Any) -> dict[str, Any]:
+    if value is not None and not isinstance(value, dict):
+        raise ValueError("settings must be a table")
+    return {name: setting(f"settings.{name}", item) for name, item in (value or {}).items()}
 
 
-def _whole_numbers(record: Mapping[str, Any], name: str) -> list[int]:
-    return [int(value) for value in record.get(name) or ()]
-
-
-def _optional(kind: Any, value: Any) -> Any:
-    return None if value is None else kind(value)
+def _matrix(name: str, value: Any) -> Matrix:
+    if not isinstance(value, dict):
+        raise ValueError(f"{name} must be a table")
+    return Matrix.of(value)

@@ -24,6 +24,7 @@ from fedgram.experiments.journal import FAILED, OK, Journal, JournalError
 from fedgram.experiments.matrices import recorded
 from fedgram.experiments.measure import peak_memory, reset_peak_memory
 from fedgram.experiments.prepare import Prepared, prepare
+from fedgram.experiments.results import UNREADABLE, Result, Spread, unreadable
 from fedgram.methods.clients import Progress
 
 SCHEMA = 1
@@ -66,16 +67,29 @@ class Finished:
 
 
 def finished(path: Path) -> tuple[Finished, list[journal.Damage]]:
-    """Return what a results file holds, and its damaged lines; runs that failed are not finished."""
-    lines = list(journal.read(path))
-    read = [line for line in lines if isinstance(line, journal.Line)]
-    done = [line.record for line in read if line.is_run and journal.went_well(line.record)]
+    """Return what a results file holds, and the lines that a report would leave out; failed runs are not finished."""
+    done: list[Result] = []
+    settings: list[str] = []
+    damaged: list[journal.Damage] = []
+    for line in journal.read(path):
+        if isinstance(line, journal.Damage):
+            damaged.append(line)
+            continue
+        try:
+            if line.is_run:
+                done.append(Result.of(line.record))
+            else:
+                Spread.of(line.record)
+                settings.append(str(line.record.get("setting")))
+        except UNREADABLE as error:
+            damaged.append(unreadable(path, line, error))
+    good = [run for run in done if run.error is None]
     found = Finished(
-        frozenset(str(record.get("key")) for record in done),
-        frozenset(str(line.record.get("setting")) for line in read if not line.is_run),
-        frozenset((str(record.get("setting")), str(record.get("fingerprint"))) for record in done),
+        frozenset(run.key for run in good),
+        frozenset(settings),
+        frozenset((run.setting, run.fingerprint) for run in good),
     )
-    return found, [line for line in lines if isinstance(line, journal.Damage)]
+    return found, damaged
 
 
 def execute(

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -19,6 +18,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from fedgram import terminal
 from fedgram.cache import CacheError, cache_folder, locked
 from fedgram.errors import InvalidData, InvalidParameter
 from fedgram.features.base import Backbone, Features, digest
@@ -93,13 +93,13 @@ def _checked(backbone: Backbone, samples: Any, first: int, last: int) -> Feature
 @contextmanager
 def _bar(name: str, total: int, done: int, show: bool) -> Iterator[Progress]:
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         _Speed(),
         TimeRemainingColumn(),
     )
-    console = Console(stderr=True)
+    console = terminal.console(stderr=True)
     with Progress(*columns, console=console, transient=console.is_terminal, disable=not show) as bar:
         bar.add_task(f"features of {name}", total=total, completed=done)
         yield bar

@@ -95,13 +95,16 @@ class RandomFeatures:
     scale: float | None = None
 
     def __post_init__(self) -> None:
+        for name in ("dim_in", "dim_out", "seed"):
+            if isinstance(value := getattr(self, name), bool) or not isinstance(value, int | np.integer):
+                raise InvalidParameter(f"{name} of a projection must be a whole number, got {value!r}")
         if self.dim_in < 1 or self.dim_out < 1:
             raise InvalidParameter(f"a projection from {self.dim_in} to {self.dim_out} features: both must be positive")
         if self.activation not in ACTIVATIONS:
             raise UnknownName("activation", self.activation, ACTIVATIONS)
         if self.seed < 0:
             raise InvalidParameter(f"seed {self.seed} is negative: give a whole number from 0 on")
-        if self.scale is not None and not 0 < self.scale < np.inf:
+        if self.scale is not None and not 0 < self.scale < 1e300:
             raise InvalidParameter(f"scale {self.scale} must be positive and finite")
 
     @cached_property

@@ -91,11 +91,14 @@ class TwoStreams:
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> Self:
         """Put a model together from the wire."""
-        maps = {name: fields[name] and _map(**fields[name]) for name in ("primary", "refine")}
+        refine = fields["refine"]
+        maps = {"primary": _map(**fields["primary"]), "refine": None if refine is None else _map(**refine)}
         return cls(**fields | maps | {"classes": read_classes(fields["classes"], fields["weights"].shape[1])})
 
     def check(self) -> None:
         """Refuse weights that do not fit their maps."""
+        if isinstance(self.lam, bool) or not isinstance(self.lam, int | float) or not abs(self.lam) < 1e300:
+            raise Mismatch(f"lam must be a number, got {self.lam!r:.60}")
         for map_, weights in ((self.primary, self.weights), (self.refine, self.own)):
             if (map_ is None) != (weights is None) or (map_ and weights is not None and map_.dim_out != len(weights)):
                 raise Mismatch(f"weights {np.shape(weights)} do not fit {map_}")  # type: ignore[arg-type]
@@ -150,6 +153,10 @@ class APFL(OneMessage):
             return TwoStreams(primary, total.solve(gamma), total.classes, total.kind.features)  # G — (10)
         world = System.of(total, ridge=gamma)
         return TwoStreams(primary, world.weights, total.classes, total.kind.features, system=world.lower)
+
+    def reveals(self) -> str:
+        """With `exact`, all of the total: S - γI, and SG."""
+        return "Gram matrix and class sums of random features" if self.exact else ""
 
     def global_model(self, published: TwoStreams) -> TwoStreams:
         """Return the primary stream alone."""

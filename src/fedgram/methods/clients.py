@@ -1,5 +1,6 @@
 """The server's side of a run: asking clients for steps, and adding up what they reply."""
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import ceil
 from numbers import Integral
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 import numpy as np
 
 from fedgram import wire
-from fedgram.errors import ClientFailed, FedgramError, InvalidParameter, MissingClients, UnknownName
+from fedgram.errors import ClientFailed, FedgramError, InvalidParameter, MissingClients, Revealing, UnknownName
 from fedgram.evaluation import Evaluation
 from fedgram.labels import Classes, shorten
 from fedgram.methods import replies
@@ -170,6 +171,16 @@ class Clients:
             self.reporting[clock] += ended - begun
         if evaluation is not None:
             self.rounds.append(evaluation)
+
+    def warn_of_two(self, what: str) -> None:
+        """Warn before something is sent from which each of two contributors can subtract its own part.
+
+        In one process nobody is there to learn it. Elsewhere the warning stays with the result, too.
+        """
+        if len(self.contributors) == 2 and not self._transport.trusted:
+            told = f"with two contributors, what comes down gives each of them the other's {what}: ask a third to join"
+            warnings.warn(told, Revealing, stacklevel=3)
+            self.note("reveals", told)
 
     def note(self, name: str, value: Payload) -> None:
         """Leave something with the result that is worth seeing; reports draw matrices, such as one of weights."""

@@ -1,5 +1,6 @@
 """FedACnnL: networks trained layer by layer in closed form, across clients."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
@@ -57,7 +58,7 @@ class FedACnnL(Method):
     # server
     def serve(self, clients: Clients) -> Model | None:
         """Train one network with everybody."""
-        [network], _ = self._train(clients, self._seed(clients), [clients.names])
+        [network], _, _ = self._train(clients, self._seed(clients), [clients.names])
         return network
 
     def _seed(self, clients: Clients) -> int:
@@ -65,12 +66,16 @@ class FedACnnL(Method):
 
     def _train(
         self, clients: Clients, seed: int, groups: Sequence[Sequence[str]]
-    ) -> tuple[list[Network], list[list[Moments]]]:
-        """Return a network for each group of clients, and the moments of its layers: lines 2–27 of Algorithm 1."""
+    ) -> tuple[list[Network], list[list[Moments]], list[list[int]]]:
+        """Return a network for each group of clients: lines 2–27 of Algorithm 1.
+
+        With it, for each of its layers, the group's moments and how many clients they are of: some may have been lost.
+        """
         group_of = {name: k for k, group in enumerate(groups) for name in group}
         assert clients.classes is not None
         networks = [Network(self.network, clients.shape, clients.classes, seed)] * len(groups)
         moments: list[list[Moments]] = [[] for _ in groups]
+        members: list[list[int]] = [[] for _ in groups]
         batches, quickest = dict.fromkeys(clients.names, self.batch), 0.0
         for _ in clients.rounds_of(networks[0].depth):
             solutions = [network.solutions[-1] if network.solutions else None for network in networks]
@@ -82,18 +87,20 @@ class FedACnnL(Method):
             for client, reply in clients.call(self.summarize, per_client=tasks):
                 totals[group_of[client]].add(reply["moments"])  # A_0, A_1 — (4)
                 seconds[client] = float(reply["seconds"])
-            for k in sorted({group_of[client] for client in seconds}):  # a group may have lost all its clients
+            heard = Counter(group_of[client] for client in seconds)
+            for k in sorted(heard):  # a group may have lost all its clients
                 total = totals[k].moments()
                 trained = networks[k].extend(total.solve(self.gamma))  # Ŵ_l — (5), (11)
                 networks[k] = replace(trained, features=total.kind.features)
                 moments[k].append(total)
+                members[k].append(heard[k])
             quickest = quickest or min(seconds.values())
             if self.adaptive:
                 batches = {
                     name: self._batch(batches[name], seconds[name] / quickest, clients.samples[name])
                     for name in clients.names
                 }
-        return networks, moments
+        return networks, moments, members
 
     def _batch(self, before: int, slowness: float, samples: int) -> int:
         """Return B_{l+1} — (7) — for a client that took so many times the quickest client's first round.

@@ -46,6 +46,10 @@ class FedGram(OneMessage):
         """Turn everybody's moments into means and a covariance."""
         return Head.of_gaussians(pool.total, self.shrinkage)
 
+    def reveals(self) -> str:
+        """How many samples each class has."""
+        return "class counts"
+
     def global_model(self, published: Head) -> LinearModel:
         """Return the head with everybody's class frequencies."""
         return published.model()

@@ -41,6 +41,10 @@ class FedHiP(OneMessage):
         """Factor once: the total is S_K − KβI, and S_K M_K — (9)–(11)."""
         return System.of(pool.total, ridge=self.beta)
 
+    def reveals(self) -> str:
+        """All of the total: S - βI, and SG."""
+        return "Gram matrix and class sums"
+
     def global_model(self, published: System) -> LinearModel:
         """Return G_K — (12)."""
         return published.model()

@@ -53,6 +53,7 @@ class FedLogit(Method):
         for number in clients.rounds_of(self.rounds):
             ascent.climb(**clients.sum(self.slope, ascent.ahead))
             clients.report(number, ascent.model)
+        clients.warn_of_two("class counts")
         clients.each(self.personalize, Head.of_model(ascent.model, total))
         return ascent.model
 

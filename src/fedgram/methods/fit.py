@@ -12,6 +12,7 @@ from fedgram.cache import replace_file
 from fedgram.data.client import Client
 from fedgram.errors import InvalidData, InvalidParameter, Mismatch, UnknownName
 from fedgram.evaluation import Evaluation
+from fedgram.methods.fitfields import check_fields
 from fedgram.methods.registry import registry
 from fedgram.models import Model
 from fedgram.moments import Moments
@@ -162,6 +163,7 @@ class Fit:
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> Self:
         """Put a fit together from the wire."""
+        check_fields(fields)
         return cls(
             # Fits of earlier versions lack what was added since; that has defaults.
             **{name: fields[name] for name in _PLAIN if name in fields}
@@ -172,7 +174,7 @@ class Fit:
         )
 
     def check(self) -> None:
-        """Accept: the models in it have been checked one by one."""
+        """Accept: the fields have been checked when they were put together, the models in them one by one."""
 
 
 _PLAIN = (
@@ -213,6 +215,7 @@ def outcome(fit: Fit, evaluation: Evaluation | None = None) -> dict[str, Any]:
         "lost": dict(fit.lost),
         "traffic": {"up": fit.traffic.up, "down": fit.traffic.down},
         "carried": dict(fit.carried),
+        "reveals": fit.notes.get("reveals"),
         "seconds": round(fit.seconds, 4),
         "cpu_seconds": {who: round(seconds, 4) for who, seconds in fit.cpu_seconds.items()},
     }

@@ -27,12 +27,18 @@ class OneMessage(Method):
         """Add up, publish, and let every client personalize."""
         published = self.publish(clients.pool(self.summarize))
         if self.personal:
+            if revealed := self.reveals():
+                clients.warn_of_two(revealed)
             clients.each(self.personalize, published)
         return self.global_model(published)
 
     def publish(self, pool: Pool) -> Any:
         """Return the message for everybody."""
         raise TypeError(f"{type(self).__name__} must define publish(self, pool)")
+
+    def reveals(self) -> str:
+        """Say what of the pooled moments can be computed from what is published, "" for nothing."""
+        return ""
 
     def global_model(self, published: Any) -> Model:
         """Return the global model in what was published, by default that itself."""

@@ -23,6 +23,8 @@ from fedgram.solve import Array
 
 # A member of a smaller group could tell the one other member's moments from the group's.
 LEAST_MEMBERS = 3
+# The paper's ε, for whoever has nothing to judge by.
+UNJUDGED = 2500.0
 
 
 @register
@@ -37,8 +39,10 @@ class PFedACnnL(FedACnnL):
 
     "auto" takes ε per client and layer by what it predicts for samples left out, towards a meta-model that has not
     seen the client: the group's moments without its own. Where that predicts better, only the output layer is
-    personalized. For all this a client downloads its group's moments, as large as
-    its upload; a number needs no such download. Groups of fewer than three then join the nearest larger one.
+    personalized. For all this a client downloads its group's moments, as large as its upload; a number needs no such
+    download. Groups of fewer than three then join the nearest larger one. Where a layer's moments are of only two
+    clients all the same, because there are no more or others were lost, each could compute the other's: they are not
+    sent, and the group takes the paper's ε = 2500.
     """
 
     personal = True
@@ -64,10 +68,14 @@ class PFedACnnL(FedACnnL):
         """Group the clients, train a meta-model per group, and let every client personalize."""
         seed = self._seed(clients)
         groups = self._grouped(clients, seed) if self.cluster else [clients.names]
-        networks, moments = self._train(clients, seed, groups)  # M̂_l — (10), (11)
+        networks, moments, members = self._train(clients, seed, groups)  # M̂_l — (10), (11)
         left = set(clients.names)
+        sent = [
+            parts if self._judges and _hides_members(counts) else None
+            for parts, counts in zip(moments, members, strict=True)
+        ]
         tasks = {
-            name: {"solution": networks[k].solutions[-1], "moments": moments[k] if self._judges else None}
+            name: {"solution": networks[k].solutions[-1], "moments": sent[k]}
             for k, names in enumerate(groups)
             for name in names
             if name in left
@@ -107,8 +115,10 @@ class PFedACnnL(FedACnnL):
         """Keep the personal network Ŵ_1 … Ŵ_L — (12), (13) — or, without personalization, the meta-model."""
         meta: Network = client.state["network"].extend(task["solution"])
         if self.personalize:
-            judged = self.epsilon == "auto"
-            epsilons = self._judged(client, meta, task["moments"]) if judged else [float(self.epsilon)] * meta.depth
+            if task["moments"] is not None:
+                epsilons = self._judged(client, meta, task["moments"])
+            else:
+                epsilons = [UNJUDGED if self.epsilon == "auto" else float(self.epsilon)] * meta.depth
             meta = personalized(meta, client.x, client.y, epsilons, batch=self.batch)
         client.keep(meta)
 
@@ -120,3 +130,8 @@ class PFedACnnL(FedACnnL):
         ]
         solutions = [rest.solve(self.gamma) for rest in others]
         return judge(meta, solutions, client.x, client.y, batch=self.batch)
+
+
+def _hides_members(counts: Sequence[int]) -> bool:
+    """Say whether a member can tell no other one's moments from those of a group, of so many clients in each layer."""
+    return all(count >= LEAST_MEMBERS for count in counts) or all(count == 1 for count in counts)

@@ -1,0 +1,58 @@
+"""What is printed for people. Names and labels come from others' files: control characters in them are shown as text.
+
+An escape sequence in a client's name could otherwise recolour, erase or forge what a terminal shows.
+"""
+
+import re
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import typer
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.markup import escape
+from rich.segment import Segment
+
+# Control characters of both kinds, what turns the direction of writing, and halves of characters, which nothing prints.
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_BUT_LINES = re.compile(_CONTROLS.pattern.replace("\x00-\x1f", "\x00-\x08\x0b-\x1f"))
+_HALVES = re.compile("[\ud800-\udfff]")
+
+
+def visible(text: str, *, lines: bool = False) -> str:
+    r"""Return a text with its control characters written out; with `lines`, tabs and ends of lines stay.
+
+    >>> print(visible("ward\x1b[2J\n7"))
+    ward\x1b[2J\n7
+    """
+    return (_BUT_LINES if lines else _CONTROLS).sub(_written_out, text)
+
+
+def _written_out(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()
+
+
+def one_line(error: object) -> str:
+    """Return a message of any origin as one line for Rich, neither with control characters nor with markup."""
+    return escape(visible(" ".join(str(error).splitlines())))
+
+
+class _Plain(Console):
+    """A console that writes control characters out, whatever it is given to print."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=visible(segment.text, lines=True))
+
+
+def console(**options: Any) -> Console:
+    """Return a Rich console for text that others have a say in."""
+    return _Plain(**options)
+
+
+def echo(text: object, *, end: str = "\n", err: bool = False) -> None:
+    """Print to a terminal without control characters, to a file or a pipe as it is (but for what has no encoding)."""
+    watched = (sys.stderr if err else sys.stdout).isatty()
+    shown = visible(str(text), lines=True) if watched else _HALVES.sub(_written_out, str(text))
+    # With colour, because without it some sequences would be taken out of what goes to a pipe.
+    typer.echo(shown + end, nl=False, err=err, color=True)
