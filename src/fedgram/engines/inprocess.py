@@ -6,6 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
+from numbers import Integral
 from threading import Lock
 from time import process_time, thread_time
 from types import MappingProxyType
@@ -26,8 +27,9 @@ T = TypeVar("T")
 Answer: TypeAlias = tuple[str, bytes | Exception]
 Group: TypeAlias = list[tuple[ClientSide, dict[str, Any]]]
 
-# CPU seconds of a step from which on it is worth a thread of its own; below, threads wait for the interpreter.
-WORTH_A_THREAD = 1e-3
+# CPU seconds from which on a step is worth a thread of its own; below, threads wait for the interpreter. The first
+# steps take longer than they should, so some that took no time are imagined before them.
+WORTH_A_THREAD, IMAGINED = 2e-3, 2
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class InProcess:
             value = getattr(self, what)
             if what != "batch" and value == "auto":
                 continue
-            if not isinstance(value, int) or value < 1:
+            if not isinstance(value, Integral) or value < 1:
                 raise InvalidParameter(f"{what} must be at least 1, got {value!r}")
 
     def run(
@@ -96,7 +98,7 @@ class Room:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End what is under way and give BLAS its threads back, also where the server has left an exchange unfinished."""
+        """End what is under way and give BLAS its threads back, even if the server has left an exchange unfinished."""
         if "_pool" in self.__dict__:
             self._pool.shutdown(cancel_futures=True)
         for limit in self._limits:
@@ -123,8 +125,8 @@ class Room:
                 group = next(groups, None)
                 if group is None:
                     return
-                # Nothing else is under way: the time of BLAS' own threads counts.
-                yield from self._answer(step, group, process_time)
+                # Nothing else is under way: the time of other threads is that of BLAS and torch, and counts.
+                yield from self._answer(step, group, thread_time if limit and limit.threads == 1 else process_time)
             yield from self._side_by_side(step, groups)
         finally:
             if limit is not None:
@@ -135,9 +137,9 @@ class Room:
         """Say whether clients should perform this step side by side, judging by what it has taken so far."""
         if self._engine.workers != "auto":
             return self._workers > 1
-        if batched or self._workers == 1 or not self._performed[step]:
+        if batched or self._workers == 1:
             return False
-        return self._seconds[step] >= self._performed[step] * WORTH_A_THREAD
+        return self._seconds[step] >= WORTH_A_THREAD * (self._performed[step] + IMAGINED)
 
     def _side_by_side(self, step: str, groups: Iterator[Group]) -> Iterator[Answer]:
         under_way: deque[Future[list[Answer]]] = deque()
