@@ -3,7 +3,8 @@
 import os
 import subprocess
 import sys
-from threading import Event, Thread, get_ident
+from threading import Barrier, Thread, get_ident
+from time import perf_counter
 
 import numpy as np
 import pytest
@@ -104,36 +105,33 @@ def test_arguments_that_would_corrupt_memory_are_refused():
 
 
 def _python_runs_during(work):
-    """Say whether this thread gets on while another works; a lock that is held stops it."""
-    begun, ended, rounds = Event(), Event(), 0
+    """Say whether this thread gets on in the middle of another's work; a lock that is held stops it."""
+    times, moments = [], []
 
     def run():
-        begun.set()
+        times.append(perf_counter())
         work()
-        ended.set()
+        times.append(perf_counter())
 
     thread = Thread(target=run)
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        thread.start()
-        begun.wait()
-        while not ended.is_set():
-            rounds += 1
-    finally:
-        sys.setswitchinterval(interval)
-        thread.join()
-    return rounds > 1000
+    thread.start()
+    while thread.is_alive():
+        moments.append(perf_counter())
+    started, ended = times
+    return any(0.3 < (moment - started) / (ended - started) < 0.7 for moment in moments)
 
 
 def test_the_interpreter_is_free_while_blas_works():
-    rows, packed = np.ones((2000, 700)), np.zeros(solve.packed_size(700))
-    lower = np.eye(700)
+    rows, square = np.ones((2000, 900)), np.eye(900)
+    packed = np.zeros(solve.packed_size(900))
+    works = {
+        "sfrk": lambda: solve.add_gram(packed, rows),
+        "trsm": lambda: blas.solve_triangular(square, rows.T),
+        "posv": lambda: blas.solve_positive_definite(np.eye(900), rows.T),
+    }
     with threadpool_limits(1, user_api="blas"):
-        assert _python_runs_during(lambda: solve.add_gram(packed, rows))
-        assert _python_runs_during(lambda: blas.solve_triangular(lower, rows.T))
-        assert _python_runs_during(lambda: blas.solve_positive_definite(np.eye(700), rows.T))
-        assert _python_runs_during(lambda: np.linalg.eigh(np.ones((300, 300))))
+        free = {name: sum(_python_runs_during(work) for _ in range(9)) for name, work in works.items()}
+    assert min(free.values()) >= 5, free  # a busy machine disturbs some of the nine
 
 
 @pytest.mark.usefixtures("two_threads")
@@ -269,17 +267,17 @@ def test_workers_are_used_where_steps_are_worth_it(monkeypatch):
     fit(Watch(), clients(30))
     assert len(Watch.performers) == 1, "small steps stay where they are"
     monkeypatch.setattr(inprocess, "WORTH_A_THREAD", 0.0)
-    monkeypatch.setattr(Watch, "work", lambda self: np.ones((400, 400)) @ np.ones((400, 400)))
+    meeting = Barrier(2, timeout=60)  # nobody gets past it alone
+    monkeypatch.setattr(Watch, "work", lambda self: meeting.wait())
     fit(Watch(), clients(30))
     assert len(Watch.performers - {get_ident()}) == 2
 
 
-@pytest.mark.parametrize("allowed", [1, 2])
-def test_no_more_workers_than_the_environment_allows_threads(allowed, monkeypatch):
+def test_no_more_workers_than_the_environment_allows_threads(monkeypatch):
     monkeypatch.setattr(inprocess, "WORTH_A_THREAD", 0.0)
-    with threadpool_limits(allowed, user_api="blas"):
+    with threadpool_limits(1, user_api="blas"):
         fit(Watch(), clients(30))
-    assert len(Watch.performers - {get_ident()}) == (0 if allowed == 1 else 2)
+    assert Watch.performers == {get_ident()}
 
 
 def test_batched_steps_are_left_to_their_own_threads(monkeypatch):
