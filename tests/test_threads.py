@@ -122,16 +122,16 @@ def _python_runs_during(work):
 
 
 def test_the_interpreter_is_free_while_blas_works():
-    rows, square = np.ones((2000, 900)), np.eye(900)
-    packed = np.zeros(solve.packed_size(900))
+    rows, square = np.ones((2000, 700)), np.eye(700)
+    packed = np.zeros(solve.packed_size(700))
     works = {
         "sfrk": lambda: solve.add_gram(packed, rows),
         "trsm": lambda: blas.solve_triangular(square, rows.T),
-        "posv": lambda: blas.solve_positive_definite(np.eye(900), rows.T),
+        "posv": lambda: blas.solve_positive_definite(np.eye(700), rows.T),
     }
     with threadpool_limits(1, user_api="blas"):
-        free = {name: sum(_python_runs_during(work) for _ in range(9)) for name, work in works.items()}
-    assert min(free.values()) >= 5, free  # a busy machine disturbs some of the nine
+        free = {name: sum(_python_runs_during(work) for _ in range(5)) for name, work in works.items()}
+    assert min(free.values()) >= 3, free  # a busy machine disturbs some of the five
 
 
 @pytest.mark.usefixtures("two_threads")
