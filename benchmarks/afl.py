@@ -80,7 +80,7 @@ def main() -> None:
     compare(
         "AFL, 1,000 clients, d = 512, c = 100, 50,000 samples (n_k = 50 < d/4: factors are sent)",
         make_clients(1000, 512, 50_000),
-        bare_bound=1.6,
-        recursion_bound=100,
+        bare_bound=2.4,
+        recursion_bound=90,
     )
     memory()

@@ -88,7 +88,7 @@ def test_no_data_and_no_private_head_is_sent(name, monkeypatch):
         "fedgram.engines.inprocess.wire.encode", lambda payload: sent.append(encode(payload)) or sent[-1]
     )
     method = fg.registry[name](**SETTINGS, network="mlp:8")
-    room = Room(method, some_clients(), None, InProcess())
+    room = Room(method, some_clients(), InProcess())
     run(method, room, classes=CLASSES, seed=0, require="all", progress=None)
     messages = b"".join(sent)
     for side in room.sides.values():
@@ -103,7 +103,7 @@ def test_no_data_and_no_private_head_is_sent(name, monkeypatch):
 
 def test_running_means_are_averaged_like_weights():
     method, clients = fg.FedAvg(**SETTINGS | {"rounds": 1}, network="cnn"), image_clients()
-    room = Room(method, clients, None, InProcess())
+    room = Room(method, clients, InProcess())
     run(method, room, classes=CLASSES, seed=0, require="all", progress=None)
     sides = list(room.sides.values())
     net = method.net_of(sides[0])

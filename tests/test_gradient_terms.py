@@ -106,7 +106,7 @@ def test_ditto_draws_the_personal_model_to_the_global_one():
 def test_feddyn_remembers_each_clients_gradient():
     # In the second round the term αh_k must cancel what the client's own loss would pull it away from the others'.
     clients, method = equal_clients(), fg.FedDyn(**SETTINGS | {"rounds": 1, "momentum": 0.0}, alpha=0.5)
-    room = Room(method, clients, None, InProcess())
+    room = Room(method, clients, InProcess())
     run(method, room, classes=CLASSES, seed=0, require="all", progress=None)
     first = first_weights()
     mean = fit(method, clients).model.vector
@@ -130,7 +130,7 @@ def test_fedala_steps_downhill_within_bounds():
     # One step by hand from W = ½: W - η ∂L/∂W, cut to [0, 1], where ∂L/∂W = ∂L/∂θ ⊙ (Θ - Θ_i).
     [client] = some_clients()[:1]
     method = fg.FedALA(**SETTINGS | {"batch": 1000}, eta=2.0, fraction=1.0)
-    room = Room(method, [client], None, InProcess())
+    room = Room(method, [client], InProcess())
     run(method, room, classes=CLASSES, seed=0, require="all", progress=None)
     side, rng = room.sides[client.name], np.random.default_rng(0)
     own, world = (rng.normal(size=650).astype(np.float32) * 0.1 for _ in range(2))
@@ -146,7 +146,7 @@ def test_fedala_steps_downhill_within_bounds():
 
 def test_fedala_learns_what_to_take_over():
     method = fg.FedALA(**SETTINGS)
-    room = Room(method, some_clients(), None, InProcess())
+    room = Room(method, some_clients(), InProcess())
     run(method, room, classes=CLASSES, seed=0, require="all", progress=None)
     for side in room.sides.values():
         share = side.state["share"]
@@ -165,7 +165,7 @@ def test_feddbe_draws_mean_features_to_the_consensus():
     clients, away = some_clients(), []
     for kappa in (0.0, 1.0, 5.0):
         method = fg.FedDBE(**SETTINGS, **HIDDEN, kappa=kappa)
-        room = Room(method, clients, None, InProcess())
+        room = Room(method, clients, InProcess())
         run(method, room, classes=CLASSES, seed=0, require="all", progress=None)
         consensus = next(iter(room.sides.values())).state["consensus"]
         means = mean_features(method, fit(method, clients), clients)
@@ -190,7 +190,7 @@ def test_fedphp_learns_from_its_teacher():
     far = []
     for lam in (0.0, 0.3, 0.9):
         method = fg.FedPHP(**SETTINGS, lam=lam)
-        room = Room(method, some_clients(), None, InProcess())
+        room = Room(method, some_clients(), InProcess())
         run(method, room, classes=CLASSES, seed=0, require="all", progress=None)
         side = next(iter(room.sides.values()))
         teacher, world = fit(fg.FedPHP(**SETTINGS, lam=0.0)).personal[side.name].vector, first_weights()
@@ -228,7 +228,7 @@ def test_fedamp_trains_near_the_cloud():
     away = []
     for strength in (0.0, 0.5, 5.0):
         method = fg.FedAMP(**SETTINGS)
-        room = Room(method, [client], None, InProcess())
+        room = Room(method, [client], InProcess())
         run(method, room, classes=CLASSES, seed=0, require="all", progress=None)
         side, cloud = room.sides[client.name], first_weights()
         side.enter("gradient", {"classes": None, "round": 9, "seed": 0, "step": "train"})

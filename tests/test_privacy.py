@@ -81,7 +81,7 @@ def test_prototypes_of_one_sample_are_its_features():
     data = datasets.digits()
     lonely = fg.Client("lonely", data.x[:1], data.y[:1])
     method = fg.FedProto(rounds=1, network="linear", predict="prototype")
-    room = Room(method, [lonely], None, InProcess())
+    room = Room(method, [lonely], InProcess())
     run(method, room, classes=10, seed=0, require="all", progress=None)
     side = room.sides["lonely"]
     sent = method._sums(side, side.state["own"])

@@ -24,7 +24,7 @@ class Spoiled:
     bad: str = "client-0"
 
     def run(self, method, clients, *, classes=None, seed=0, require="all", progress=None):
-        room = SpoiledRoom(method, clients, None, InProcess())
+        room = SpoiledRoom(method, clients, InProcess())
         room.spoiled = self
         return session.run(method, room, classes=classes, seed=seed, require=require, progress=progress)
 

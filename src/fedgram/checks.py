@@ -154,7 +154,7 @@ def saves_and_loads(method: Method) -> None:
 
 def state_can_travel(method: Method) -> None:
     """Keep only payloads in the clients' state, and models that are messages."""
-    room = Room(method, some_clients(), None, InProcess())
+    room = Room(method, some_clients(), InProcess())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RankDeficient)
         run(method, room, classes=CLASSES, seed=0, require="all", progress=None)

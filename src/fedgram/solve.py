@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import eigh, lapack, qr
 
+from fedgram import blas
 from fedgram.errors import InvalidData, InvalidParameter, RankDeficient
 
 Array: TypeAlias = npt.NDArray[np.float64]
@@ -73,11 +74,10 @@ def packed_diagonal(d: int) -> npt.NDArray[np.intp]:
 def add_gram(packed: Array, rows: Array) -> None:
     """Add rowsᵀ rows to `packed` in place; `rows` is (m, d) in C order.
 
-    Half the operations of a matrix product, and no copy: a C-ordered (m, d) is a Fortran-ordered (d, m).
+    Half the operations of a matrix product, and no copy; clients can do it side by side.
     """
-    m, d = rows.shape
-    if m:
-        lapack.dsfrk(d, m, 1.0, rows.T, 1.0, packed, trans="N", uplo="L", overwrite_c=1)
+    if len(rows):
+        blas.add_gram(packed, rows)
 
 
 def triangular_factor(rows: Array) -> Array:

@@ -6,10 +6,11 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import blas, lapack
+from scipy.linalg import lapack
 
 from fedgram import adapt, solve
 from fedgram.accumulate import as_features
+from fedgram.blas import solve_triangular
 from fedgram.errors import InvalidData, InvalidParameter, NotMoments
 from fedgram.labels import Classes, read_classes, shorten
 from fedgram.models import LinearModel
@@ -71,19 +72,19 @@ class System:
             raise InvalidData(f"samples {rows.shape} with {len(y)} labels do not fit {len(self.weights)} features")
         residual = np.eye(len(self.classes))[y] - rows @ self.weights
         lower = self._lower()
-        v = blas.dtrsm(1.0, lower, rows.T, lower=1)
+        v = solve_triangular(lower, rows.T)
         if alpha == "auto":
             spectrum = adapt.Spectrum.of(v)
             best = int(spectrum.leave_one_out(residual, ALPHAS, member=member).argmin())
             change = spectrum.correction(residual, ALPHAS[best])
         else:
             change = adapt.correction(v, residual, alpha)
-        change = blas.dtrsm(1.0, lower, change, lower=1, trans_a=1)
+        change = solve_triangular(lower, change, transposed=True)
         return LinearModel(self.weights + change, self.classes, features=self.features)
 
     def influence(self, rows: Array) -> adapt.Influence:
         """Return what samples (n, d) that are in the total have done to G."""
-        return adapt.Influence.of(blas.dtrsm(1.0, self._lower(), rows.T, lower=1))
+        return adapt.Influence.of(solve_triangular(self._lower(), rows.T))
 
     def _lower(self) -> Array:
         lower, _ = lapack.dtfttr(len(self.weights), self.lower, uplo="L")

@@ -9,6 +9,7 @@ from rich.console import Console
 from fedgram import terminal
 from fedgram.cli.report import PAGE, RESULTS, show_tables
 from fedgram.cli.watching import watching
+from fedgram.engines import InProcess
 from fedgram.errors import InvalidParameter
 from fedgram.experiments import Experiment, Run, execute, finished, read_file, runs_of
 from fedgram.experiments.journal import heal
@@ -40,7 +41,9 @@ def compare(
     test: Annotated[str | None, typer.Option(help="local, standard (as for [b]fedgram run[/]) or held-out.")] = None,
     test_fraction: Annotated[float | None, typer.Option(help="Share of each client's samples held back.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the results and the page.")] = None,
-    workers: Annotated[int, typer.Option(help="Threads of the in-process engine; the result is the same.")] = 1,
+    workers: Annotated[
+        int | None, typer.Option(help="Clients that work side by side (default: as many as pay off); same result.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the runs and stop.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with what is there; repeat nothing.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Throw away the results that are there.")] = False,
@@ -78,6 +81,7 @@ def compare(
         "test_fraction": test_fraction,
     }
     given = {key: value for key, value in options.items() if value is not None}
+    engine = InProcess() if workers is None else InProcess(workers=workers)
     experiment = Experiment.of((read_file(file) if file else {}) | given)
     runs = list(runs_of(experiment))
     if dry_run:
@@ -90,7 +94,7 @@ def compare(
         console.print(f"waiting: {one_line(busy)}")
 
     with only_writer(folder, wait=told if wait else None):
-        _run(experiment, runs, folder, console, resume=resume, overwrite=overwrite, workers=workers)
+        _run(experiment, runs, folder, console, resume=resume, overwrite=overwrite, engine=engine)
 
 
 def _run(
@@ -101,7 +105,7 @@ def _run(
     *,
     resume: bool,
     overwrite: bool,
-    workers: int,
+    engine: InProcess,
 ) -> None:
     path = folder / RESULTS
     done = None
@@ -117,7 +121,7 @@ def _run(
             console.print(f"[yellow]warning:[/] {one_line(damage)}; left out")
     try:
         with watching(runs, done.keys if done else frozenset(), console) as watcher:
-            outcome = execute(runs, path, done=done, watcher=watcher, workers=workers, title=experiment.title)
+            outcome = execute(runs, path, done=done, watcher=watcher, engine=engine, title=experiment.title)
     except KeyboardInterrupt:
         console.print(f"[yellow]interrupted:[/] what is finished is kept in {one_line(path)}; go on with --resume")
         raise typer.Exit(130) from None

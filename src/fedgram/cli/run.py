@@ -78,7 +78,10 @@ def run(
     ] = "inprocess",
     workers: Annotated[
         int | None,
-        typer.Option(help="Threads of the in-process engine (default 1), processes of flower-sim (one per processor)."),
+        typer.Option(
+            help="Clients side by side: threads of the in-process engine (default: as many as pay off), "
+            "processes of flower-sim (default: one per processor)."
+        ),
     ] = None,
     save: Annotated[Path | None, typer.Option(help="Write the fit to this file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of a table.")] = False,

@@ -1,18 +1,21 @@
 """The default engine: all clients in this process. Everything still goes through `wire`."""
 
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import islice
+from numbers import Integral
 from threading import Lock
 from time import process_time, thread_time
 from types import MappingProxyType
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Literal, Self, TypeAlias, TypeVar
 
 from fedgram import wire
 from fedgram.data.client import Client
 from fedgram.engines import session
+from fedgram.engines.threads import Limit, many_small_enough
 from fedgram.errors import ClientFailed, InvalidParameter
 from fedgram.labels import Label
 from fedgram.methods.base import Method, Require
@@ -22,6 +25,11 @@ from fedgram.methods.fit import Fit
 
 T = TypeVar("T")
 Answer: TypeAlias = tuple[str, bytes | Exception]
+Group: TypeAlias = list[tuple[ClientSide, dict[str, Any]]]
+
+# CPU seconds from which on a step is worth a thread of its own; below, threads wait for the interpreter. The first
+# steps take longer than they should, so some that took no time are imagined before them.
+WORTH_A_THREAD, IMAGINED = 2e-3, 2
 
 
 @dataclass(frozen=True)
@@ -29,15 +37,25 @@ class InProcess:
     """Run a method with all clients in this process.
 
     `workers` threads perform steps at once; replies are taken in the order of the clients, so the result is
-    bit-identical for any number of them. A batched step gets at most `batch` clients at a time.
+    bit-identical for any number of them. "auto" takes as many as BLAS may have threads, for steps that are worth it. A
+    batched step gets at most `batch` clients at a time; it has threads of its own, and "auto" adds none.
+
+    `threads` is the number of BLAS threads inside a step. "auto" chooses by the clients' sizes, whatever `workers` is:
+    one where steps are small or no client has more than a worker's share of the samples, otherwise as many as the
+    environment allows, and then one worker. Another number may change the last bits of a result.
     """
 
-    workers: int = 1
+    workers: int | Literal["auto"] = "auto"
     batch: int = 64
+    threads: int | Literal["auto"] = "auto"
 
     def __post_init__(self) -> None:
-        if self.workers < 1 or self.batch < 1:
-            raise InvalidParameter(f"workers and batch must be at least 1, got {self.workers} and {self.batch}")
+        for what in ("workers", "batch", "threads"):
+            value = getattr(self, what)
+            if what != "batch" and value == "auto":
+                continue
+            if not isinstance(value, Integral) or value < 1:
+                raise InvalidParameter(f"{what} must be at least 1, got {value!r}")
 
     def run(
         self,
@@ -50,8 +68,7 @@ class InProcess:
         progress: Progress | None = None,
     ) -> Fit:
         """Run the method from hello to evaluation; the fit also holds the clients' personal models."""
-        with ThreadPoolExecutor(self.workers) as pool:
-            room = Room(method, clients, pool if self.workers > 1 else None, self)
+        with Room(method, clients, self) as room:
             fit = session.run(method, room, classes=classes, seed=seed, require=require, progress=progress)
         return replace(fit, personal=room.personal_models())
 
@@ -63,16 +80,33 @@ class Room:
     trusted = True
     carried: Mapping[str, int] = MappingProxyType({})
 
-    def __init__(
-        self, method: Method, clients: Sequence[Client], pool: ThreadPoolExecutor | None, engine: InProcess
-    ) -> None:
+    def __init__(self, method: Method, clients: Sequence[Client], engine: InProcess) -> None:
         self.names: Sequence[str] = session.unique_names(clients)
         self.sides = {client.name: ClientSide(client) for client in clients}
         self.client_seconds = 0.0
-        # With one worker, BLAS' own threads count; with several, only each worker's own time can be told apart.
-        self._clock = process_time if pool is None else thread_time
+        self._method, self._engine = method, engine
+        allowed = Limit.allowed()
+        narrow = many_small_enough(clients, allowed)
+        self._threads = engine.threads if engine.threads != "auto" else 1 if narrow else None
+        self._workers = engine.workers if engine.workers != "auto" else allowed if narrow else 1
         self._counting = Lock()
-        self._method, self._pool, self._engine = method, pool, engine
+        self._seconds: defaultdict[str, float] = defaultdict(float)  # by step, as
+        self._performed: defaultdict[str, int] = defaultdict(int)
+        self._limits: list[Limit] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End what is under way and give BLAS its threads back, even if the server has left an exchange unfinished."""
+        if "_pool" in self.__dict__:
+            self._pool.shutdown(cancel_futures=True)
+        for limit in self._limits:
+            limit.release()
+
+    @cached_property
+    def _pool(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self._workers)
 
     def personal_models(self) -> dict[str, Any]:
         """Return the personal models that clients keep."""
@@ -80,17 +114,40 @@ class Room:
 
     def exchange(self, step: str, requests: Iterable[tuple[str, bytes]]) -> Iterator[Answer]:
         """Perform a step at each client and yield the replies in order, with bounded work under way."""
-        size = self._engine.batch if self._method.steps().get(step) else 1
-        groups = _groups(self._deliver(requests), size)
-        if self._pool is None:
-            for group in groups:
-                yield from self._answer(group)
-            return
+        batched = bool(self._method.steps().get(step))
+        groups = _groups(self._deliver(requests), self._engine.batch if batched else 1)
+        # What trains in batches has threads of its own, which are not BLAS'.
+        limit = None if self._threads is None or batched else Limit(self._threads)
+        if limit is not None:
+            self._limits.append(limit)
+        try:
+            while not self._worth_threads(step, batched=batched):
+                group = next(groups, None)
+                if group is None:
+                    return
+                # Nothing else is under way: the time of other threads is that of BLAS and torch, and counts.
+                yield from self._answer(step, group, thread_time if limit and limit.threads == 1 else process_time)
+            yield from self._side_by_side(step, groups)
+        finally:
+            if limit is not None:
+                limit.release()
+                self._limits.remove(limit)
+
+    def _worth_threads(self, step: str, *, batched: bool) -> bool:
+        """Say whether clients should perform this step side by side, judging by what it has taken so far."""
+        if self._engine.workers != "auto":
+            return self._workers > 1
+        if batched or self._workers == 1:
+            return False
+        return self._seconds[step] >= WORTH_A_THREAD * (self._performed[step] + IMAGINED)
+
+    def _side_by_side(self, step: str, groups: Iterator[Group]) -> Iterator[Answer]:
         under_way: deque[Future[list[Answer]]] = deque()
         try:
             for group in groups:
-                under_way.append(self._pool.submit(self._answer, group))
-                if len(under_way) >= 2 * self._engine.workers:
+                # Only each worker's own time can be told from the others'.
+                under_way.append(self._pool.submit(self._answer, step, group, thread_time))
+                if len(under_way) >= 2 * self._workers:
                     yield from under_way.popleft().result()
             while under_way:
                 yield from under_way.popleft().result()
@@ -106,21 +163,28 @@ class Room:
                 last, opened = request, wire.decode(request)
             yield self.sides[name], opened
 
-    def _answer(self, group: list[tuple[ClientSide, dict[str, Any]]]) -> list[Answer]:
-        started = self._clock()
+    def _answer(self, step: str, group: Group, clock: Callable[[], float]) -> list[Answer]:
+        started = clock()
+        try:
+            return self._replies(group)
+        finally:
+            with self._counting:
+                spent = clock() - started
+                self.client_seconds += spent
+                self._seconds[step] += spent
+                self._performed[step] += len(group)
+
+    def _replies(self, group: Group) -> list[Answer]:
         sides, requests = zip(*group, strict=True)
         try:
             replies = perform(self._method, sides, requests)
             return [(side.name, wire.encode(reply, sealed=False)) for side, reply in zip(sides, replies, strict=True)]
         except Exception as error:
             if len(group) > 1:  # find out whose fault it was; the others must not suffer for it
-                return [answer for item in group for answer in self._answer([item])]
+                return [answer for item in group for answer in self._replies([item])]
             failure = ClientFailed(explain(error))
             failure.__cause__ = error
             return [(sides[0].name, failure)]
-        finally:
-            with self._counting:
-                self.client_seconds += self._clock() - started
 
 
 def _groups(items: Iterator[T], size: int) -> Iterator[list[T]]:

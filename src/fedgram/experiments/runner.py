@@ -98,7 +98,7 @@ def execute(
     *,
     done: Finished | None = None,
     watcher: Watcher,
-    workers: int = 1,
+    engine: InProcess | None = None,
     title: str | None = None,
 ) -> Outcome:
     """Perform the runs that are not done yet and append them to the results file; None done begins it anew."""
@@ -113,7 +113,7 @@ def execute(
                 file.append(setting_record(prepared, title))
             for run in group:
                 watcher.starts(run)
-                record = _perform(run, prepared, watcher, workers)
+                record = _perform(run, prepared, watcher, engine or InProcess())
                 file.append(record)
                 watcher.ends(run, record)
                 outcome.done += 1
@@ -139,7 +139,7 @@ def _prepared(setting: Setting, before: Finished) -> Prepared | Exception:
     return prepared
 
 
-def _perform(run: Run, prepared: Prepared | Exception, watcher: Watcher, workers: int) -> dict[str, Any]:
+def _perform(run: Run, prepared: Prepared | Exception, watcher: Watcher, engine: InProcess) -> dict[str, Any]:
     record = _description(run)
     started = perf_counter()
     with warnings.catch_warnings(record=True) as caught:
@@ -148,7 +148,7 @@ def _perform(run: Run, prepared: Prepared | Exception, watcher: Watcher, workers
             if isinstance(prepared, Exception):
                 raise prepared
             record |= {"fingerprint": prepared.fingerprint, "clients": len(prepared.clients)}
-            record |= _measured(run, prepared, watcher, workers) | {"status": OK}
+            record |= _measured(run, prepared, watcher, engine) | {"status": OK}
         except JournalError:
             raise
         except Exception as error:
@@ -161,7 +161,7 @@ def _perform(run: Run, prepared: Prepared | Exception, watcher: Watcher, workers
     return record
 
 
-def _measured(run: Run, prepared: Prepared, watcher: Watcher, workers: int) -> dict[str, Any]:
+def _measured(run: Run, prepared: Prepared, watcher: Watcher, engine: InProcess) -> dict[str, Any]:
     reset_peak_memory()
     names = [client.name for client in prepared.clients]
     if run.method is None:
@@ -173,7 +173,7 @@ def _measured(run: Run, prepared: Prepared, watcher: Watcher, workers: int) -> d
         prepared.clients,
         classes=prepared.data.classes,
         seed=run.setting.seed,
-        engine=InProcess(workers=workers),
+        engine=engine,
         require=run.require,
         progress=_rounds_counted(run, watcher),
     )
