@@ -200,7 +200,7 @@ def test_prototypes_that_come_down_are_the_others_where_one_has_none():
 def test_an_average_of_two_models_minus_ones_own_is_the_others():
     clients = checks.some_clients(2)
     method = fg.FedAvg(rounds=1, epochs=1, lr=0.1)
-    room = Room(method, clients, None, InProcess())
+    room = Room(method, clients, InProcess())
     average = run(method, room, classes=10, seed=0, require="all", progress=None).model
     mine, theirs = (fg.FedAvg(rounds=1, epochs=1, lr=0.1).fit([c], classes=10).model for c in clients)
     n = [len(client.x) for client in clients]

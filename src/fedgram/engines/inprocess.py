@@ -90,7 +90,7 @@ class Room:
         self._threads = engine.threads if engine.threads != "auto" else 1 if narrow else None
         self._workers = engine.workers if engine.workers != "auto" else allowed if narrow else 1
         self._counting = Lock()
-        self._seconds: defaultdict[str, float] = defaultdict(float)  # by step, as
+        self._seconds: defaultdict[str, float] = defaultdict(float)  # CPU time by step, over all clients
         self._performed: defaultdict[str, int] = defaultdict(int)
         self._limits: list[Limit] = []
 
