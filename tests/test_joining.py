@@ -9,6 +9,8 @@ import pytest
 import fedgram as fg
 from fedgram import solve, wire
 from fedgram.data import digits
+from fedgram.engines.inprocess import InProcess, Room
+from fedgram.engines.session import run
 from fedgram.errors import InvalidData, InvalidParameter, Mismatch, NotMoments, RefusedMessage, UnknownName
 from problems import as_clients, features, relative_error
 
@@ -20,6 +22,9 @@ METHODS = [
     fg.APFL(dim_primary=16, dim_refine=12, exact=True),
     fg.FedGram(),
 ]
+
+# What FedLogit publishes takes more than moments, and personalizes all the same.
+PUBLISHING = [*METHODS, fg.FedLogit(rounds=4)]
 
 
 @pytest.fixture
@@ -45,7 +50,7 @@ def test_joining_late_and_leaving_again_are_exact(method, clients, tmp_path):
     assert joined.personal == {}
 
 
-@pytest.mark.parametrize("method", METHODS, ids=str)
+@pytest.mark.parametrize("method", PUBLISHING, ids=str)
 def test_a_member_gets_the_same_from_what_was_published(method, clients):
     fit = method.fit(clients, classes=3)
     x = clients[0].x
@@ -54,7 +59,7 @@ def test_a_member_gets_the_same_from_what_was_published(method, clients):
         np.testing.assert_allclose(fit.personalize(client).scores(x), want.scores(x), rtol=1e-9, atol=1e-10)
 
 
-@pytest.mark.parametrize("method", METHODS, ids=str)
+@pytest.mark.parametrize("method", PUBLISHING, ids=str)
 def test_a_newcomer_needs_only_the_published_bytes(method, clients):
     *early, new = clients
     fit = method.fit(early, classes=3)
@@ -188,7 +193,10 @@ def test_a_removal_needs_the_split_of_the_run():
     fit = fg.FedGram().fit(clients, classes=10)
     own = fg.Dataset("own", data.x[parts[1]], data.y[parts[1]], data.classes, "own")
     everything = fg.Client("client-1", own.x, own.y)
-    for attempt in (fit.summarize, lambda whole: fit.remove(fg.Moments.of(whole.x, whole.y, classes=10), name="client-1")):
+    for attempt in (
+        fit.summarize,
+        lambda whole: fit.remove(fg.Moments.of(whole.x, whole.y, classes=10), name="client-1"),
+    ):
         with pytest.raises(InvalidData, match=r"100 samples instead of 80.*held back.*with the same split"):
             attempt(everything)
     # The split follows from seed, name and number of samples: whoever has its own rows alone can make it again.
@@ -226,7 +234,7 @@ def test_a_fit_without_records_says_what_to_do(clients, tmp_path):
         ("gram", lambda gram: gram[:, 1:], "must have shape"),
         ("gram", lambda gram: gram * np.nan, "nan"),
         ("sums", lambda sums: sums[:1], "must have shape"),
-        ("direction", lambda direction: list(direction), "must be float64"),
+        ("direction", list, "must be float64"),
     ],
 )
 def test_spoiled_records_are_refused_when_loaded(field, change, words, clients, tmp_path):
@@ -280,10 +288,41 @@ def test_a_record_is_what_the_docs_say(clients):
     fit = fg.AFL().fit(clients, classes=3)
     for client in clients:
         moments, record = fit.summarize(client), fit.contributions.by_name[client.name]
-        assert record.digest == moments.digest
         assert np.array_equal(record.counts, np.bincount(client.y, minlength=3))
         np.testing.assert_allclose(record.gram, moments.gram @ fit.contributions.direction)
         np.testing.assert_allclose(record.sums, fit.contributions.direction @ moments.cross)
+        assert not record.digest, "nothing was sent"
+
+
+def test_bytes_that_were_sent_are_known_by_their_digest(clients):
+    *early, late = clients
+    before = fg.AFL().fit(early, classes=3)
+    sent = before.summarize(late)
+    fit = before.add(fg.Moments.from_bytes(sent.to_bytes()), name=late.name)
+    record = fit.contributions.by_name[late.name]
+    assert record.digest == sent.digest
+    record.gram[:] = record.sums[:] = 0.0  # the digest alone is enough
+    assert fit.remove(sent, name=late.name).contributors == before.contributors
+
+    class Elsewhere(Room):
+        """Clients whose bytes are another party's."""
+
+        trusted = False
+
+    room = Elsewhere(fg.AFL(), clients, None, InProcess())
+    fit = run(fg.AFL(), room, classes=3, seed=0, require="all", progress=None)
+    assert {name: known.digest for name, known in fit.contributions.by_name.items()} == {
+        client.name: fit.summarize(client).digest for client in clients
+    }
+
+
+def test_records_do_not_keep_the_messages_in_memory():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(600, 100)), rng.integers(0, 3, 600)
+    fit = fg.FedGram().fit(as_clients(x, y, np.split(np.arange(600), 6)), classes=3)
+    for known in fit.contributions.by_name.values():
+        for array in (known.counts, known.gram, known.sums):
+            assert array.base is None or array.base.nbytes <= 2 * array.nbytes
 
 
 def test_a_digest_is_one_for_one_content(clients):

@@ -18,7 +18,7 @@ from fedgram.methods.clientside import ClientSide
 from fedgram.methods.fit import Pool
 from fedgram.methods.onemessage import OneMessage
 from fedgram.methods.registry import register
-from fedgram.methods.replies import MomentsOf
+from fedgram.methods.replies import MomentsOf, Question
 from fedgram.models import best_labels, finite
 from fedgram.moments import Moments
 from fedgram.solve import Array
@@ -163,12 +163,17 @@ class APFL(OneMessage):
         return solve.generalised_cross_validation(values, vectors.T @ total.cross, total.n, GAMMAS)
 
     # client
-    @step(reply=lambda method, question: MomentsOf(method.dim_primary))
+    @step(reply=lambda method, question: method.moments_of(question))
     def summarize(self, client: ClientSide) -> Moments:
         """Return Φ_kᵀΦ_k and Φ_kᵀY_k — (3), (5), (6): moments of another map are of another kind."""
         primary, _ = self._maps(client.x.shape[1])
         phi, features = primary(client.x.astype(np.float64)), client.data.features + primary.fingerprint
         return Moments.of_indices(phi, client.y, classes=client.classes, features=features)
+
+    def moments_of(self, question: Question) -> MomentsOf:
+        """Return what a client's moments must be."""
+        primary, _ = self._maps(*question.shape)
+        return MomentsOf(self.dim_primary, question.features + primary.fingerprint)
 
     @step
     def personalize(self, client: ClientSide, published: TwoStreams) -> None:

@@ -126,6 +126,10 @@ class Clients:
         """Return all clients' moments added up, and leave them with the result: clients can then join and leave."""
         recorder = Recorder(digests=not self._transport.trusted)
         tallied = self._tally(step, recorder.passing(self.ask(step)))
+        if not isinstance(tallied.first, Moments):
+            raise InvalidParameter(
+                f"step {step.__name__!r} must reply with moments, got a {type(tallied.first).__name__}"
+            )
         self.total, self.contributions = tallied.total, recorder.contributions(tallied.clients)
         return Pool(self.total, len(self.contributors), self.shape)
 
@@ -140,9 +144,7 @@ class Clients:
     def _weight(self, client: str) -> float:
         return float(self.samples[client])
 
-    def _tally(
-        self, step: Step, replies: Iterable[Reply], weight: Callable[[str], float] | None = None
-    ) -> Tally:
+    def _tally(self, step: Step, replies: Iterable[Reply], weight: Callable[[str], float] | None = None) -> Tally:
         """Add up the replies of one form; who replies in another is a client that failed."""
         total, strangers = tally(replies, weight)
         if strangers:

@@ -55,7 +55,8 @@ class FedLogit(Publishing):
         """Climb, then publish the head."""
         total = clients.sum(self.summarize)
         ascent = Logistic(total, self.ridge)
-        members, remains = clients.names, {}
+        members = clients.names
+        remains: dict[str, str] = {}
         for number in clients.rounds_of(self.rounds):
             ascent.climb(**clients.sum(self.slope, ascent.ahead))
             gone = set(members).difference(clients.names, remains)

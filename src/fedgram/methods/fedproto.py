@@ -80,8 +80,8 @@ class FedProto(GradientMethod):
     def sums_of(self, question: Question) -> dict[str, Numbers]:
         """Return what a client's sums must be."""
         net = self.net_for(question)
-        counts = Numbers((net.classes,), "int64", low=0, high=question.samples)
-        return {"features": Numbers((net.classes, net.features)), "counts": counts}
+        counts = Numbers((net.classes,), "int32", low=0, high=question.samples)
+        return {"features": Numbers((net.classes, net.features), "float32"), "counts": counts}
 
     def _regularize(self, now: Now) -> "Tensor":
         """Return λ mean((z - C_y)²) for each client; a class without a prototype adds nothing."""

@@ -158,7 +158,9 @@ class Fit:
         """Return the records, if these can be a client's moments and its name."""
         assert self.total is not None
         if not isinstance(moments, Moments):
-            raise InvalidData(f"moments such as fit.summarize(client) returns are wanted, got a {type(moments).__name__}")
+            raise InvalidData(
+                f"moments such as fit.summarize(client) returns are wanted, got a {type(moments).__name__}"
+            )
         if not isinstance(name, str) or not name:
             raise InvalidParameter(f"name must say whose moments these are, as a non-empty text, got {name!r}")
         if self.contributions is None:
@@ -176,9 +178,7 @@ class Fit:
         model = method.global_model(method.publish(Pool(total, len(contributors), self.shape)))
         stale: dict[str, Any] = {"evaluation": None, "rounds": ()}
         stale |= {name: {} for name in ("personal", "absent", "lost", "notes")}
-        return replace(
-            self, model=model, total=total, contributors=contributors, contributions=contributions, **stale
-        )
+        return replace(self, model=model, total=total, contributors=contributors, contributions=contributions, **stale)
 
     def _one_message(self) -> "tuple[OneMessage, Pool]":
         if self.total is None:
