@@ -305,9 +305,13 @@ def test_bytes_that_were_sent_are_known_by_their_digest(clients):
     assert fit.remove(sent, name=late.name).contributors == before.contributors
 
     class Elsewhere(Room):
-        """Clients whose bytes are another party's."""
+        """Clients whose bytes are another party's, and sealed."""
 
         trusted = False
+
+        def exchange(self, step, requests):
+            for name, answer in super().exchange(step, requests):
+                yield name, wire.encode(wire.decode(answer))
 
     room = Elsewhere(fg.AFL(), clients, None, InProcess())
     fit = run(fg.AFL(), room, classes=3, seed=0, require="all", progress=None)
