@@ -109,6 +109,7 @@ def test_projections_are_never_sent():
         ({"gamma": 0.0}, InvalidParameter),
         ({"beta": -1.0}, InvalidParameter),
         ({"lam": "best"}, InvalidParameter),
+        ({"lam": -0.5}, InvalidParameter),
         ({"dim_primary": 0}, InvalidParameter),
         ({"activation_refine": "rleu"}, UnknownName),
     ],

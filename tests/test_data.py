@@ -91,9 +91,40 @@ def test_pathological(seed, n, classes, clients, data):
         with pytest.raises(InvalidParameter, match="cannot hold all"):
             fg.partition.pathological(labels, clients=clients, classes_per_client=per_client, seed=seed)
         return
-    parts = fg.partition.pathological(labels, clients=clients, classes_per_client=per_client, seed=seed)
-    assert_covers(parts, n, clients)
-    assert max(len(np.unique(labels[part])) for part in parts) <= per_client
+    for balanced in (True, False):
+        parts = fg.partition.pathological(
+            labels, clients=clients, classes_per_client=per_client, seed=seed, balanced=balanced
+        )
+        assert_covers(parts, n, clients)
+        assert max(len(np.unique(labels[part])) for part in parts) <= per_client
+
+
+def test_unbalanced_shares_are_those_of_fedapa():
+    """Of two holders, the larger share is at most 0.7 / 0.3 of the smaller, and on average well above it."""
+    labels = np.repeat(np.arange(10), 1000)
+    ratios = []
+    for seed in range(20):
+        parts = fg.partition.pathological(labels, clients=10, classes_per_client=2, seed=seed, balanced=False)
+        shares = np.array([np.bincount(labels[part], minlength=10) for part in parts])
+        assert ((shares > 0).sum(axis=1) == 2).all()
+        ratios += [np.divide(*sorted(held[held > 0])[::-1]) for held in shares.T]
+    assert max(ratios) <= 7 / 3 + 0.01
+    # The mean of max / min of two draws that are uniform between 0.3 and 0.7.
+    mean = (0.7**2 * np.log(0.7 / 0.3) - (0.7**2 - 0.3**2) / 2) / 0.4**2
+    assert np.mean(ratios) == pytest.approx(mean, abs=0.06)
+
+
+def test_even_shares_are_what_they_were():
+    parts = fg.partition.pathological(np.arange(15) % 3, clients=4, classes_per_client=2, seed=5)
+    assert [part.tolist() for part in parts] == [[1, 6, 7, 9, 10], [0, 5, 12, 14], [2, 4, 11, 13], [3, 8]]
+
+
+def test_unbalanced_shares_have_a_text():
+    data = digits()
+    parts = spread(data, "pathological:2:unbalanced", clients=20, seed=3)
+    want = fg.partition.pathological(data.y, clients=20, classes_per_client=2, seed=3, balanced=False)
+    assert [part.tolist() for part in parts] == [part.tolist() for part in want]
+    assert [len(part) for part in parts] != [len(part) for part in spread(data, "pathological:2", clients=20, seed=3)]
 
 
 @given(seeds, st.integers(1, 200), st.integers(1, 30))
@@ -206,6 +237,8 @@ def test_bad_data_sets(name, error, words):
         ("dirichlt:1", UnknownName, "did you mean 'dirichlet'"),
         ("shards:1.5", InvalidParameter, "shards:2"),
         ("iid:3", InvalidParameter, "no argument"),
+        ("pathological:unbalanced", InvalidParameter, "pathological:2:unbalanced"),
+        ("shards:2:unbalanced", InvalidParameter, "shards:2"),
         ("by_group", InvalidParameter, "has no groups"),
         ("shards:9999", InvalidParameter, "use fewer clients or shards"),
     ],

@@ -302,6 +302,16 @@ def test_registering_from_outside():
         fg.registry["outsid"]
 
 
+def test_what_the_registry_gives_is_in_it():
+    for name in ("afl", "AFL", "FedGram"):
+        assert fg.registry[name].name == name.lower()
+        assert name in fg.registry
+    for strange in ("", "afll", 5, None, ("afl",), fg.AFL):
+        assert strange not in fg.registry
+        with pytest.raises(UnknownName, match="unknown method"):
+            fg.registry[strange]
+
+
 def test_progress_is_told():
     told = []
     fit(fg.AFL(), progress=lambda *news: told.append(news))

@@ -236,19 +236,81 @@ def test_own_frequencies_and_the_refinement_help():
     assert after > before + 0.05
 
 
+@dataclass(frozen=True, kw_only=True)
+class Fragile(fg.FedLogit):
+    """One client is gone from some round on."""
+
+    lost: int = 3
+
+    @fg.step
+    def slope(self, client, model):
+        if client.name == "client-1" and client.round >= self.lost:
+            raise OSError("gone")
+        return super().slope(client, model)
+
+
+@pytest.mark.parametrize(
+    ("lost", "rest"), [(0, "no gradients"), (1, "the gradient of round 0"), (2, "the gradients of rounds 0 to 1")]
+)
+def test_what_remains_of_a_lost_client_is_said(lost, rest):
+    x, y = problem()
+    clients = as_clients(x, y, [np.arange(0, 240, 2), np.arange(1, 240, 2)])
+    fit = Fragile(rounds=4, lost=lost).fit(clients, classes=3, require=0.5)
+    assert fit.notes["remains"] == {"client-1": f"its moments in the bound and in the class frequencies, {rest}"}
+    total, gradients = fg.Moments.of(x, y, classes=3), fg.FedLogit(rounds=4).fit(clients, classes=3)
+    assert np.array_equal(fit.published.counts, total.counts), "the class frequencies include it"
+    assert "remains" not in gradients.notes
+    ascent = Logistic(total, "auto")
+    for number in range(4):
+        parts = [logistic.slope(c.x, c.y, ascent.ahead) for c in clients[: 1 if number >= lost else 2]]
+        ascent.climb(*(sum(part) for part in zip(*parts, strict=True)))
+    assert relative_error(fit.model.weights, ascent.model.weights) < 1e-9, "no more and no less than that is in"
+
+
+@settings(deadline=None, max_examples=20)
+@given(seeds, st.floats(-3, 3), st.integers(0, 8))
+def test_the_bound_bounds_without_a_lost_client_too(seed, log_ridge, rounds):
+    """Its moments make steps shorter than they could be, and never wrong."""
+    (x, y), ridge = problem(seed), 10**log_ridge
+    left, scale = slice(0, 150), deviations(fg.Moments.of(x, y, classes=3))[0]
+    ascent = Logistic(fg.Moments.of(x, y, classes=3), ridge)
+    for _ in range(rounds):
+        ascent.climb(*logistic.slope(x[left], y[left], ascent.ahead))
+
+    def value(model):
+        penalty = ridge / 2 * ((model.weights * scale[:, None]) ** 2).sum()
+        return likelihood.of_labels(model.scores(x[left]), y[left]) - penalty
+
+    here = ascent.ahead
+    gradient, undecided = logistic.slope(x[left], y[left], here)
+    ascent.climb(gradient, undecided)
+    step = ascent.model.weights - here.weights
+    rise = (gradient[:-1] * step).sum() - ridge * (scale[:, None] ** 2 * here.weights * step).sum()
+    rise += gradient[-1] @ (ascent.model.intercept - here.intercept)
+    gain = value(ascent.model) - value(here)
+    assert gain >= rise / 2 - 1e-8 * (1 + abs(gain))
+
+
+def test_only_the_plain_step_always_goes_uphill():
+    """The accelerated climb may lose likelihood in a round, as the docs say, and gain it back."""
+    falls = 0
+    for seed in range(12):
+        x, y = problem(seed, n=60, signal=4.0)
+        ascent, values = Logistic(fg.Moments.of(x, y, classes=3), 0.01), []
+        plain, climbs = Logistic(fg.Moments.of(x, y, classes=3), 0.01), []
+        for _ in range(60):
+            ascent.climb(*logistic.slope(x, y, ascent.ahead))
+            plain.climb(*logistic.slope(x, y, plain.ahead))
+            plain._ahead = plain._point
+            values.append(objective(ascent.model, x, y, 0.01))
+            climbs.append(objective(plain.model, x, y, 0.01))
+        falls += (np.diff(values) < -1e-9).any()
+        assert (np.diff(climbs) > -1e-9).all()
+    assert falls
+
+
 def test_a_client_lost_between_rounds_is_told_and_the_rest_goes_on():
     x, y = problem(n=1000)
-
-    @dataclass(frozen=True, kw_only=True)
-    class Fragile(fg.FedLogit):
-        """One client is gone after three rounds."""
-
-        @fg.step
-        def slope(self, client, model):
-            if client.name == "client-1" and client.round >= 3:
-                raise OSError("gone")
-            return super().slope(client, model)
-
     clients = as_clients(x, y, [np.arange(0, 1000, 2), np.arange(1, 1000, 2)])
     fit = Fragile().fit(clients, classes=3, require=0.5)
     assert "gone" in fit.lost["client-1"]
@@ -311,8 +373,27 @@ def test_accuracy_after_each_round_is_reported_and_grows():
 def test_what_takes_slopes_cannot_be_changed_afterwards():
     x, y = problem()
     fit = fg.FedLogit(rounds=1).fit(as_clients(x, y, [np.arange(240)]), classes=3)
+    for change in (fit.add, fit.remove):
+        with pytest.raises(InvalidParameter, match="fedlogit cannot be changed: it is not made from moments alone"):
+            change(fg.Moments.of(x[:5], y[:5], classes=3), name="client-0")
     with pytest.raises(InvalidParameter, match="cannot be changed"):
-        fit.remove(fg.Moments.of(x[:5], y[:5], classes=3))
+        fit.summarize(fg.Client("client-0", x, y))
+
+
+def test_newcomers_personalize_from_the_published_head(tmp_path):
+    x, y, parts = skewed(noise=8.0)
+    *early, new = as_clients(x, y, parts)
+    fit = fg.FedLogit().fit(early, classes=4)
+    fit.save(tmp_path / "fit")
+    loaded = fg.load(tmp_path / "fit")
+    np.testing.assert_array_equal(loaded.personalize(new).scores(x), fit.personalize(new).scores(x))
+    gains = []
+    for k, part in enumerate(parts):
+        rest = fg.FedLogit(rounds=8).fit(as_clients(x, y, [*parts[:k], *parts[k + 1 :]]), classes=4)
+        own = rest.personalize(fg.Client("new", x[part[::2]], y[part[::2]]))
+        test = part[1::2]
+        gains.append((own.predict(x[test]) == y[test]).mean() - (rest.model.predict(x[test]) == y[test]).mean())
+    assert np.mean(gains) > 0.05
 
 
 @pytest.mark.parametrize("bad", [{"rounds": 0}, {"ridge": 0.0}, {"ridge": -1.0}, {"ridge": float("nan")}])

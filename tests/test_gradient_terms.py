@@ -283,6 +283,15 @@ def test_fedproto_draws_features_to_prototypes():
     assert spread[-1] < 0.8 * spread[0]
 
 
+def test_fedproto_sends_single_precision():
+    few, many = (fit(fg.FedProto(**SETTINGS | {"rounds": rounds}, network="mlp:50")).traffic for rounds in (1, 5))
+    numbers = CLASSES * (50 + 1)  # class means of 50 features, and how many samples they are of
+    for client, account in many.by_client.items():
+        for way in ("up", "down"):
+            a_round = (account[way] - few.by_client[client][way]) / 4
+            assert 4 * numbers <= a_round < 4 * numbers + 700, (client, way)
+
+
 def test_fedproto_can_predict_by_the_nearest_prototype():
     fitted = fit(fg.FedProto(**SETTINGS, predict="prototype"))
     for client in some_clients():

@@ -67,6 +67,15 @@ def test_the_difference_of_two_totals_is_the_leaver():
     assert (before - after).cross[:, 0] == pytest.approx(x[0], abs=1e-12)
 
 
+def test_the_record_of_a_client_with_one_sample_is_that_sample():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(41, 6)), np.arange(41) % 2
+    fit = fg.AFL().fit([fg.Client("lonely", x[:1], y[:1]), fg.Client("ward", x[1:], y[1:])], classes=2)
+    known = fit.contributions.by_name["lonely"]
+    np.testing.assert_allclose(known.gram / known.sums[y[0]], x[0])
+    assert fit.contributions.by_name["ward"].counts.tolist() == [20, 20], "the label histogram"
+
+
 def test_one_gradient_step_reveals_a_single_sample():
     # What FedAvg sends after a step on one sample is the old weights minus the error times the sample.
     data = datasets.digits()

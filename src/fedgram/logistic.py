@@ -1,7 +1,9 @@
-"""Everybody's logistic model, where the samples are elsewhere: from their moments, and their slopes round after round.
+"""Logistic regression from pooled moments and summed gradients.
 
 The log-likelihood bends nowhere more than half the Gram matrix does (Böhning 1992). So a step that would be right for
-half the Gram matrix always goes uphill: no learning rate, and the moments tell all that it takes.
+half the Gram matrix gains at least half of what the gradient promises, and never loses: no learning rate, and the
+moments tell all that it takes. That is true of the plain step, from wherever it is taken. The accelerated climb takes
+such steps from points that lie ahead, so from round to round the log-likelihood may fall now and then.
 """
 
 from typing import Any, Literal
@@ -21,7 +23,7 @@ from fedgram.solve import Array
 
 
 def slope(x: npt.NDArray[Any], labels: Labels, model: LinearModel) -> tuple[Array, float]:
-    """Return the slope [X 1]ᵀ(Y - P) of the log-likelihood, (d + 1, c), and how undecided the model is: Σ 1 - ‖p‖²."""
+    """Return the log-likelihood's gradient [X 1]ᵀ(Y - P), (d + 1, c), and how undecided the model is: Σ 1 - ‖p‖²."""
     total, undecided = np.zeros((x.shape[1] + 1, len(model.classes))), 0.0
     for start in range(0, len(x), ROWS_AT_ONCE):
         rows = x[start : start + ROWS_AT_ONCE]
@@ -45,7 +47,7 @@ class Logistic:
         self._scale = _units(total, np.diag(gram) / total.n, level)
         gram /= np.outer(self._scale, self._scale)
         self._curvatures, self._directions = eigh(gram, overwrite_a=True, check_finite=False)
-        # Where nothing varies there is nothing to learn, and what seems to be a slope is rounding.
+        # Where nothing varies there is nothing to learn, and what seems to be a gradient is rounding.
         self._curvatures[self._curvatures <= level * self._curvatures[-1]] = 0
         self._auto = ridge == "auto"
         self.ridge = float(total.d if ridge == "auto" else ridge)
@@ -61,11 +63,11 @@ class Logistic:
 
     @property
     def ahead(self) -> LinearModel:
-        """The model whose slope comes next: a bit further in the direction of the last step (Nesterov)."""
+        """The model whose gradient comes next: a bit further in the direction of the last step (Nesterov)."""
         return self._as_model(self._ahead)
 
     def climb(self, slope: Array, undecided: float) -> None:
-        """Take a step, given everybody's `slope` at `ahead`."""
+        """Take a step, given the gradient of all samples at `ahead`."""
         self._update_ridge(undecided)
         rise = np.vstack([(slope[:-1] - np.outer(self._mean, slope[-1])) / self._scale[:, None], slope[-1:]])
         rise[:-1] -= self.ridge * self._ahead[:-1]

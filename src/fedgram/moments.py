@@ -11,6 +11,8 @@ moments away again is exact unlearning.
 (True, 50)
 """
 
+import hashlib
+import json
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -170,6 +172,33 @@ class Moments:
     def _diagonal(self) -> Array:
         return self.packed[solve.packed_diagonal(self.d)]
 
+    @property
+    def squares(self) -> Array:
+        """The sum of squares of each feature, (d,): the diagonal of XᵀX."""
+        return self._diagonal() if self._factor is None else np.square(self._factor).sum(axis=0)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the kind and all the numbers, in hexadecimal: one for one content, whatever message it is in."""
+        kind = [getattr(self.kind, field.name) for field in fields(self.kind)]
+        parts = {"counts": self.counts, "sums": self._sums, "gram": self._packed, "factor": self._factor}
+        shapes = {name: array.shape for name, array in parts.items() if array is not None}
+        digest = hashlib.sha256(json.dumps([kind, shapes]).encode())
+        for array in parts.values():
+            if array is not None and array.size:
+                digest.update(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).data)
+        return digest.hexdigest()
+
+    def sketch(self, direction: Array) -> tuple[Array, Array]:
+        """Return XᵀX r (d,) and YᵀX r (c,) for a direction r (d,), in O(d²) and without the matrix XᵀX."""
+        if self._factor is None:
+            gram = solve.times(self.packed, direction)
+        else:
+            gram = self._factor.T @ (self._factor @ direction)
+        sums = np.zeros(len(self.classes))
+        sums[self.counts > 0] = self._sums @ direction
+        return gram, sums
+
     def solve(self, ridge: float = 0.0) -> Array:
         """Return the least-squares weights (d, c) with a ridge ≥ 0: (XᵀX + ridge I)⁻¹ XᵀY.
 
@@ -215,6 +244,13 @@ class Moments:
             not counts.any() and (np.abs(packed) > noise).any()
         ):
             raise NotMoments("cannot subtract: these are not the moments of samples that were added")
+        # A feature that only the others had leaves its rounding behind; in its own units that would be a feature still.
+        where, level = solve.packed_diagonal(self.d), 8 * solve.rounding_level(1, self.n)
+        gone = np.abs(packed[where]) <= level * self._diagonal()
+        if packed[where][gone].any():
+            full = solve.unpack(packed, self.d)
+            full[gone], full[:, gone], sums[:, gone] = 0.0, 0.0, 0.0
+            packed = solve.pack(full)
         rest = type(self)(self.kind, sums=sums[counts > 0], counts=counts, packed=packed * counts.any())
         rest.check(noise)
         try:

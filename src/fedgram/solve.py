@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import eigh, lapack, qr
+from scipy.linalg import blas, eigh, lapack, qr
 
 from fedgram import blas
 from fedgram.errors import InvalidData, InvalidParameter, RankDeficient
@@ -69,6 +69,25 @@ def packed_diagonal(d: int) -> npt.NDArray[np.intp]:
     height, j = d + even, np.arange(d)
     left, rest = j * height + j + even, (j - half + 1 - even) * height + j - half
     return np.where(j < half, left, rest)
+
+
+def times(packed: Array, vector: Array) -> Array:
+    """Return the packed symmetric (d, d) matrix times a vector (d,).
+
+    In the rectangle that the format is, two triangles share a square, and the rest is the block between them.
+
+    >>> times(pack([[1.0, 0.0], [2.0, 3.0]]), np.array([1.0, 1.0]))
+    array([3., 5.])
+    """
+    d = len(vector)
+    if d < 2:
+        return packed * vector
+    even, half = 1 - d % 2, (d + 1) // 2
+    rectangle = packed.reshape(half, d + even).T
+    block, left, right = rectangle[half + even :], vector[:half], vector[half:]
+    upper = blas.dsymv(1.0, rectangle[even : half + even], left, lower=1) + block.T @ right
+    lower = blas.dsymv(1.0, rectangle[: d - half, 1 - even :], right) + block @ left
+    return np.concatenate([upper, lower])
 
 
 def add_gram(packed: Array, rows: Array) -> None:

@@ -55,7 +55,8 @@ def run(
     partition: Annotated[
         str | None,
         typer.Option(
-            help="How the data is spread: dirichlet:ALPHA, shards:PER_CLIENT, pathological:CLASSES, iid, by_group. "
+            help="How the data is spread: dirichlet:ALPHA, shards:PER_CLIENT, pathological:CLASSES "
+            "(or pathological:CLASSES:unbalanced), iid, by_group. "
             "Default: the data set's own groups, or else dirichlet:0.1."
         ),
     ] = None,

@@ -17,6 +17,8 @@ from fedgram.randomness import generator
 
 Parts: TypeAlias = list[npt.NDArray[np.int64]]
 MOST_CLIENTS = 1_000_000
+# Between which numbers FedAPA's program draws the shares of a class's holders.
+UNBALANCED = 0.3, 0.7
 
 
 def dirichlet(labels: npt.ArrayLike, *, clients: int, alpha: float, seed: int = 0, min_size: int = 0) -> Parts:
@@ -35,8 +37,7 @@ def dirichlet(labels: npt.ArrayLike, *, clients: int, alpha: float, seed: int = 
     owner = np.empty(len(y), dtype=np.int64)
     for label in np.unique(y):
         members = rng.permutation(np.flatnonzero(y == label))
-        bounds = np.cumsum(_dirichlet_weights(rng, alpha, clients))
-        owner[members] = np.searchsorted(bounds, (np.arange(len(members)) + 0.5) / len(members))
+        owner[members] = _by_shares(_dirichlet_weights(rng, alpha, clients), len(members))
     _fill_up(owner, clients, min_size, rng)
     return _by_owner(owner, clients)
 
@@ -60,8 +61,14 @@ def shards(labels: npt.ArrayLike, *, clients: int, shards_per_client: int, seed:
     return _by_owner(owner, clients)
 
 
-def pathological(labels: npt.ArrayLike, *, clients: int, classes_per_client: int, seed: int = 0) -> Parts:
-    """Give each client samples of only so many classes; each class is shared evenly by its holders."""
+def pathological(
+    labels: npt.ArrayLike, *, clients: int, classes_per_client: int, seed: int = 0, balanced: bool = True
+) -> Parts:
+    """Give each client samples of only so many classes; each class is shared evenly by its holders.
+
+    With `balanced=False` the holders of a class have unequal shares, drawn as FedAPA's program draws them: uniform
+    between 0.3 and 0.7, divided by their sum.
+    """
     y = _labels(labels)
     _check_clients(clients)
     present = np.unique(y)
@@ -82,7 +89,11 @@ def pathological(labels: npt.ArrayLike, *, clients: int, classes_per_client: int
     owner = np.empty(len(y), dtype=np.int64)
     for label, held_by in zip(present, holders, strict=True):
         members = rng.permutation(np.flatnonzero(y == label))
-        owner[members] = np.asarray(held_by)[np.arange(len(members)) * len(held_by) // len(members)]
+        if balanced:
+            ranks = np.arange(len(members)) * len(held_by) // len(members)
+        else:
+            ranks = _by_shares(rng.uniform(*UNBALANCED, len(held_by)), len(members))
+        owner[members] = np.asarray(held_by)[ranks]
     return _by_owner(owner, clients)
 
 
@@ -107,8 +118,13 @@ def _dirichlet_weights(rng: np.random.Generator, alpha: float, size: int) -> npt
     # In logarithms, because for small alpha every gamma variate underflows: Γ(α) has the law of Γ(α + 1) · U^(1/α).
     with np.errstate(over="ignore"):  # the very smallest alpha leaves everything to one client
         logs = np.maximum(np.log(rng.gamma(alpha + 1, size=size)) + np.log1p(-rng.random(size)) / alpha, -1e300)
-    weights = np.exp(logs - logs.max())
-    return np.asarray(weights / weights.sum())
+    return np.asarray(np.exp(logs - logs.max()))
+
+
+def _by_shares(weights: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.int64]:
+    """Return for each of `count` samples whose it is, if owners have shares in proportion to `weights`."""
+    bounds = np.cumsum(weights / weights.sum())
+    return np.asarray(np.searchsorted(bounds, (np.arange(count) + 0.5) / count), dtype=np.int64)
 
 
 def _fill_up(owner: npt.NDArray[np.int64], clients: int, min_size: int, rng: np.random.Generator) -> None:

@@ -11,10 +11,11 @@ from fedgram.errors import InvalidParameter, UnknownName
 _ARGUMENTS = {
     "dirichlet": "a concentration, as in dirichlet:0.1",
     "shards": "a number of shards per client, as in shards:2",
-    "pathological": "a number of classes per client, as in pathological:2",
+    "pathological": "a number of classes per client, as in pathological:2 or pathological:2:unbalanced",
     "iid": "",
     "by_group": "",
 }
+_UNBALANCED = ":unbalanced"
 
 
 def client_names(data: Dataset, how: str, count: int) -> list[str]:
@@ -43,7 +44,10 @@ def spread(data: Dataset, how: str, *, clients: int, seed: int = 0) -> Parts:
         case "shards":
             return partition.shards(data.y, clients=clients, shards_per_client=int(argument), seed=seed)
         case "pathological":
-            return partition.pathological(data.y, clients=clients, classes_per_client=int(argument), seed=seed)
+            balanced = not how.endswith(_UNBALANCED)
+            return partition.pathological(
+                data.y, clients=clients, classes_per_client=int(argument), seed=seed, balanced=balanced
+            )
         case "iid":
             return partition.iid(len(data), clients=clients, seed=seed)
     if data.groups is None:
@@ -65,9 +69,10 @@ def read_partition(how: str) -> tuple[str, float]:
 
 def _number(kind: str, text: str) -> float:
     wanted = _ARGUMENTS[kind]
+    number = text.removesuffix(_UNBALANCED) if kind == "pathological" else text
     if not wanted and not text:
         return 0.0
     try:
-        return float(text) if kind == "dirichlet" else float(int(text if wanted else "none wanted"))
+        return float(number) if kind == "dirichlet" else float(int(number if wanted else "none wanted"))
     except ValueError:
         raise InvalidParameter(f"partition {kind!r} takes {wanted or 'no argument'}, got {text!r}") from None

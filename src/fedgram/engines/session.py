@@ -64,6 +64,8 @@ def run(
         engine=transport.engine,
         carried=dict(transport.carried),
         total=clients.total,
+        contributions=clients.contributions,
+        message=clients.message,
         notes=clients.notes,
         shape=clients.shape,
     )

@@ -46,7 +46,8 @@ class Column(NamedTuple):
             case "shards":
                 return f"{value} shards"
             case "pathological":
-                return f"{value} classes"
+                classes, _, shares = value.partition(":")
+                return f"{classes} classes" + (f", {shares}" if shares else "")
             case "iid":
                 return "IID"
         return self.partition.replace("_", " ")

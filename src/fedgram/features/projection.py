@@ -107,6 +107,12 @@ class RandomFeatures:
         if self.scale is not None and not 0 < self.scale < 1e300:
             raise InvalidParameter(f"scale {self.scale} must be positive and finite")
 
+    @property
+    def fingerprint(self) -> str:
+        """What is to be said of the map behind the fingerprint of the features that it takes."""
+        scale = "" if self.scale is None else f", scale {self.scale!r}"
+        return f" → {self.activation}({self.dim_in} → {self.dim_out}, seed {self.seed}{scale})"
+
     @cached_property
     def matrix(self) -> npt.NDArray[np.float64]:
         """R: (dim_in, dim_out)."""

@@ -18,7 +18,7 @@ from fedgram.methods.clientside import ClientSide
 from fedgram.methods.fit import Pool
 from fedgram.methods.onemessage import OneMessage
 from fedgram.methods.registry import register
-from fedgram.methods.replies import MomentsOf
+from fedgram.methods.replies import MomentsOf, Question
 from fedgram.models import best_labels, finite
 from fedgram.moments import Moments
 from fedgram.solve import Array
@@ -133,10 +133,12 @@ class APFL(OneMessage):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, least in (("gamma", 0.0), ("beta", 0.0), ("lam", -1.0)):
+        for name in ("gamma", "beta"):
             value = getattr(self, name)
-            if value != "auto" and not least < value < float("inf"):
-                raise InvalidParameter(f"{name} must be 'auto' or a number > {least:g}, got {value}")
+            if value != "auto" and not 0 < value < float("inf"):
+                raise InvalidParameter(f"{name} must be 'auto' or a number > 0, got {value}")
+        if self.lam != "auto" and not 0 <= self.lam < float("inf"):
+            raise InvalidParameter(f"lam must be 'auto' or a number ≥ 0, got {self.lam}")
         self._maps(1)  # refuses unknown activations and impossible dimensions
 
     def _maps(self, d: int) -> tuple[RandomFeatures, RandomFeatures]:
@@ -149,10 +151,11 @@ class APFL(OneMessage):
         total = pool.total
         gamma = self._cross_validated(total) if self.gamma == "auto" else self.gamma
         primary, _ = self._maps(*pool.shape)
+        backbone = total.kind.features.removesuffix(primary.fingerprint)
         if not self.exact:
-            return TwoStreams(primary, total.solve(gamma), total.classes, total.kind.features)  # G — (10)
+            return TwoStreams(primary, total.solve(gamma), total.classes, backbone)  # G — (10)
         world = System.of(total, ridge=gamma)
-        return TwoStreams(primary, world.weights, total.classes, total.kind.features, system=world.lower)
+        return TwoStreams(primary, world.weights, total.classes, backbone, system=world.lower)
 
     def reveals(self) -> str:
         """With `exact`, all of the total: S - γI, and SG."""
@@ -167,12 +170,17 @@ class APFL(OneMessage):
         return solve.generalised_cross_validation(values, vectors.T @ total.cross, total.n, GAMMAS)
 
     # client
-    @step(reply=lambda method, question: MomentsOf(method.dim_primary))
+    @step(reply=lambda method, question: method.moments_of(question))
     def summarize(self, client: ClientSide) -> Moments:
-        """Return Φ_kᵀΦ_k and Φ_kᵀY_k — (3), (5), (6)."""
+        """Return Φ_kᵀΦ_k and Φ_kᵀY_k — (3), (5), (6): moments of another map are of another kind."""
         primary, _ = self._maps(client.x.shape[1])
-        phi = primary(client.x.astype(np.float64))
-        return Moments.of_indices(phi, client.y, classes=client.classes, features=client.data.features)
+        phi, features = primary(client.x.astype(np.float64)), client.data.features + primary.fingerprint
+        return Moments.of_indices(phi, client.y, classes=client.classes, features=features)
+
+    def moments_of(self, question: Question) -> MomentsOf:
+        """Return what a client's moments must be."""
+        primary, _ = self._maps(*question.shape)
+        return MomentsOf(self.dim_primary, question.features + primary.fingerprint)
 
     @step
     def personalize(self, client: ClientSide, published: TwoStreams) -> None:

@@ -14,6 +14,7 @@ from fedgram.errors import ClientFailed, FedgramError, InvalidParameter, Missing
 from fedgram.evaluation import Evaluation
 from fedgram.labels import Classes, shorten
 from fedgram.methods import replies
+from fedgram.methods.contributions import Contributions, Recorder
 from fedgram.methods.fit import Pool, Traffic
 from fedgram.methods.totals import Tally, tally
 from fedgram.methods.transport import Reply, Transport
@@ -47,6 +48,8 @@ class Clients:
         self.traffic = Traffic()
         self.rounds: list[Evaluation] = []
         self.total: Moments | None = None
+        self.contributions: Contributions | None = None
+        self.message: Payload = None  # what was published, where moments alone do not give it again
         self.classes: Classes | None = None
         self.shape: tuple[int, ...] = ()  # of a sample
         self.features = ""  # their fingerprint
@@ -118,11 +121,17 @@ class Clients:
 
     def sum(self, step: Callable[..., T], payload: Payload = None, **options: Any) -> T:
         """Return the sum of the replies: moments, or arrays, or lists or dicts of them."""
-        return cast("T", self._tally(step, payload, None, options).total)
+        return cast("T", self._tally(step, self.ask(step, payload, **options)).total)
 
     def pool(self, step: Callable[..., Moments]) -> Pool:
         """Return all clients' moments added up, and leave them with the result: clients can then join and leave."""
-        self.total = self.sum(step)
+        recorder = Recorder(digests=not self._transport.trusted)
+        tallied = self._tally(step, recorder.passing(self.ask(step)))
+        if not isinstance(tallied.first, Moments):
+            raise InvalidParameter(
+                f"step {step.__name__!r} must reply with moments, got a {type(tallied.first).__name__}"
+            )
+        self.total, self.contributions = tallied.total, recorder.contributions(tallied.clients)
         return Pool(self.total, len(self.contributors), self.shape)
 
     def mean(self, step: Step, payload: Payload = None, *, weighted: bool = True, **options: Any) -> Any:
@@ -130,16 +139,15 @@ class Clients:
 
         It is added up in double precision and has the replies' own: the order of the clients hardly shows.
         """
-        return self._tally(step, payload, self._weight if weighted else lambda _: 1.0, options).mean
+        weight = self._weight if weighted else lambda _: 1.0
+        return self._tally(step, self.ask(step, payload, **options), weight).mean
 
     def _weight(self, client: str) -> float:
         return float(self.samples[client])
 
-    def _tally(
-        self, step: Step, payload: Payload, weight: Callable[[str], float] | None, options: Mapping[str, Any]
-    ) -> Tally:
+    def _tally(self, step: Step, replies: Iterable[Reply], weight: Callable[[str], float] | None = None) -> Tally:
         """Add up the replies of one form; who replies in another is a client that failed."""
-        total, strangers = tally(self.ask(step, payload, **options), weight)
+        total, strangers = tally(replies, weight)
         if strangers:
             self.lose(strangers, during=f"step {step.__name__!r}")
         if total is None:

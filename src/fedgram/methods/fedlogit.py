@@ -8,9 +8,10 @@ from fedgram.accumulate import as_features
 from fedgram.errors import InvalidParameter
 from fedgram.head import Head
 from fedgram.logistic import Logistic
-from fedgram.methods.base import Method, step
+from fedgram.methods.base import step
 from fedgram.methods.clients import Clients
 from fedgram.methods.clientside import ClientSide
+from fedgram.methods.onemessage import Publishing
 from fedgram.methods.registry import register
 from fedgram.methods.replies import Number, Numbers, Question
 from fedgram.models import LinearModel
@@ -22,13 +23,17 @@ CALIBRATED = 1.0  # what is trained for the likelihood is as sure as it should b
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class FedLogit(Method):
+class FedLogit(Publishing):
     """FedLogit — ours: the logistic model of all data in a few small rounds without a learning rate, personalized.
 
     FedGram with a better head, for whoever can ask clients more than once. Everybody's Gram matrix bounds how the
-    log-likelihood bends, so the slopes, (d + 1) × c numbers a round, are all that is still needed to climb it. The
-    ridge follows the evidence, for which clients add how undecided the model is. Slopes add up, so the model for all
-    is the same however the data is spread. Clients personalize as in FedGram.
+    log-likelihood bends, so the gradients, (d + 1) × c numbers a round, are all that is still needed to climb it. The
+    ridge follows the evidence, for which clients add how undecided the model is. Gradients add up, so the model for
+    all is the same however the data is spread. Clients personalize as in FedGram, and so can clients that come later:
+    the fit keeps the head.
+
+    A client that fails between rounds leaves what it has sent: fit.notes["remains"] says what that is. Its moments stay
+    in the bound, which is then larger than it need be and bounds all the same, and in the class frequencies.
     """
 
     personal = True
@@ -50,11 +55,18 @@ class FedLogit(Method):
         """Climb, then publish the head."""
         total = clients.sum(self.summarize)
         ascent = Logistic(total, self.ridge)
+        members = clients.names
+        remains: dict[str, str] = {}
         for number in clients.rounds_of(self.rounds):
             ascent.climb(**clients.sum(self.slope, ascent.ahead))
+            gone = set(members).difference(clients.names, remains)
+            remains |= {name: _remaining(number) for name in members if name in gone}
             clients.report(number, ascent.model)
+        if remains:
+            clients.note("remains", remains)
         clients.warn_of_two("class counts")
-        clients.each(self.personalize, Head.of_model(ascent.model, total))
+        clients.message = Head.of_model(ascent.model, total)
+        clients.each(self.personalize, clients.message)
         return ascent.model
 
     # client
@@ -65,7 +77,7 @@ class FedLogit(Method):
 
     @step(reply=lambda method, question: method.slope_of(question))
     def slope(self, client: ClientSide, model: LinearModel) -> dict[str, Any]:
-        """Return what the model leaves unexplained here."""
+        """Return the gradient of the log-likelihood here, and how undecided the model is."""
         slope, undecided = logistic.slope(as_features(client.x), client.y, model)
         return {"slope": slope, "undecided": undecided}
 
@@ -78,3 +90,9 @@ class FedLogit(Method):
     def personalize(self, client: ClientSide, head: Head) -> None:
         """Keep Bayes' rule with the client's own frequencies, and the refinement if it is worth it."""
         client.keep(personal_model(head, client.x, client.y, temperature=CALIBRATED, refine=self.refine))
+
+
+def _remaining(lost: int) -> str:
+    """Return what is in the model of a client that failed in a round."""
+    rounds = {0: "no gradients", 1: "the gradient of round 0"}.get(lost, f"the gradients of rounds 0 to {lost - 1}")
+    return f"its moments in the bound and in the class frequencies, {rounds}"

@@ -80,8 +80,8 @@ class FedProto(GradientMethod):
     def sums_of(self, question: Question) -> dict[str, Numbers]:
         """Return what a client's sums must be."""
         net = self.net_for(question)
-        counts = Numbers((net.classes,), "int64", low=0, high=question.samples)
-        return {"features": Numbers((net.classes, net.features)), "counts": counts}
+        counts = Numbers((net.classes,), "int32", low=0, high=question.samples)
+        return {"features": Numbers((net.classes, net.features), "float32"), "counts": counts}
 
     def _regularize(self, now: Now) -> "Tensor":
         """Return λ mean((z - C_y)²) for each client; a class without a prototype adds nothing."""
@@ -96,7 +96,9 @@ class FedProto(GradientMethod):
         features = np.concatenate([block for block, _ in outputs(net, own, client.x)]).astype(np.float64)
         sums = np.zeros((net.classes, net.features))
         np.add.at(sums, client.y, features)
-        return {"features": sums, "counts": np.bincount(client.y, minlength=net.classes)}
+        # The network computes with 32 bits; more would only be more to send.
+        counts = np.bincount(client.y, minlength=net.classes).astype(np.int32)
+        return {"features": sums.astype(np.float32), "counts": counts}
 
     def _by_prototype(self, client: ClientSide, own: Vector, sums: dict[str, Any], world: dict[str, Vector]) -> Vector:
         """Return the network with a head whose best score is the nearest prototype: z·C_y - ½‖C_y‖²."""

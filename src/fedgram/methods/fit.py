@@ -7,18 +7,21 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, cast
 
+import numpy as np
+
 from fedgram import wire
 from fedgram.cache import replace_file
 from fedgram.data.client import Client
-from fedgram.errors import InvalidData, InvalidParameter, Mismatch, UnknownName
+from fedgram.errors import InvalidData, InvalidParameter, Mismatch
 from fedgram.evaluation import Evaluation
+from fedgram.methods.contributions import Contributions
 from fedgram.methods.fitfields import check_fields
 from fedgram.methods.registry import registry
 from fedgram.models import Model
 from fedgram.moments import Moments
 
 if TYPE_CHECKING:
-    from fedgram.methods.onemessage import OneMessage
+    from fedgram.methods.onemessage import OneMessage, Publishing
 
 
 class Pool(NamedTuple):
@@ -62,9 +65,10 @@ class Fit:
     heard, and why.
     `personal` holds the clients' own models where the engine can see them (in one process). `evaluation` is None
     if no client has test samples; `rounds` has one evaluation per round that an iterative method reported. `total`
-    holds everybody's moments where the method needs no more: then `add` and `remove` work. `traffic` counts our
-    messages; `carried` is what the `engine` itself counts, envelopes and evaluation included. `notes` are what a
-    method found worth seeing. Seconds are those without the rounds' evaluations.
+    holds everybody's moments where the method needs no more: then `add` and `remove` work, and `contributions` has a
+    record of each client's moments. `message` is what the server published, where moments alone do not give it again.
+    `traffic` counts our messages; `carried` is what the `engine` itself counts, envelopes and evaluation included.
+    `notes` are what a method found worth seeing. Seconds are those without the rounds' evaluations.
     """
 
     model: Any
@@ -81,6 +85,8 @@ class Fit:
     seconds: float = 0.0
     cpu_seconds: Mapping[str, float] = field(default_factory=dict)
     total: Moments | None = None
+    contributions: Contributions | None = None
+    message: Any = None
     shape: tuple[int, ...] = ()  # of a sample
     engine: str = "inprocess"
     carried: Mapping[str, int] = field(default_factory=dict)
@@ -93,6 +99,10 @@ class Fit:
     @cached_property
     def published(self) -> Any:
         """What the server published: all that a client needs to personalize."""
+        if self.message is not None:
+            return self.message
+        if self.total is None:
+            raise InvalidParameter(f"a fit of {self.method} has nothing published to personalize from")
         method, pool = self._one_message()
         return method.publish(pool)
 
@@ -101,41 +111,75 @@ class Fit:
 
         One with a contributor's name counts as that contributor, whose samples are in the total.
         """
-        method, _ = self._one_message()
-        return method.adapt(self.published, client, member=client.name in self.contributors)
+        if not isinstance(client, Client):
+            raise InvalidData(f"personalize takes an fg.Client, got a {type(client).__name__}")
+        published, method = self.published, cast("Publishing", registry[self.method](**self.settings))
+        return method.adapt(published, client, member=client.name in self.contributors)
 
     def summarize(self, client: Client) -> Moments:
-        """Return the moments that a client would send to join: what `add` and `remove` take."""
+        """Return the moments that a client sends to join, or has sent: what `add` and `remove` take.
+
+        They are of its training samples. For one with a contributor's name they must be what it contributed, to
+        rounding: if the run held samples back for testing, the client has to come with the same split.
+        """
         method, pool = self._one_message()
-        return method.summary(client, pool.total.classes)
+        if not isinstance(client, Client):
+            raise InvalidData(f"summarize takes an fg.Client, got a {type(client).__name__}")
+        moments = method.summary(client, pool.total.classes)
+        if self.contributions is not None and client.name in self.contributions.by_name:
+            pool.total.kind.check_same(moments.kind)
+            self.contributions.check_same(client.name, moments)
+        return moments
 
     def add(self, moments: Moments, *, name: str | None = None) -> Self:
         """Return the fit with a late client's moments in it: exactly as if they had been there from the start.
 
-        With `name` the client is listed as a contributor. Personal models are not carried over, because they belong
-        to the old total; `personalize` makes new ones.
+        `name` is the client's, and must be given. Moments that are in already are refused, under whatever name.
+        Personal models are not carried over, because they belong to the old total; `personalize` makes new ones.
         """
         _, pool = self._one_message()
-        if name in self.contributors:
-            raise InvalidData(f"client {name!r} has contributed already: remove its old moments first")
-        return self._with(pool.total + moments, (*self.contributors, *([] if name is None else [name])))
+        known = self._checked(moments, name)
+        moments.check()
+        changed = known.plus(cast("str", name), moments)
+        return self._with(pool.total + moments, changed)
 
     def remove(self, moments: Moments, *, name: str | None = None) -> Self:
-        """Return the fit without these moments, exactly as if they had never been there.
+        """Return the fit without a client, exactly as if it had never been there.
 
-        With `name` the client is no contributor any more; without, it has only deleted some of its samples.
+        `name` is the client's, and must be given; `moments` are those that it contributed: the same bytes, or equal
+        to rounding with equal class counts, as from another processor. Anything else is refused. A client that
+        deleted some of its samples leaves with the old moments and joins again with the new ones.
         """
         _, pool = self._one_message()
-        if name is not None and name not in self.contributors:
-            raise UnknownName("contributor", name, self.contributors)
-        return self._with(pool.total - moments, tuple(other for other in self.contributors if other != name))
+        known = self._checked(moments, name)
+        changed = known.minus(cast("str", name), moments)
+        return self._with(pool.total - moments, changed)
 
-    def _with(self, total: Moments, contributors: tuple[str, ...]) -> Self:
+    def _checked(self, moments: object, name: object) -> Contributions:
+        """Return the records, if these can be a client's moments and its name."""
+        assert self.total is not None
+        if not isinstance(moments, Moments):
+            raise InvalidData(
+                f"moments such as fit.summarize(client) returns are wanted, got a {type(moments).__name__}"
+            )
+        if not isinstance(name, str) or not name:
+            raise InvalidParameter(f"name must say whose moments these are, as a non-empty text, got {name!r}")
+        if self.contributions is None:
+            raise InvalidData(
+                "this fit has no records of what its clients contributed, so nobody can join or leave safely: "
+                "it was saved by an earlier version; run it again"
+            )
+        self.total.kind.check_same(moments.kind)
+        return self.contributions
+
+    def _with(self, total: Moments, contributions: Contributions) -> Self:
         method, _ = self._one_message()
+        stayed = [name for name in self.contributors if name in contributions.by_name]
+        contributors = (*stayed, *(name for name in contributions.by_name if name not in stayed))
         model = method.global_model(method.publish(Pool(total, len(contributors), self.shape)))
         stale: dict[str, Any] = {"evaluation": None, "rounds": ()}
         stale |= {name: {} for name in ("personal", "absent", "lost", "notes")}
-        return replace(self, model=model, total=total, contributors=contributors, **stale)
+        return replace(self, model=model, total=total, contributors=contributors, contributions=contributions, **stale)
 
     def _one_message(self) -> "tuple[OneMessage, Pool]":
         if self.total is None:
@@ -174,7 +218,20 @@ class Fit:
         )
 
     def check(self) -> None:
-        """Accept: the fields have been checked when they were put together, the models in them one by one."""
+        """Refuse records that do not belong to the total; the models in it have been checked one by one."""
+        if self.contributions is not None:
+            self._check_contributions(self.contributions)
+
+    def _check_contributions(self, known: Contributions) -> None:
+        if not isinstance(known, Contributions) or not isinstance(self.total, Moments):
+            raise Mismatch("field 'contributions' must be records of the moments in field 'total'")
+        counts = sum(record.counts.astype(object) for record in known.by_name.values())
+        if (
+            set(known.by_name) != set(self.contributors)
+            or known.direction.shape != (self.total.d,)
+            or not np.array_equal(counts, self.total.counts)
+        ):
+            raise Mismatch("field 'contributions' has records of other clients, features or samples than field 'total'")
 
 
 _PLAIN = (
@@ -189,6 +246,8 @@ _PLAIN = (
     "seconds",
     "cpu_seconds",
     "total",
+    "contributions",
+    "message",
     "shape",
     "engine",
     "carried",

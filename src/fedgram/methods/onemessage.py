@@ -1,4 +1,4 @@
-"""Methods of one message: moments go up, something published comes down."""
+"""Methods that publish, and among them those of one message: moments go up, something published comes down."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +15,30 @@ from fedgram.moments import Moments
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneMessage(Method):
-    """Base of these methods: a subclass says what is published, and what a client makes of it.
+class Publishing(Method):
+    """Base of methods whose server publishes a message from which any client can make its own model."""
+
+    @step
+    def personalize(self, client: ClientSide, published: Any) -> None:
+        """Keep the client's own model; a method without personal ones is never asked."""
+        raise TypeError(f"{type(self).__name__} must define personalize(self, client, published)")
+
+    def adapt(self, published: Any, client: Client, *, member: bool = False) -> Model:
+        """Return the model of a client that needs nothing but what was published.
+
+        `member` says whether its samples are in the total that was published from.
+        """
+        if client.features != published.features:
+            raise Mismatch(f"client {client.name!r} has features {client.features!r}, not {published.features!r}")
+        side = ClientSide(client, classes=published.classes, member=member)
+        self.personalize(side, published)
+        assert side.model is not None
+        return side.model
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneMessage(Publishing):
+    """Base of methods of one message: a subclass says what is published, and what a client makes of it.
 
     What is published depends on everybody's moments alone. So clients can join and leave afterwards (`fit.add`,
     `fit.remove`), and a client that was never there can personalize (`adapt`).
@@ -54,18 +76,6 @@ class OneMessage(Method):
     def personalize(self, client: ClientSide, published: Any) -> None:
         """Keep the client's own model; a method without personal ones is never asked."""
         client.keep(self.global_model(published))
-
-    def adapt(self, published: Any, client: Client, *, member: bool = False) -> Model:
-        """Return the model of a client that needs nothing but what was published.
-
-        `member` says whether its samples are in the total that was published from.
-        """
-        if client.features != published.features:
-            raise Mismatch(f"client {client.name!r} has features {client.features!r}, not {published.features!r}")
-        side = ClientSide(client, classes=published.classes, member=member)
-        self.personalize(side, published)
-        assert side.model is not None
-        return side.model
 
     def summary(self, client: Client, classes: Classes) -> Moments:
         """Return what the client would send to others who have agreed on these classes."""

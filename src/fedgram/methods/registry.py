@@ -44,13 +44,12 @@ class Registry(Mapping[str, "type[Method]"]):
         return self._methods
 
     def __getitem__(self, name: str) -> "type[Method]":
-        try:
-            return self._all()[name.lower()]
-        except KeyError:
-            raise UnknownName("method", name, self._methods) from None
+        if name not in self:
+            raise UnknownName("method", str(name), self._methods)
+        return self._methods[name.lower()]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._all()
+        return isinstance(name, str) and name.lower() in self._all()
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(self._all()))
