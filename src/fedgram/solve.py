@@ -16,7 +16,8 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import blas, eigh, lapack, qr
+from scipy.linalg import eigh, lapack, qr
+from scipy.linalg.blas import dsymv
 
 from fedgram import blas
 from fedgram.errors import InvalidData, InvalidParameter, RankDeficient
@@ -85,8 +86,8 @@ def times(packed: Array, vector: Array) -> Array:
     even, half = 1 - d % 2, (d + 1) // 2
     rectangle = packed.reshape(half, d + even).T
     block, left, right = rectangle[half + even :], vector[:half], vector[half:]
-    upper = blas.dsymv(1.0, rectangle[even : half + even], left, lower=1) + block.T @ right
-    lower = blas.dsymv(1.0, rectangle[: d - half, 1 - even :], right) + block @ left
+    upper = dsymv(1.0, rectangle[even : half + even], left, lower=1) + block.T @ right
+    lower = dsymv(1.0, rectangle[: d - half, 1 - even :], right) + block @ left
     return np.concatenate([upper, lower])
 
 
