@@ -313,7 +313,7 @@ def test_bytes_that_were_sent_are_known_by_their_digest(clients):
             for name, answer in super().exchange(step, requests):
                 yield name, wire.encode(wire.decode(answer))
 
-    room = Elsewhere(fg.AFL(), clients, None, InProcess())
+    room = Elsewhere(fg.AFL(), clients, InProcess())
     fit = run(fg.AFL(), room, classes=3, seed=0, require="all", progress=None)
     assert {name: known.digest for name, known in fit.contributions.by_name.items()} == {
         client.name: fit.summarize(client).digest for client in clients

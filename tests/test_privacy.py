@@ -238,7 +238,7 @@ class Elsewhere(Room):
 )
 def test_the_server_warns_of_two_contributors(method, what):
     def fit(room, count):
-        transport = room(method, checks.some_clients(count), None, InProcess())
+        transport = room(method, checks.some_clients(count), InProcess())
         return run(method, transport, classes=10, seed=0, require="all", progress=None)
 
     with pytest.warns(Revealing, match=f"gives each of them the other's {what}: ask a third"):
