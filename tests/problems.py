@@ -43,6 +43,14 @@ def skewed(seed=0, *, n=600, d=12, classes=4, clients=5, noise=1.0):
     return x, y, [np.flatnonzero(owner == k) for k in range(clients)]
 
 
+def patients(seed=0, n=900):
+    """Return a table of three measurements in clinical units, far from zero, and labels "ill" and "well"."""
+    rng = np.random.default_rng(seed)
+    ill = rng.random(n) < 0.3
+    means = np.array([62.0, 138.0, 88.0]) + ill[:, None] * np.array([9.0, 16.0, 22.0])
+    return means + rng.normal(size=(n, 3)) * np.array([6.0, 10.0, 12.0]), np.where(ill, "ill", "well")
+
+
 def relative_error(got, want):
     return np.abs(got - want).max() / max(np.abs(want).max(), np.finfo(float).tiny)
 

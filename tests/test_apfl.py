@@ -71,7 +71,7 @@ def test_cross_validation_from_moments_equals_its_definition():
         return ((Y - H @ Y) ** 2).sum() / (60 - np.trace(H)) ** 2
 
     values, vectors = np.linalg.eigh(x.T @ x)
-    chosen = solve.generalised_cross_validation(values, vectors.T @ (x.T @ Y), 60, ridges)
+    chosen = solve.generalised_cross_validation(values, vectors.T @ (x.T @ Y), ridges, freedom=60, squares=60)
     assert chosen == min(ridges, key=definition)
 
 

@@ -49,7 +49,7 @@ def test_run_saves_a_fit(tmp_path):
 
 def test_settings_reach_the_method():
     done = run("run", "--clients", "5", "--set", "ri=false", "--set", "gamma=2", "--json")
-    assert json.loads(done.stdout)["settings"] == {"gamma": 2.0, "ri": False}
+    assert json.loads(done.stdout)["settings"] == {"gamma": 2.0, "ri": False, "intercept": True}
 
 
 def test_methods_are_listed():

@@ -56,8 +56,11 @@ def test_keys_depend_on_what_is_run_and_not_on_how_it_is_written():
 
 def test_keys_stay_the_same_from_version_to_version():
     # Somebody's results would be computed again if these changed.
-    reference, afl = runs_of(experiment())
+    reference, afl = runs_of(experiment(methods=[{"name": "afl", "intercept": False}], centralised_intercept=False))
     assert (reference.key, afl.key) == ("378e8a83a5777560", "2bf3cd4cba8bccd9")
+    # With an intercept, which there was not at first, results are others.
+    reference, afl = runs_of(experiment())
+    assert (reference.key, afl.key) == ("5ffd574e5b00255d", "a7d03be749db03a1")
 
 
 def test_labels_tell_variants_apart():
@@ -112,6 +115,7 @@ def test_a_hyper_parameter_that_is_a_list_is_a_grid_only_as_a_list_of_lists(monk
         ({"test_fraction": 1.0}, InvalidParameter, "less than 1"),
         ({"test_fraction": "half"}, InvalidParameter, "must be a number"),
         ({"centralised_ridge": -1}, InvalidParameter, "≥ 0"),
+        ({"centralised_intercept": 1}, InvalidParameter, "true or false"),
         ({"require": "most"}, InvalidParameter, "require"),
         ({"require": float("inf")}, InvalidParameter, "got inf"),
         ({"require": float("nan")}, InvalidParameter, "got nan"),

@@ -28,7 +28,7 @@ def test_a_record_says_everything(tmp_path):
     clients = [len(part) for part in fg.partition.iid(1797, clients=4)]
     assert [sum(row) for row in setting["class_counts"]] == [n - round(n / 5) for n in clients]
     assert setting["names"] == ["client-0", "client-1", "client-2", "client-3"]
-    assert afl["settings"] == {"gamma": 1.0, "ri": True}
+    assert afl["settings"] == {"gamma": 1.0, "ri": True, "intercept": True}
     assert afl["tested"] == [round(n / 5) for n in clients]
     assert afl["accuracy"]["pooled"] == sum(afl["correct"]) / sum(afl["tested"])
     assert afl["up"][0] > 64 * 65 / 2 * 8
@@ -96,13 +96,15 @@ def test_what_cannot_be_looked_at_as_a_matrix_is_left_out():
     assert matrices.recorded(fg.Fit(None, "telling", {}, 0, ("a",), notes=notes), ["a"]) == {}
 
 
-def test_the_reference_is_the_pooled_solution(tmp_path):
-    run(path := tmp_path / "results.jsonl", centralised_ridge=0.5, test="held-out")
+@pytest.mark.parametrize("intercept", [True, False])
+def test_the_reference_is_the_pooled_solution(tmp_path, intercept):
+    run(path := tmp_path / "results.jsonl", centralised_ridge=0.5, centralised_intercept=intercept, test="held-out")
     setting = next(iter(runs_of(Experiment.of({"data": "digits", "methods": ["afl"], "test": "held-out"})))).setting
     data = prepare.prepare(setting).data
-    x, y = data.x, np.eye(10)[data.y]
-    weights = np.linalg.solve(x.T @ x + 0.5 * np.eye(64), x.T @ y)
-    right = int(((data.x_test @ weights).argmax(axis=1) == data.y_test).sum())
+    x, y, ones = data.x, np.eye(10)[data.y], np.full((len(data.x), 1), float(intercept))
+    x, ridge = np.hstack([x, ones]), np.diag([0.5] * 64 + [0.0 if intercept else 1.0])
+    weights = np.linalg.solve(x.T @ x + ridge, x.T @ y)
+    right = int(((data.x_test @ weights[:-1] + weights[-1]).argmax(axis=1) == data.y_test).sum())
     reference = records(path)[0]
     assert (reference["correct"], reference["tested"]) == ([right], [len(data.y_test)])
     assert len(data.x_test) == round(0.2 * 1797)

@@ -18,6 +18,7 @@ METHODS = [
     fg.AFL(),
     fg.AFL(gamma=2.0, ri=False),
     fg.FedHiP(),
+    fg.FedHiP(beta=1.0, intercept=False),
     fg.APFL(gamma=1.0, dim_primary=16, dim_refine=12),
     fg.APFL(dim_primary=16, dim_refine=12, exact=True),
     fg.FedGram(),
@@ -70,7 +71,7 @@ def test_a_newcomer_needs_only_the_published_bytes(method, clients):
 
 def test_a_newcomer_to_fedhip_gets_the_closed_form_of_the_same_total(clients):
     *early, new = clients
-    model = fg.FedHiP(alpha=5.0, beta=0.5).fit(early, classes=3).personalize(new)
+    model = fg.FedHiP(alpha=5.0, beta=0.5, intercept=False).fit(early, classes=3).personalize(new)
     x, Y = np.vstack([c.x for c in early]), np.eye(3)[np.concatenate([c.y for c in early])]
     own = np.eye(3)[new.y]
     want = np.linalg.solve(x.T @ x + 5 * new.x.T @ new.x + 0.5 * np.eye(6), x.T @ Y + 5 * new.x.T @ own)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import fedgram as fg
 from fedgram import wire
-from fedgram.errors import InvalidData, LostPrecision, Mismatch, NotMoments, RefusedMessage
+from fedgram.errors import InvalidData, LostPrecision, Mismatch, NotMoments, RankDeficient, RefusedMessage
 from fedgram.moments import Kind, Moments
 from problems import features, relative_error, seeds, spread_any_way
 
@@ -128,6 +128,41 @@ def test_solve_and_bias():
     model = moments.model(2.0)
     np.testing.assert_allclose(model.scores(x), X @ moments.solve(2.0), atol=1e-12)
     assert set(model.predict(x)) <= {"a", "b", "c"}
+
+
+@pytest.mark.parametrize("n", [12, 50])
+@pytest.mark.parametrize("ridge", [0.3, 20.0])
+def test_the_models_intercept_is_not_shrunk(n, ridge):
+    """Against the same with a column of ones that has no share of the ridge; with fewer samples than features, too."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(n, 20)) + 30, np.arange(n) % 3
+    X, Y = np.c_[x, np.ones(n)], np.eye(3)[y]
+    want = np.linalg.solve(X.T @ X + np.diag([ridge] * 20 + [0.0]), X.T @ Y)
+    moments = Moments.of(x, y, classes=4)
+    model = moments.model(ridge)
+    np.testing.assert_allclose(model.weights[:, :3], want[:-1], atol=1e-10)
+    np.testing.assert_allclose(model.intercept[:3], want[-1], atol=1e-8)
+    assert not model.weights[:, 3].any()
+    assert model.intercept[3] == 0, "a class that nobody has"
+    plain = moments.model(ridge, intercept=False)
+    assert plain.intercept is None
+    np.testing.assert_array_equal(plain.weights, moments.solve(ridge))
+
+
+def test_models_with_and_without_intercept_are_kept_and_sent():
+    moments = random_moments(np.random.default_rng(0))
+    for model in (moments.model(1.0), moments.model(1.0, intercept=False)):
+        again = wire.decode(wire.encode(model), sender="a")
+        assert (again.intercept is None) == (model.intercept is None)
+        x = np.random.default_rng(1).normal(size=(5, moments.d))
+        np.testing.assert_array_equal(again.scores(x), model.scores(x))
+
+
+def test_no_samples_give_a_model_that_knows_nothing():
+    with pytest.warns(RankDeficient, match="rank 0 of 3"):
+        model = Moments.of(np.zeros((0, 3)), [], classes=2).model()
+    assert not model.weights.any()
+    assert not model.intercept.any()
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,13 @@ residual Y - XG.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from fedgram.blas import solve_positive_definite
+from fedgram.regression import STEPS
 from fedgram.solve import Array, rounding_level
 
 # Up to this n/d the n × n system is the quicker one, as measured at d = 1,280.
@@ -93,19 +95,42 @@ class Spectrum:
                 others += ((moves @ weights)[:, None] - leverage * influence.own) * influence.left_out(residual)
             yield others / (1 - leverage)
 
-    def leave_one_out(self, residual: Array, alphas: npt.ArrayLike, *, member: bool) -> Array:
+    def leave_one_out(self, residual: Array, alphas: npt.ArrayLike, *, member: bool, centred: bool = False) -> Array:
         """Return the mean squared residual, sample by sample left out everywhere, for each α: exact, without refitting.
 
-        `member` says whether the samples are also among those that made S and B, from where they are left out, too.
+        `member` says whether the samples are also among those that made S and B, from where they are left out, too;
+        `centred` whether V and residual are about these samples' own mean, which then is found anew without each.
         """
         projected, squares = self.loadings.T @ residual, self.loadings**2
         errors = []
         for alpha in np.atleast_1d(np.asarray(alphas, dtype=np.float64)):
             shrink = 1 / (1 + alpha * self.values)
             left = residual - alpha * (self.loadings @ (shrink[:, None] * projected))
-            leverage = (alpha + member) * (squares @ shrink)
+            leverage = (alpha + member) * (squares @ shrink) + centred / len(residual)
             errors.append(np.mean((left / (1 - leverage)[:, None]) ** 2))
         return np.array(errors)
+
+
+class Chosen(NamedTuple):
+    """A value that was chosen, and the mean squared error on left-out samples that speaks for it."""
+
+    value: float
+    error: float
+
+
+def own_ridge(rows: Array, targets: Array, *, intercept: bool) -> Chosen:
+    """Return the ridge of least squared leave-one-out error in regressing targets (n, c) on rows (n, d).
+
+    Where nothing can be learned from the others, any ridge gives the same: 1.
+    """
+    if intercept:
+        rows, targets = rows - rows.mean(axis=0), targets - targets.mean(axis=0)
+    spectrum = Spectrum.of(np.ascontiguousarray(rows.T))
+    if len(rows) == 1 or not len(spectrum.values):
+        return Chosen(1.0, float("inf"))
+    ridges = STEPS * spectrum.values.mean()
+    errors = spectrum.leave_one_out(targets, 1 / ridges, member=False, centred=intercept)
+    return Chosen(float(ridges[int(errors.argmin())]), float(errors.min()))
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import cho_factor, cho_solve, eigh
+from scipy.linalg import cho_factor, cho_solve
 
 from fedgram import solve
 from fedgram.errors import Mismatch
@@ -17,7 +17,7 @@ from fedgram.moments import Moments
 from fedgram.solve import Array
 from fedgram.wire import Field, register_message
 
-SHRINKAGES = np.geomspace(1e-4, 10, 21)
+SHRINKAGES = np.geomspace(1e-4, 1e3, 29)
 # The score of a class that nobody has: it never wins, and it is a number still.
 NEVER = -1e300
 
@@ -59,7 +59,7 @@ class Head:
         means, within = means / scale[:, None], within / np.outer(scale, scale)
         means[constant], within[constant], within[:, constant] = 0.0, 0.0, 0.0
         if shrinkage == "auto":
-            shrinkage = _cross_validated(within, means, counts)
+            shrinkage = _cross_validated(total, np.where(constant, 0.0, 1 / scale))
         within[np.diag_indices(total.d)] += shrinkage
         weights = cho_solve(cho_factor(within, lower=True, check_finite=False), means, check_finite=False)
         intercept = np.where(counts > 0, -0.5 * (means * weights).sum(axis=0), 0.0)
@@ -133,17 +133,10 @@ def deviations(total: Moments) -> tuple[Array, npt.NDArray[np.bool_]]:
     return np.sqrt(np.where(constant, 1.0, variances)), constant
 
 
-def _cross_validated(within: Array, means: Array, counts: Array) -> float:
+def _cross_validated(total: Moments, factors: Array) -> float:
     """Return the shrinkage of least generalised cross-validation error in regressing the classes on the features.
 
     That regression's solution has the same directions as the head, and moments are all that its error takes.
     """
-    n = counts.sum()
-    mean = means @ counts / n
-    between = (means - mean[:, None]) * counts  # XᵀY of centred features, (d, c)
-    gram = n * within + between @ (means - mean[:, None]).T
-    values, vectors = eigh(gram, check_finite=False)
-    energy = n - (counts**2).sum() / n  # ‖Y‖² of centred targets
-    ridges = n * SHRINKAGES
-    ridge = solve.generalised_cross_validation(values, vectors.T @ between, int(n), ridges, energy)
-    return float(ridge / n)
+    problem = total.regression(intercept=True).scaled(factors)
+    return problem.cross_validated(total.n * SHRINKAGES) / total.n

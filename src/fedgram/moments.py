@@ -29,6 +29,7 @@ from fedgram.errors import InvalidData, LostPrecision, Mismatch, NotMoments
 from fedgram.labels import Classes, Label, as_classes, read_classes, shorten, to_indices
 from fedgram.models import LinearModel
 from fedgram.plausible import MOST_SAMPLES, check_counts, check_factor, check_gram, nearest
+from fedgram.regression import Regression
 from fedgram.solve import Array
 
 Counts = npt.NDArray[np.int64]
@@ -206,12 +207,21 @@ class Moments:
         """
         return solve.factor(self.packed, self.d, ridge=ridge, n=self.n).solve(self.cross)
 
-    def model(self, ridge: float = 0.0) -> LinearModel:
-        """Return the least-squares classifier; the bias column becomes its intercept."""
-        weights, intercept = self.solve(ridge), None
+    def model(self, ridge: float = 0.0, *, intercept: bool = True) -> LinearModel:
+        """Return the least-squares classifier, by default with an intercept that the ridge does not shrink.
+
+        Where moments have a bias column, that becomes the intercept, and is shrunk like any other weight.
+        """
         if self.kind.bias:
-            weights, intercept = weights[:-1], weights[-1]
-        return LinearModel(weights, self.classes, intercept, self.kind.features)
+            weights = self.solve(ridge)
+            return LinearModel(weights[:-1], self.classes, weights[-1], self.kind.features)
+        problem = self.regression(intercept=intercept)
+        weights = problem.factor(ridge).solve(problem.cross)
+        return LinearModel(weights, self.classes, problem.offset(weights), self.kind.features)
+
+    def regression(self, *, intercept: bool) -> Regression:
+        """Return the regression of the classes on the features, about the means if with an intercept."""
+        return Regression.of(self.packed, self.cross, self.counts, intercept=intercept)
 
     def __add__(self, other: "Moments") -> "Moments":
         """Return the moments of both data sets together."""

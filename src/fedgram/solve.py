@@ -198,10 +198,11 @@ class Factor:
         return self.vectors @ projected
 
 
-def factor(packed: Array, d: int, *, ridge: float = 0.0, n: int = 0) -> Factor:
+def factor(packed: Array, d: int, *, ridge: float = 0.0, n: int = 0, removed: Array | None = None) -> Factor:
     """Factor A + ridge · I once, A being the packed Gram matrix of n samples.
 
-    Where it is singular to rounding, warn with the rank and keep the eigenpairs that mean something.
+    Where it is singular to rounding, warn with the rank and keep the eigenpairs that mean something. `removed` (d,) is
+    the diagonal of what has been subtracted to get A: its rounding errors are still there.
 
     >>> x = np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 2.0]])
     >>> factor(pack(x.T @ x), 2).solve(x.T @ np.ones((3, 1))).round(6)
@@ -223,9 +224,10 @@ def factor(packed: Array, d: int, *, ridge: float = 0.0, n: int = 0) -> Factor:
     lower, info = lapack.dpotrf(system, lower=1, clean=0, overwrite_a=1)
     if info == 0:
         reciprocal_condition, _ = lapack.dpocon(lower, norm, uplo="L")
-        if reciprocal_condition > rounding_level(d, n):
+        cancelled = 0.0 if removed is None else float((removed * scale**2).max())
+        if reciprocal_condition > rounding_level(d, n) * (1 + cancelled):
             return Factor(d, rank=d, lower=lower, scale=scale)
-    values, vectors = _eigenpairs(packed, d, n)
+    values, vectors = eigenpairs(packed, d, n, removed)
     kept = len(values)
     if kept < d:
         warnings.warn(
@@ -242,28 +244,26 @@ def ridge_path(packed: Array, d: int, rhs: Array, ridges: npt.ArrayLike, *, n: i
     steps = np.atleast_1d(np.asarray(ridges, dtype=np.float64))
     for ridge in steps:
         check_ridge(float(ridge))
-    values, vectors = _eigenpairs(packed, d, n)
+    values, vectors = eigenpairs(packed, d, n)
     projected = vectors.T @ rhs
     return np.stack([vectors @ (projected / (values + ridge)[:, None]) for ridge in steps])
 
 
 def generalised_cross_validation(
-    values: Array, projected: Array, n: int, ridges: npt.ArrayLike, squares: float | None = None
+    values: Array, projected: Array, ridges: npt.ArrayLike, *, freedom: int, squares: float
 ) -> float:
-    """Return the ridge of least generalised cross-validation error for n samples with targets Y, one-hot by default.
+    """Return the ridge of least generalised cross-validation error of a regression: moments are all that is needed.
 
-    `values` are the eigenvalues of XᵀX, `projected` is XᵀY in its eigenvectors (d, c), `squares` is ‖Y‖²: moments are
-    all that is needed.
+    `values` are the eigenvalues > 0 of XᵀX, `projected` is XᵀY in their eigenvectors (r, c), `squares` is ‖Y‖².
+    `freedom` is how many numbers the samples hold: n, or n - 1 if X and Y are centred, since the mean has taken one.
     """
-    target = n if squares is None else squares
-    energy = (projected**2).sum(axis=1)
-    scores = []
-    for ridge in np.asarray(ridges, dtype=np.float64):
-        shrink = 1 / (np.maximum(values, 0.0) + ridge)
-        # ‖Y‖² - 2⟨G, XᵀY⟩ + ⟨G, XᵀXG⟩
-        residual = target - energy @ shrink - ridge * (energy @ shrink**2)
-        scores.append(residual / max(n - values @ shrink, 1e-9) ** 2)
-    return float(np.asarray(ridges)[int(np.argmin(scores))])
+    steps, rest = np.asarray(ridges, dtype=np.float64), max(freedom - len(values), 0)
+    explained = (projected**2).sum(axis=1) / values  # ‖Y‖² along each direction
+    # As many directions as samples explain all of Y; a difference would be rounding, and decide.
+    beyond = max(squares - explained.sum(), 0.0) if rest else 0.0
+    left = steps[:, None] / (values + steps[:, None])
+    errors = (beyond + left**2 @ explained) / (rest + left.sum(axis=1)) ** 2
+    return float(steps[int(np.argmin(errors))])
 
 
 def check_ridge(ridge: float) -> None:
@@ -272,8 +272,12 @@ def check_ridge(ridge: float) -> None:
         raise InvalidParameter(f"ridge must be a number ≥ 0, got {ridge}")
 
 
-def _eigenpairs(packed: Array, d: int, n: int) -> tuple[Array, Array]:
-    """Return the eigenvalues above the rounding level and their vectors."""
+def eigenpairs(packed: Array, d: int, n: int, removed: Array | None = None) -> tuple[Array, Array]:
+    """Return the eigenvalues of a packed Gram matrix above the rounding level, ascending, and their vectors (d, r).
+
+    `removed` is as in `factor`.
+    """
     values, vectors = eigh(_lower_triangle(packed, d), lower=True, overwrite_a=True, check_finite=False)
-    kept = values > rounding_level(d, n) * max(float(values[-1]), 0.0)
+    size = max(float(values[-1]), 0.0) + (0.0 if removed is None else float(removed.sum()))
+    kept = values > rounding_level(d, n) * size
     return values[kept], vectors[:, kept]

@@ -45,6 +45,7 @@ class Experiment:
     test_fraction: float = 0.2
     require: Require = "all"
     centralised_ridge: float = 0.0
+    centralised_intercept: bool = True
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Self:
@@ -126,6 +127,12 @@ def _not_negative(key: str, value: Any) -> float:
     if (number := _number(key, value)) < 0:
         raise InvalidParameter(f"{key} must be a number ≥ 0, got {value!r}")
     return number
+
+
+def _truth(key: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidParameter(f"{key} must be true or false, got {value!r}")
+    return value
 
 
 def _test(key: str, value: Any) -> str:
@@ -212,6 +219,7 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "test_fraction": _fraction,
     "require": _require,
     "centralised_ridge": _not_negative,
+    "centralised_intercept": _truth,
 }
 _DEFAULTS: dict[str, Any] = {
     "clients": [20],
@@ -221,6 +229,7 @@ _DEFAULTS: dict[str, Any] = {
     "test_fraction": 0.2,
     "require": "all",
     "centralised_ridge": 0.0,
+    "centralised_intercept": True,
 }
 _EXAMPLES = {
     "data": 'data = "digits"',

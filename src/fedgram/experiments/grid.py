@@ -62,6 +62,7 @@ class Run:
     method: Method | None
     require: Require = "all"
     ridge: float = 0.0
+    intercept: bool = True
 
     @property
     def name(self) -> str:
@@ -71,12 +72,15 @@ class Run:
     @property
     def settings(self) -> dict[str, Any]:
         """The hyper-parameters."""
-        return self.method.settings() if self.method else {"ridge": self.ridge}
+        return self.method.settings() if self.method else {"ridge": self.ridge, "intercept": self.intercept}
 
     @cached_property
     def key(self) -> str:
         """The same for the same run, whatever its label."""
-        about = {"method": self.name, "settings": self.settings, "require": self.require}
+        # Runs without what there was not at first keep the keys that they had.
+        added = (("intercept", False), ("alone", False))
+        settings = {name: value for name, value in self.settings.items() if (name, value) not in added}
+        about = {"method": self.name, "settings": settings, "require": self.require}
         return stable_key(asdict(self.setting) | about)
 
 
@@ -105,7 +109,8 @@ def runs_of(experiment: Experiment) -> Iterator[Run]:
         )
         if not setting.counts_clients and clients != experiment.clients[0]:
             continue
-        yield Run(setting, CENTRALISED, None, ridge=experiment.centralised_ridge)
+        reference = {"ridge": experiment.centralised_ridge, "intercept": experiment.centralised_intercept}
+        yield Run(setting, CENTRALISED, None, **reference)
         for variant in experiment.variants:
             yield Run(setting, variant.label, variant.method, experiment.require)
 

@@ -51,9 +51,9 @@ class Prepared:
         )
         return Moments.sum(parts)
 
-    def centralised(self, ridge: float) -> Evaluation:
+    def centralised(self, ridge: float, *, intercept: bool) -> Evaluation:
         """Score the reference: least squares on all training samples pooled, which nobody could send."""
-        model = self.total.model(ridge)
+        model = self.total.model(ridge, intercept=intercept)
         if self.setting.test != LOCAL:
             return self._on_test_set(model, _flat(self.data.x_test))
         tested = {client.name: len(client.y_test) for client in self.clients}

@@ -166,7 +166,7 @@ def _measured(run: Run, prepared: Prepared, watcher: Watcher, engine: InProcess)
     names = [client.name for client in prepared.clients]
     if run.method is None:
         started = process_time()
-        evaluation = prepared.centralised(run.ridge)
+        evaluation = prepared.centralised(run.ridge, intercept=run.intercept)
         spent = round(process_time() - started, 6)
         return _accuracies(evaluation, names) | {"cpu_seconds": {"server": spent}, "peak_memory": peak_memory()}
     fit = run.method.fit(

@@ -7,9 +7,8 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import eigh
 
-from fedgram import adapt, solve
+from fedgram import adapt
 from fedgram.errors import InvalidParameter, Mismatch
 from fedgram.features.projection import RandomFeatures
 from fedgram.labels import Classes, read_classes, shorten
@@ -114,7 +113,8 @@ class APFL(OneMessage):
     and are never sent; the paper does not give their law, here it is normal with deviation 1/√d. (Not the APFL of
     Deng et al. 2020.)
 
-    "auto" takes γ by generalised cross-validation on the pooled moments, and β and λ per client by leave-one-out.
+    "auto" takes γ by generalised cross-validation on the pooled moments, and β and λ per client by leave-one-out; and
+    for d_P the paper's 1024, or for more than 1024 features the next power of two.
     By default that is conditional on G: no download but G, and too little account of G having seen the client's
     samples. With `exact` they are left out of G, too, for a download of d_P²/2 numbers more.
     """
@@ -124,7 +124,7 @@ class APFL(OneMessage):
     gamma: float | Literal["auto"] = "auto"
     beta: float | Literal["auto"] = "auto"
     lam: float | Literal["auto"] = "auto"
-    dim_primary: int = 1024
+    dim_primary: int | Literal["auto"] = "auto"
     dim_refine: int = 1024
     activation_primary: str = "relu"
     activation_refine: str = "relu"
@@ -142,7 +142,9 @@ class APFL(OneMessage):
         self._maps(1)  # refuses unknown activations and impossible dimensions
 
     def _maps(self, d: int) -> tuple[RandomFeatures, RandomFeatures]:
-        primary = _map(d, self.dim_primary, self.activation_primary, 2 * self.seed)
+        # Fewer random features than features cost some points where samples are few, whatever γ is.
+        width = max(1024, 1 << (d - 1).bit_length()) if self.dim_primary == "auto" else self.dim_primary
+        primary = _map(d, width, self.activation_primary, 2 * self.seed)
         return primary, _map(d, self.dim_refine, self.activation_refine, 2 * self.seed + 1)
 
     # server
@@ -166,8 +168,7 @@ class APFL(OneMessage):
         return replace(published, system=None)
 
     def _cross_validated(self, total: Moments) -> float:
-        values, vectors = eigh(total.gram, check_finite=False)
-        return solve.generalised_cross_validation(values, vectors.T @ total.cross, total.n, GAMMAS)
+        return total.regression(intercept=False).cross_validated(GAMMAS)
 
     # client
     @step(reply=lambda method, question: method.moments_of(question))

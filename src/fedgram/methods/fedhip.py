@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
+from fedgram import adapt
 from fedgram.errors import InvalidParameter
 from fedgram.methods.base import step
 from fedgram.methods.clientside import ClientSide
@@ -19,27 +22,35 @@ class FedHiP(OneMessage):
     """FedHiP — Tang et al. 2025, Algorithm 1: each client's samples count 1 + α times in its own model.
 
     (1): client k minimises ‖Y − XP‖² + α‖Y_k − X_kP‖² + β‖P‖², the first term over all clients. Its model does not
-    depend on how the other data are spread. The paper's α is 10 to 30, chosen by hand; "auto" takes for each
-    client the α of least leave-one-out error on its own samples, exactly and without refitting.
+    depend on how the other data are spread. The paper's α is 10 to 30, its β 0 to 5, both chosen by hand. "auto" takes
+    for each client the α of least leave-one-out error on its own samples, exactly and without refitting, and the β of
+    least generalised cross-validation error from the pooled moments. With a β that fits everybody, no α gives what own
+    samples alone give with a ridge that fits them; under strong label skew that is best, so with "auto" a client takes
+    that instead where its leave-one-out error is less (`alone`).
+
+    The paper has no intercept: `intercept=False`. By default there is one, also a client's own, which β does not
+    shrink.
     """
 
     personal = True
 
     alpha: float | Literal["auto"] = "auto"
-    beta: float = 1.0
+    beta: float | Literal["auto"] = "auto"
+    intercept: bool = True
+    alone: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.beta < float("inf"):
-            raise InvalidParameter(f"beta must be a number > 0, got {self.beta}")
-        if self.alpha != "auto" and not 0 <= self.alpha < float("inf"):
-            raise InvalidParameter(f"alpha must be a number ≥ 0 or 'auto', got {self.alpha}")
+        for name in ("alpha", "beta"):
+            value = getattr(self, name)
+            if value != "auto" and not 0 <= value < float("inf"):
+                raise InvalidParameter(f"{name} must be a number ≥ 0 or 'auto', got {value}")
 
     # phase 1 is OneMessage's: F_kᵀF_k and F_kᵀY_k go up, which (6) and (7) are made of
     # server: phase 2
     def publish(self, pool: Pool) -> System:
         """Factor once: the total is S_K − KβI, and S_K M_K — (9)–(11)."""
-        return System.of(pool.total, ridge=self.beta)
+        return System.of(pool.total, ridge=self.beta, intercept=self.intercept)
 
     def reveals(self) -> str:
         """All of the total: S - βI, and SG."""
@@ -53,4 +64,13 @@ class FedHiP(OneMessage):
     @step
     def personalize(self, client: ClientSide, published: System) -> None:
         """Keep P_k — (13), (14)."""
-        client.keep(published.personalize(client.x, client.y, self.alpha, member=client.member))
+        if self.alpha != "auto":
+            client.keep(published.personalize(client.x, client.y, self.alpha, member=client.member))
+            return
+        model, chosen = published.choose(client.x, client.y, member=client.member)
+        if self.alone:
+            targets = np.eye(len(client.classes))[client.y]
+            ridge, error = adapt.own_ridge(client.x.astype(np.float64), targets, intercept=self.intercept)
+            if error < chosen.error:
+                model = client.moments().model(ridge, intercept=self.intercept)
+        client.keep(model)

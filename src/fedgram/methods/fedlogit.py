@@ -7,7 +7,7 @@ from fedgram import logistic
 from fedgram.accumulate import as_features
 from fedgram.errors import InvalidParameter
 from fedgram.head import Head
-from fedgram.logistic import Logistic
+from fedgram.logistic import Logistic, Said
 from fedgram.methods.base import step
 from fedgram.methods.clients import Clients
 from fedgram.methods.clientside import ClientSide
@@ -28,8 +28,8 @@ class FedLogit(Publishing):
 
     FedGram with a better head, for whoever can ask clients more than once. Everybody's Gram matrix bounds how the
     log-likelihood bends, so the gradients, (d + 1) × c numbers a round, are all that is still needed to climb it. The
-    ridge follows the evidence, for which clients add how undecided the model is. Gradients add up, so the model for
-    all is the same however the data is spread. Clients personalize as in FedGram, and so can clients that come later:
+    ridge is found by cross-validation on the way, for which clients add three numbers. Gradients add up, so the model
+    for all is the same however the data is spread. Clients personalize as in FedGram, and so can clients that come later:
     the fit keeps the head.
 
     A client that fails between rounds leaves what it has sent: fit.notes["remains"] says what that is. Its moments stay
@@ -58,7 +58,8 @@ class FedLogit(Publishing):
         members = clients.names
         remains: dict[str, str] = {}
         for number in clients.rounds_of(self.rounds):
-            ascent.climb(**clients.sum(self.slope, ascent.ahead))
+            asked = {"model": ascent.ahead, "leverage": ascent.leverage}
+            ascent.climb(Said(**clients.sum(self.slope, asked)))
             gone = set(members).difference(clients.names, remains)
             remains |= {name: _remaining(number) for name in members if name in gone}
             clients.report(number, ascent.model)
@@ -76,15 +77,16 @@ class FedLogit(Publishing):
         return client.moments()
 
     @step(reply=lambda method, question: method.slope_of(question))
-    def slope(self, client: ClientSide, model: LinearModel) -> dict[str, Any]:
-        """Return the gradient of the log-likelihood here, and how undecided the model is."""
-        slope, undecided = logistic.slope(as_features(client.x), client.y, model)
-        return {"slope": slope, "undecided": undecided}
+    def slope(self, client: ClientSide, asked: dict[str, Any]) -> dict[str, Any]:
+        """Return the gradient of the log-likelihood here, how wrong the model is, and how undecided."""
+        return logistic.slope(as_features(client.x), client.y, **asked)._asdict()
 
     def slope_of(self, question: Question) -> dict[str, Any]:
         """Return what a client's slope must be."""
         slope = Numbers((question.shape[0] + 1, len(question.classes)))
-        return {"slope": slope, "undecided": Number(0, question.samples)}
+        undecided = Number(0, question.samples)
+        wrong = Number(0, 2 * question.samples)
+        return {"slope": slope, "unexplained": wrong, "undecided": undecided, "left_out": undecided}
 
     @step
     def personalize(self, client: ClientSide, head: Head) -> None:

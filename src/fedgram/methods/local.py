@@ -1,7 +1,11 @@
 """Every client for itself: what federation has to beat."""
 
 from dataclasses import dataclass
+from typing import Literal
 
+import numpy as np
+
+from fedgram import adapt
 from fedgram.errors import InvalidParameter
 from fedgram.methods.base import Method, step
 from fedgram.methods.clients import Clients
@@ -14,17 +18,20 @@ from fedgram.methods.registry import register
 class Local(Method):
     """Local — a ridge per client on its own samples; nothing is sent, and there is no global model.
 
-    For n_k < d this is what a client can do alone; the reference line at the other end is the centralised solution.
+    This is what a client can do alone; the reference line at the other end is the centralised solution. "auto" takes
+    the ridge of least leave-one-out error on the client's own samples, exactly and without refitting. The ridge does
+    not shrink the intercept.
     """
 
     personal = True
 
-    ridge: float = 1.0
+    ridge: float | Literal["auto"] = "auto"
+    intercept: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.ridge < float("inf"):
-            raise InvalidParameter(f"ridge must be a number ≥ 0, got {self.ridge}")
+        if self.ridge != "auto" and not 0 <= self.ridge < float("inf"):
+            raise InvalidParameter(f"ridge must be 'auto' or a number ≥ 0, got {self.ridge}")
 
     def serve(self, clients: Clients) -> None:
         """Let every client train alone."""
@@ -34,4 +41,8 @@ class Local(Method):
     @step
     def train(self, client: ClientSide) -> None:
         """Keep the ridge solution of the client's own samples."""
-        client.keep(client.moments().model(self.ridge))
+        moments, ridge = client.moments(), self.ridge
+        if ridge == "auto":
+            targets = np.eye(len(client.classes))[client.y]
+            ridge, _ = adapt.own_ridge(client.x.astype(np.float64), targets, intercept=self.intercept)
+        client.keep(moments.model(ridge, intercept=self.intercept))
