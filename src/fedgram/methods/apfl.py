@@ -181,7 +181,7 @@ class APFL(OneMessage):
     def moments_of(self, question: Question) -> MomentsOf:
         """Return what a client's moments must be."""
         primary, _ = self._maps(*question.shape)
-        return MomentsOf(self.dim_primary, question.features + primary.fingerprint)
+        return MomentsOf(primary.dim_out, question.features + primary.fingerprint)
 
     @step
     def personalize(self, client: ClientSide, published: TwoStreams) -> None:
