@@ -10,9 +10,10 @@ from scipy.linalg import blas, lapack
 
 from fedgram import adapt, solve
 from fedgram.accumulate import as_features
+from fedgram.columns import Columns, as_columns
 from fedgram.errors import InvalidData, InvalidParameter, NotMoments
 from fedgram.labels import Classes, read_classes, shorten
-from fedgram.models import LinearModel
+from fedgram.models import LinearModel, sent_columns
 from fedgram.moments import Moments
 from fedgram.solve import Array
 from fedgram.wire import Field, register_message
@@ -33,6 +34,7 @@ class System:
     weights: Array
     classes: Classes
     features: str = ""
+    columns: Columns = ()
 
     wire_name: ClassVar[str] = "system"
     wire_version: ClassVar[int] = 1
@@ -51,11 +53,11 @@ class System:
                 "use a larger one to personalize"
             )
         lower = np.tril(factor.lower) / factor.scale[:, None]
-        return cls(solve.pack(lower), factor.solve(total.cross), total.classes, total.kind.features)
+        return cls(solve.pack(lower), factor.solve(total.cross), total.classes, total.kind.features, total.kind.columns)
 
     def model(self) -> LinearModel:
         """Return the global model."""
-        return LinearModel(self.weights, self.classes, features=self.features)
+        return LinearModel(self.weights, self.classes, features=self.features, columns=self.columns)
 
     def personalize(
         self, x: npt.ArrayLike, y: npt.NDArray[np.int64], alpha: float | Literal["auto"], *, member: bool = True
@@ -79,7 +81,7 @@ class System:
         else:
             change = adapt.correction(v, residual, alpha)
         change = blas.dtrsm(1.0, lower, change, lower=1, trans_a=1)
-        return LinearModel(self.weights + change, self.classes, features=self.features)
+        return LinearModel(self.weights + change, self.classes, features=self.features, columns=self.columns)
 
     def influence(self, rows: Array) -> adapt.Influence:
         """Return what samples (n, d) that are in the total have done to G."""
@@ -96,6 +98,7 @@ class System:
             "weights": self.weights,
             "classes": shorten(self.classes),
             "features": self.features,
+            **sent_columns(self.columns),
         }
 
     @classmethod
@@ -106,7 +109,8 @@ class System:
             raise NotMoments(
                 f"field 'lower' has {len(fields['lower'])} numbers; {d} dimensions need {solve.packed_size(d)}"
             )
-        return cls(**fields | {"classes": read_classes(fields["classes"], c)})
+        columns = as_columns(fields.get("columns", ()), d)
+        return cls(**fields | {"classes": read_classes(fields["classes"], c), "columns": columns})
 
     def check(self) -> None:
         """Refuse a factor whose diagonal is not positive."""

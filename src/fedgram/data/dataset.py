@@ -6,6 +6,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from fedgram.columns import Columns
 from fedgram.errors import InvalidParameter
 from fedgram.labels import Label
 from fedgram.randomness import generator
@@ -19,6 +20,8 @@ class Dataset:
     gives such an array for a slice. `y` is (n,) and holds indices into `classes`. `groups`, where it exists, names the
     natural owner of each sample, for `partition.by_group`. `x_test`, `y_test` are the data set's own ("standard") test
     set, where it has one. `fingerprint` identifies the content, `features` the backbone that made x ("" for none).
+    `columns` are the names of a table's features, `about` says in one line which columns are used as what, and
+    `left_out` are the places of bad samples that are not here, among all as they came (the test set's last).
     """
 
     name: str
@@ -30,6 +33,9 @@ class Dataset:
     x_test: Any = None
     y_test: npt.NDArray[np.int64] | None = None
     features: str = ""
+    columns: Columns = ()
+    about: str = ""
+    left_out: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.y)

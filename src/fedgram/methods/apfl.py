@@ -10,6 +10,7 @@ import numpy.typing as npt
 from scipy.linalg import eigh
 
 from fedgram import adapt, solve
+from fedgram.columns import Columns, as_columns, samples_of
 from fedgram.errors import InvalidParameter, Mismatch
 from fedgram.features.projection import RandomFeatures
 from fedgram.labels import Classes, read_classes, shorten
@@ -19,7 +20,7 @@ from fedgram.methods.fit import Pool
 from fedgram.methods.onemessage import OneMessage
 from fedgram.methods.registry import register
 from fedgram.methods.replies import MomentsOf
-from fedgram.models import best_labels, finite
+from fedgram.models import best_labels, finite, sent_columns
 from fedgram.moments import Moments
 from fedgram.solve import Array
 from fedgram.system import System
@@ -49,6 +50,7 @@ class TwoStreams:
     own: Array | None = None
     lam: float = 0.0
     system: Array | None = None
+    columns: Columns = ()
 
     wire_name: ClassVar[str] = "two-streams"
     wire_version: ClassVar[int] = 1
@@ -60,7 +62,7 @@ class TwoStreams:
 
     def scores(self, x: Any) -> Array:
         """Return the scores (n, c) of x (n, d), by blocks of rows."""
-        samples = np.asarray(x)
+        samples = samples_of(x, self.columns)
         if samples.ndim != 2 or samples.shape[1] != self.primary.dim_in:
             raise Mismatch(f"this model scores samples of shape (n, {self.primary.dim_in}), got {samples.shape}")
         blocks = [np.zeros((0, len(self.classes)))]
@@ -85,14 +87,18 @@ class TwoStreams:
         """Take the model apart for the wire."""
         maps = {"primary": asdict(self.primary), "refine": self.refine and asdict(self.refine)}
         rest = {"weights": self.weights, "own": self.own, "lam": self.lam, "features": self.features}
-        rest |= {"system": self.system}
+        rest |= {"system": self.system} | sent_columns(self.columns)
         return maps | rest | {"classes": shorten(self.classes)}
 
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> Self:
         """Put a model together from the wire."""
         maps = {name: fields[name] and _map(**fields[name]) for name in ("primary", "refine")}
-        return cls(**fields | maps | {"classes": read_classes(fields["classes"], fields["weights"].shape[1])})
+        names = {
+            "classes": read_classes(fields["classes"], fields["weights"].shape[1]),
+            "columns": as_columns(fields.get("columns", ()), maps["primary"].dim_in),
+        }
+        return cls(**fields | maps | names)
 
     def check(self) -> None:
         """Refuse weights that do not fit their maps."""
@@ -147,9 +153,13 @@ class APFL(OneMessage):
         gamma = self._cross_validated(total) if self.gamma == "auto" else self.gamma
         primary, _ = self._maps(*pool.shape)
         if not self.exact:
-            return TwoStreams(primary, total.solve(gamma), total.classes, total.kind.features)  # G — (10)
+            return TwoStreams(
+                primary, total.solve(gamma), total.classes, total.kind.features, columns=total.kind.columns
+            )  # G — (10)
         world = System.of(total, ridge=gamma)
-        return TwoStreams(primary, world.weights, total.classes, total.kind.features, system=world.lower)
+        return TwoStreams(
+            primary, world.weights, total.classes, total.kind.features, system=world.lower, columns=total.kind.columns
+        )
 
     def global_model(self, published: TwoStreams) -> TwoStreams:
         """Return the primary stream alone."""
@@ -165,7 +175,9 @@ class APFL(OneMessage):
         """Return Φ_kᵀΦ_k and Φ_kᵀY_k — (3), (5), (6)."""
         primary, _ = self._maps(client.x.shape[1])
         phi = primary(client.x.astype(np.float64))
-        return Moments.of_indices(phi, client.y, classes=client.classes, features=client.data.features)
+        return Moments.of_indices(
+            phi, client.y, classes=client.classes, features=client.data.features, columns=client.columns
+        )
 
     @step
     def personalize(self, client: ClientSide, published: TwoStreams) -> None:

@@ -155,6 +155,7 @@ class Method:
             "n": len(data.x),
             "shape": data.x.shape[1:],
             "features": data.features,
+            "columns": data.columns,
             "kind": NAMES if data.y.dtype.kind == "U" else NUMBERS,
             "labels": None if client.classes else distinct(data.y, data.y_test),
             "tested": 0 if data.x_test is None else len(data.x_test),

@@ -13,7 +13,7 @@ from fedgram.data.client import Client
 from fedgram.errors import InvalidData, InvalidParameter, Mismatch, UnknownName
 from fedgram.evaluation import Evaluation
 from fedgram.methods.registry import registry
-from fedgram.models import Model
+from fedgram.models import Model, with_columns
 from fedgram.moments import Moments
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Fit:
     def summarize(self, client: Client) -> Moments:
         """Return the moments that a client would send to join: what `add` and `remove` take."""
         method, pool = self._one_message()
-        return method.summary(client, pool.total.classes)
+        return method.summary(client, pool.total.classes, pool.total.kind.columns)
 
     def add(self, moments: Moments, *, name: str | None = None) -> Self:
         """Return the fit with a late client's moments in it: exactly as if they had been there from the start.
@@ -132,6 +132,7 @@ class Fit:
     def _with(self, total: Moments, contributors: tuple[str, ...]) -> Self:
         method, _ = self._one_message()
         model = method.global_model(method.publish(Pool(total, len(contributors), self.shape)))
+        model = with_columns(model, total.kind.columns)
         stale: dict[str, Any] = {"evaluation": None, "rounds": ()}
         stale |= {name: {} for name in ("personal", "absent", "lost", "notes")}
         return replace(self, model=model, total=total, contributors=contributors, **stale)

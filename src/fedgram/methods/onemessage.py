@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from fedgram.columns import Columns
 from fedgram.data.client import Client
 from fedgram.errors import Mismatch
 from fedgram.labels import Classes
@@ -56,11 +57,11 @@ class OneMessage(Method):
         """
         if client.features != published.features:
             raise Mismatch(f"client {client.name!r} has features {client.features!r}, not {published.features!r}")
-        side = ClientSide(client, classes=published.classes, member=member)
+        side = ClientSide(client, classes=published.classes, columns=published.columns, member=member)
         self.personalize(side, published)
         assert side.model is not None
         return side.model
 
-    def summary(self, client: Client, classes: Classes) -> Moments:
-        """Return what the client would send to others who have agreed on these classes."""
-        return self.summarize(ClientSide(client, classes=classes))
+    def summary(self, client: Client, classes: Classes, columns: Columns = ()) -> Moments:
+        """Return what the client would send to others who have agreed on these classes and columns."""
+        return self.summarize(ClientSide(client, classes=classes, columns=columns))

@@ -124,7 +124,7 @@ class NodeConfig:
             data = data.pooled()
             part = spread(data, self.partition, clients=self.num_partitions, seed=app.seed)[self.partition_id]
         elif data.x_test is not None:
-            return Client(name, data.x, labels[data.y], data.x_test, labels[data.y_test], data.features)
+            return Client(name, data.x, labels[data.y], data.x_test, labels[data.y_test], data.features, data.columns)
         else:
             part = np.arange(len(data))
         named = replace(data, y=labels[data.y])
