@@ -57,13 +57,12 @@ def samples_of(x: Any, columns: Sequence[str] = ()) -> npt.NDArray[Any]:
     array([[30.,  0.],
            [40.,  1.]])
     """
-    if not hasattr(x, "columns") and not hasattr(x, "column_names") and hasattr(x, "__arrow_c_stream__"):
-        x = _arrow(x)
+    x = as_table(x)
     names = names_of(x)
     if not names:
         return np.asarray(x)
     if missing := [name for name in columns if name not in set(names)]:
-        raise Mismatch(f"the table lacks {_listed(missing)}: it has {_listed(names)}")
+        raise Mismatch(f"the table lacks {listed(missing)}: it has {listed(names)}")
     return np.column_stack([_numbers(x[name], name) for name in columns or names])
 
 
@@ -90,11 +89,16 @@ def difference(own: Sequence[str], wanted: Sequence[str]) -> str:
     if not own or not wanted:
         return f"has {'no column names' if wanted else 'column names'}, the others {'do' if wanted else 'do not'}"
     missing, unknown = sorted(set(wanted) - set(own)), sorted(set(own) - set(wanted))
-    parts = [f"lacks {_listed(missing)}"] if missing else []
-    return "; ".join([*parts, *([f"has unknown {_listed(unknown)}"] if unknown else [])])
+    parts = [f"lacks {listed(missing)}"] if missing else []
+    return "; ".join([*parts, *([f"has unknown {listed(unknown)}"] if unknown else [])])
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """Return names for a message: the first few, and how many more.
+
+    >>> listed(["age"]), listed(["age", "bp"])
+    ("column 'age'", "columns 'age', 'bp'")
+    """
     shown = ", ".join(repr(name) for name in names[:_SHOWN])
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return f"column{'s' if len(names) > 1 else ''} {shown}{more}"
@@ -107,7 +111,10 @@ def _numbers(column: Any, name: str) -> npt.NDArray[Any]:
     return values
 
 
-def _arrow(x: Any) -> Any:
+def as_table(x: Any) -> Any:
+    """Return what only offers itself as a stream of Arrow as a table, anything else as it is."""
+    if hasattr(x, "columns") or hasattr(x, "column_names") or not hasattr(x, "__arrow_c_stream__"):
+        return x
     try:
         import pyarrow
     except ImportError:

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from fedgram import solve, wire
 from fedgram.accumulate import Accumulator, as_block, as_features, class_sums, not_finite
-from fedgram.columns import Columns, as_columns, difference, names_of, order, samples_of
+from fedgram.columns import Columns, as_columns, as_table, difference, names_of, order, samples_of
 from fedgram.errors import InvalidData, LostPrecision, Mismatch, NotMoments
 from fedgram.labels import Classes, Label, as_classes, read_classes, shorten, to_indices
 from fedgram.models import LinearModel, sent_columns
@@ -110,7 +110,8 @@ class Moments:
         which of a table's columns to take, in which order.
         Works by blocks of rows and accumulates in float64; there is never a float64 copy of everything.
         """
-        names, chosen = as_classes(classes), as_columns(columns) or names_of(x)
+        x, names = as_table(x), as_classes(classes)
+        chosen = as_columns(columns) or names_of(x)
         rows = as_features(samples_of(x, chosen) if chosen else x)
         as_columns(chosen, rows.shape[1])
         labels = to_indices(y, names)

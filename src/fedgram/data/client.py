@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from fedgram.columns import Columns, as_columns, names_of, order, samples_of
+from fedgram.columns import Columns, as_columns, as_table, names_of, order, samples_of
 from fedgram.data.dataset import Dataset
 from fedgram.errors import FedgramError, InvalidData, InvalidParameter
 from fedgram.labels import as_labels
@@ -38,6 +38,7 @@ class Client:
             raise InvalidData(f"a client's name must be a non-empty string, got {self.name!r}")
         if (self.x_test is None) != (self.y_test is None):
             raise InvalidData(f"client {self.name!r}: give both x_test and y_test, or neither")
+        object.__setattr__(self, "x", as_table(self.x))
         object.__setattr__(self, "columns", self._named())
         self._adopt("x", "y")
         if self.x_test is not None:

@@ -91,7 +91,7 @@ def onnx_file(
     if size is not None and model.size not in (None, size):
         raise InvalidParameter(f"{path.name} takes images of {model.size} pixels only: leave out the size {size}")
     prepare = Preparation(
-        size or model.size or 224,
+        size if size is not None else model.size or 224,
         mean or IMAGENET_MEAN[: model.channels],
         std or IMAGENET_STD[: model.channels],
     )

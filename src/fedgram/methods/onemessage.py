@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from fedgram.columns import Columns
+from fedgram.columns import Columns, difference
 from fedgram.data.client import Client
 from fedgram.errors import Mismatch
 from fedgram.labels import Classes
@@ -57,7 +57,10 @@ class OneMessage(Method):
         """
         if client.features != published.features:
             raise Mismatch(f"client {client.name!r} has features {client.features!r}, not {published.features!r}")
-        side = ClientSide(client, classes=published.classes, columns=published.columns, member=member)
+        columns: Columns = getattr(published, "columns", ())
+        if columns and (unlike := difference(client.columns, columns)):
+            raise Mismatch(f"client {client.name!r} {unlike}")
+        side = ClientSide(client, classes=published.classes, columns=columns, member=member)
         self.personalize(side, published)
         assert side.model is not None
         return side.model

@@ -18,6 +18,7 @@ from fedgram.data.spread import spread
 from fedgram.engines.flower.node import folder_name
 from fedgram.errors import InvalidParameter, UnknownName
 from fedgram.features import featurize
+from fedgram.features.specs import in_catalogue
 from fedgram.methods.base import Method, Require
 from fedgram.methods.parameters import read_require, read_settings
 from fedgram.methods.registry import registry
@@ -116,8 +117,10 @@ class NodeConfig:
         """
         if not self.data:
             raise InvalidParameter("this node has no data: start it with --node-config 'data=\"PATH\" …'")
-        data = load_dataset(self.data, seed=app.seed, label=self.label or None, on_bad=cast("OnBad", self.on_bad))
-        data = featurize(data, self.backbone or app.backbone or None, progress=False)
+        data = load_dataset(
+            self.data, seed=app.seed, label=self.label or None, on_bad=cast("OnBad", self.on_bad), one_of_many=True
+        )
+        data = featurize(data, self._backbone(app), progress=False)
         labels = np.asarray(data.classes)  # nodes agree on names, not on numbers of their own
         name = self.client_name()
         if self.num_partitions:
@@ -130,6 +133,15 @@ class NodeConfig:
         named = replace(data, y=labels[data.y])
         [client] = make_clients(named, [part], test_fraction=app.test_fraction, seed=app.seed, names=[name])
         return client
+
+    def _backbone(self, app: App) -> str | None:
+        """Return what turns samples into features; a run may name what comes with fedgram, all else the node itself."""
+        if not self.backbone and app.backbone and not in_catalogue(app.backbone):
+            raise InvalidParameter(
+                f"the run names the backbone {app.backbone!r}, which does not come with fedgram: if this node has and "
+                "trusts it, start it with --node-config 'backbone=\"…\" …'"
+            )
+        return self.backbone or app.backbone or None
 
 
 def split(text: str) -> list[str]:
