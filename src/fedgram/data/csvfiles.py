@@ -65,11 +65,10 @@ def _row_by_row(reader: Any, roles: Roles) -> Cells:
 def _described(block: list[tuple[int, Row]], roles: Roles, numbers: npt.NDArray[np.float64], most: int) -> list[str]:
     """Say what is wrong with the first bad rows of a block."""
     needed = [place for place in roles.texts if place != roles.label or roles.labelled]
-    finite: npt.NDArray[np.bool_] = np.isfinite(numbers).all(axis=1)
     bad = (
         (line, row)
-        for (line, row), usable in zip(block, finite, strict=True)
-        if not usable or any(is_missing(row[place]) for place in needed)
+        for (line, row), cells in zip(block, np.isfinite(numbers), strict=True)
+        if not cells.all() or any(is_missing(row[place]) for place in needed)
     )
     return [f"line {line}: {_why_bad(row, roles)}" for line, row in islice(bad, most)] if most else []
 

@@ -17,7 +17,7 @@ from fedgram.data.npz import open_npz
 from fedgram.data.parquet import read_parquet
 from fedgram.data.tables import Table, Wanted
 from fedgram.errors import InvalidData, InvalidParameter
-from fedgram.labels import as_classes, distinct, to_indices
+from fedgram.labels import Classes, as_classes, distinct, to_indices
 
 
 def open_path(
@@ -62,6 +62,12 @@ def _open(
     path: Path, wanted: Wanted, on_bad: OnBad, *, size: int | Size | None = None, progress: bool | None = None
 ) -> Dataset:
     check_on_bad(on_bad)
+    data = _opened(path, wanted, on_bad, size, progress)
+    # A system may have names that are not UTF-8; they could not be printed.
+    return replace(data, name=data.name.encode(errors="backslashreplace").decode())
+
+
+def _opened(path: Path, wanted: Wanted, on_bad: OnBad, size: int | Size | None, progress: bool | None) -> Dataset:
     if path.is_dir():
         if wanted.label or wanted.client:
             raise InvalidParameter(f"{path} is a folder of images: its subfolders are the labels, there are no columns")
@@ -79,12 +85,13 @@ def _open(
 
 
 def _from_table(name: str, table: Table) -> Dataset:
-    labels = np.ma.masked_all(len(table.x), np.int64) if table.labels is None else table.labels
-    known = np.ma.compressed(labels)
-    classes = tuple(distinct(known))
     y: npt.NDArray[np.int64] = np.full(len(table.x), -1)
-    if classes:
-        y[~np.ma.getmaskarray(labels)] = to_indices(known, classes)
+    classes: Classes = ()
+    if table.labels is not None:
+        there = ~np.ma.getmaskarray(table.labels)
+        known = np.asarray(table.labels)[there]
+        classes = tuple(distinct(known))
+        y[there] = to_indices(known, classes) if classes else -1
     columns = {"x": table.x, "y": y, "groups": table.groups}
     data = Dataset(name, table.x, y, classes, fingerprint(columns, classes), groups=table.groups)
     roles = table.roles

@@ -66,7 +66,10 @@ class OnnxModel:
     def __call__(self, images: Features) -> Features:
         """Return the features (n, d) of prepared images (n, channels, size, size)."""
         source = np.ascontiguousarray(images.transpose(0, 2, 3, 1)) if self._channels_last else images
-        (out,) = self._session.run([self._output], {self._input: source})
+        reads = f"images of shape {source.shape[1:]} with the model {self.path.name}"
+        (out,) = opened(reads, lambda: self._session.run([self._output], {self._input: source}), errors_of_runtime())
+        if not isinstance(out, np.ndarray) or out.dtype.kind not in "fiub" or out.shape[:1] != source.shape[:1]:
+            raise CannotLoad(f"output {self._output!r} of {self.path.name} is not one row of numbers for each image")
         return np.asarray(pooled(out), dtype=np.float32)
 
 
@@ -106,10 +109,13 @@ def open_session(path: Path) -> Any:
     return opened(
         f"the model {path.name}",
         lambda: ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]),
-        (RuntimeError, ort.capi.onnxruntime_pybind11_state.Fail, *_errors(ort)),
+        errors_of_runtime(),
     )
 
 
-def _errors(ort: Any) -> tuple[type[Exception], ...]:
+def errors_of_runtime() -> tuple[type[Exception], ...]:
+    """Return what ONNX Runtime raises; its errors have no base of their own."""
+    ort = require("onnxruntime", "vision", "running a backbone")
     kinds = vars(ort.capi.onnxruntime_pybind11_state).values()
-    return tuple(kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Exception))
+    own = (kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Exception))
+    return (RuntimeError, ValueError, MemoryError, *own)
