@@ -67,8 +67,8 @@ def _described(block: list[tuple[int, Row]], roles: Roles, numbers: npt.NDArray[
     needed = [place for place in roles.texts if place != roles.label or roles.labelled]
     bad = (
         (line, row)
-        for (line, row), cells in zip(block, np.isfinite(numbers), strict=True)
-        if not cells.all() or any(is_missing(row[place]) for place in needed)
+        for (line, row), usable in zip(block, np.asarray(np.isfinite(numbers).all(axis=1)).tolist(), strict=True)
+        if not usable or any(is_missing(row[place]) for place in needed)
     )
     return [f"line {line}: {_why_bad(row, roles)}" for line, row in islice(bad, most)] if most else []
 
