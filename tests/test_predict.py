@@ -1,6 +1,7 @@
 """`fedgram predict`: one line out per line in, columns and backbones by name, and a file that chooses nothing."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from data_support import private_cache
 from fedgram import wire
 from fedgram.cli import app
 from fedgram.data.bad import Skipped
+from fedgram.engines.flower.config import App, NodeConfig
 from fedgram.errors import InvalidData, InvalidParameter, Mismatch, UnknownName
 from fedgram.features import backbone
 from fedgram.features.featurize import featurize
@@ -155,6 +157,27 @@ def test_a_file_does_not_choose_what_is_loaded(tmp_path, onnx_file, monkeypatch)
     hub = keep(fg.LinearModel(np.eye(3, 2), (0, 1), features="hub:evil/model@0123456789ab"), tmp_path / "hub")
     with pytest.raises(InvalidParameter, match="a file does not choose what is loaded"):
         predict(hub, tmp_path / "new.npz")
+
+
+def test_a_run_does_not_choose_what_a_node_loads(tmp_path, onnx_file):
+    np.savez(tmp_path / "own.npz", x=np.zeros((6, 8, 8, 3), dtype=np.uint8), y=np.arange(6) % 2)
+    run = App(backbone=str(onnx_file))
+    node = NodeConfig(name="a", data=str(tmp_path / "own.npz"))
+    with pytest.raises(InvalidParameter, match="the run names the backbone .*which does not come with fedgram"):
+        node.client(run)
+    client = replace(node, backbone=str(onnx_file)).client(run)
+    assert client.x.shape[1:] == (3,)
+    assert client.features.startswith("means.onnx@")
+
+
+def test_run_says_which_columns_it_uses(tmp_path):
+    rows = "".join(f"{i % 5},{i / 7},{'uv'[i % 2]},{'xy'[i // 20]}\n" for i in range(40))
+    path = write(tmp_path / "own.csv", f"age,bp,diagnosis,hospital\n{rows}")
+    options = ["--data", path, "--label", "diagnosis", "--client-column", "hospital"]
+    done = CliRunner().invoke(app, ["run", *map(str, options), "--json"])
+    assert done.exit_code == 0, done.exception
+    assert done.stderr.splitlines()[0] == "features: age, bp; label: diagnosis; client: hospital"
+    assert json.loads(done.stdout)["clients"] == 2
 
 
 def test_pixels_need_no_naming(tmp_path):

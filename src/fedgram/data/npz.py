@@ -117,7 +117,9 @@ def _usable(
         if other is not None and (other.ndim != 1 or len(other) != len(x)):
             found = len(other) if other.ndim == 1 else f"shape {other.shape} of"
             raise InvalidData(f"{path} has {len(x)} samples in {key} but {found} {name}")
-    finite = np.isfinite(x).reshape(len(x), -1).all(axis=1) if x.dtype.kind == "f" else np.ones(len(x), dtype=bool)
+    finite = np.ones(len(x), dtype=bool)
+    if x.dtype.kind == "f":
+        finite &= np.isfinite(x).all(axis=tuple(range(1, x.ndim)))
     good = finite.copy()
     if labels is not None and labels.dtype.kind == "U":
         labels = tidied(labels.tolist(), f"the labels of {path}")

@@ -12,6 +12,7 @@ from fedgram.features.base import Backbone
 from fedgram.features.hub import hub
 from fedgram.features.lite import LITE_SIZES, lite
 from fedgram.features.onnxmodel import onnx_file
+from fedgram.features.prepare import check_size
 from fedgram.features.text import MiniLM
 
 # What comes with fedgram or its extras; all else is somebody's file or address.
@@ -40,7 +41,7 @@ def backbone(spec: str, **options: Any) -> Backbone:
         raise UnknownName("backbone", spec, KNOWN)
     name = found["name"]
     if found["size"] is not None:
-        options.setdefault("size", int(found["size"]))
+        options.setdefault("size", check_size(int(found["size"])))
     if found["layers"]:
         options.setdefault("layers", _layers(spec, found["layers"]))
     make: Callable[..., Backbone]
