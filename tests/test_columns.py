@@ -16,6 +16,7 @@ from fedgram.data.files import open_path
 from fedgram.engines.flower.config import App, NodeConfig
 from fedgram.engines.inprocess import InProcess
 from fedgram.errors import ClientFailed, InvalidData, Mismatch
+from fedgram.methods.base import step
 from fedgram.methods.registry import registry
 
 COLUMNS = ("age", "bp", "bmi", "sugar", "iron")
@@ -218,6 +219,36 @@ def test_a_client_with_other_columns_is_refused_by_name():
     fit = fg.AFL().fit([other, *clients, fg.Client("d", x, y)], require=2)
     assert set(fit.absent) == {"a", "d"}
     assert "no column names" in fit.absent["d"]
+
+
+class Liar(fg.AFL):
+    """AFL in which client "liar" says what is not so."""
+
+    @step
+    def hello(self, client):
+        told = super().hello(client)
+        return told | {"columns": self.lie} if client.name == "liar" else told
+
+    @step
+    def summarize(self, client):
+        moments = super().summarize(client)
+        if client.name != "liar" or self.lie != list(COLUMNS):
+            return moments
+        return fg.Moments.of(client.x, client.data.y, classes=client.classes, columns=SHUFFLED)
+
+
+@pytest.mark.parametrize(
+    "lie", [["age"] * 5, ["age"], [*COLUMNS, "zinc"], [1, 2, 3, 4, 5], "age", None, list(COLUMNS)], ids=repr
+)
+def test_a_client_that_lies_about_its_columns_fails_alone(lie):
+    x, y = patients()
+    clients = [fg.Client(name, arrow(x, COLUMNS), y) for name in ("liar", "a", "b")]
+    method = Liar()
+    object.__setattr__(method, "lie", lie)
+    fit = method.fit(clients, require=2)
+    assert fit.contributors == ("a", "b")
+    assert set(fit.absent) | set(fit.lost) == {"liar"}
+    assert fit.model.columns == COLUMNS
 
 
 def test_a_tie_is_settled_by_the_alphabet_not_by_who_is_first():

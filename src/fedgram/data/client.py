@@ -67,11 +67,14 @@ class Client:
 
     def _adopt(self, samples: str, labels: str) -> None:
         try:
-            x, y = samples_of(getattr(self, samples), self.columns), as_labels(getattr(self, labels))
+            what = samples
+            x = samples_of(getattr(self, samples), self.columns)
             if x.ndim == 2:
                 as_columns(self.columns, x.shape[1])
+            what = labels
+            y = as_labels(getattr(self, labels))
         except FedgramError as error:
-            raise InvalidData(f"client {self.name!r}: {samples}, {labels}: {error}") from error
+            raise InvalidData(f"client {self.name!r}: {what}: {error}") from error
         except ValueError as error:  # numpy's word for rows of unequal length
             raise InvalidData(f"client {self.name!r}: {samples} is not an array of numbers: {error}") from error
         if x.ndim < 2 and x.size:

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 from time import perf_counter, process_time
 from typing import Any, TypeAlias
 
-from fedgram.columns import Columns, difference
+from fedgram.columns import Columns, as_columns, difference
 from fedgram.data.client import Client
-from fedgram.errors import InvalidData, InvalidParameter, Mismatch
+from fedgram.errors import FedgramError, InvalidData, InvalidParameter, Mismatch
 from fedgram.labels import Label, as_classes
 from fedgram.methods.base import Method, Require
 from fedgram.methods.clients import Clients, Progress
@@ -89,6 +89,10 @@ def agree(clients: Clients, method: Method) -> None:
     never added as 0, 1: labels are matched by name. So are columns, in the order that most clients have.
     """
     hellos = {reply.client: reply.value for reply in clients.ask(method.hello, to=clients.present)}
+    misnamed = {name: error for name, hello in hellos.items() if (error := _misnamed(hello)) is not None}
+    if misnamed:
+        clients.lose(misnamed, during="agreeing on the data")
+        hellos = {name: hello for name, hello in hellos.items() if name not in misnamed}
     kinds = {name: _kind(hello) for name, hello in hellos.items() if hello["n"]}
     if not kinds:
         raise InvalidData(f"none of the {len(hellos)} clients has any samples")
@@ -110,6 +114,15 @@ def agree(clients: Clients, method: Method) -> None:
     clients.shape, clients.features, *_ = usual
     clients.columns = _usual_order(tuple(hellos[name]["columns"]) for name, kind in kinds.items() if kind == usual)
     clients.lose({}, during="agreeing on the data")
+
+
+def _misnamed(hello: dict[str, Any]) -> FedgramError | None:
+    """Return what is wrong with a client's names of columns."""
+    try:
+        as_columns(hello["columns"], *hello["shape"][:1])
+        return None
+    except FedgramError as error:
+        return error
 
 
 def _usual_order(orders: Iterable[Columns]) -> Columns:

@@ -25,6 +25,7 @@ HELLO = {
     "n": COUNT,
     "shape": ListOf(Number(0, 2**31, whole=True), most=8),
     "features": Text(),
+    "columns": ListOf(Text(), most=2**20),
     "kind": Text(choices=(NAMES, NUMBERS)),
     "labels": Either(None, ListOf(LABEL, most=MOST_CLASSES)),
     "tested": COUNT,

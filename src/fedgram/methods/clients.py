@@ -263,6 +263,7 @@ class Clients:
             self.features,
             self.samples.get(client, 0),
             self.tested.get(client, 0),
+            self.columns,
         )
 
     def _recipients(self, to: Iterable[str] | None, per_client: Mapping[str, Payload] | None) -> list[str]:
