@@ -9,9 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import fedgram as fg
 from data_support import Bytes, private_cache, some_photos
-from fedgram.data.bad import Skipped
+from fedgram.data import csvfiles
+from fedgram.data.bad import Doubtful, Skipped
 from fedgram.data.files import open_path
+from fedgram.data.tables import Roles
+from fedgram.engines.flower.config import App, NodeConfig
 from fedgram.errors import InvalidData, InvalidParameter, MissingExtra, UnknownName
 
 
@@ -246,3 +250,136 @@ def test_paths_and_choices_that_do_not_exist(tmp_path: Path) -> None:
         open_path(write(tmp_path / "own.docx", ""))
     with pytest.raises(InvalidParameter, match="on_bad must be one of refuse, skip; got 'ignore'"):
         open_path(tmp_path, on_bad="ignore")  # type: ignore[arg-type]
+
+
+def test_one_class_is_enough_for_a_party_among_others(tmp_path: Path, arrow: bool) -> None:
+    path = write(tmp_path / "own.csv", "a,label\n1,u\n2,u\n")
+    with pytest.raises(InvalidData, match=r"own.csv.*at least two classes.*where classes are agreed with others"):
+        open_path(path)
+    data = open_path(path, one_of_many=True)
+    assert data.classes == ("u",)
+    assert data.y.tolist() == [0, 0]
+
+
+def test_a_hospital_with_one_class_joins(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for name, labels in {"a": ["ill", "well"], "b": ["well", "well"]}.items():
+        rows = "".join(f"{rng.normal()},{rng.normal()},{labels[i % 2]}\n" for i in range(30))
+        write(tmp_path / f"{name}.csv", f"age,bp,label\n{rows}")
+    for agreed in ("ill, well", ""):  # given to all, or found among all
+        app = App(classes=agreed)
+        clients = [NodeConfig(name=name, data=str(tmp_path / f"{name}.csv")).client(app) for name in "ab"]
+        fit = fg.FedGram().fit(clients, classes=app.class_names())
+        assert fit.contributors == ("a", "b")
+        assert fit.model.classes == ("ill", "well")
+
+
+@pytest.mark.parametrize("missing", ["NA", "nan", "NaN", "null", "NULL", "N/A", "#N/A", "<NA>", "None", " "])
+def test_missing_labels_and_clients_are_no_classes(tmp_path: Path, arrow: bool, missing: str) -> None:
+    text = f"a,client,label\n1,x,u\n2,x,{missing}\n3,{missing},v\n4,y,v\n"
+    with pytest.raises(InvalidData, match=r"2 bad rows .*line 3: column 'label' .*line 4: column 'client' "):
+        open_path(write(tmp_path / "own.csv", text))
+    with pytest.warns(Skipped):
+        data = open_path(write(tmp_path / "own.csv", text), on_bad="skip")
+    assert data.classes == ("u", "v")
+    assert data.groups is not None
+    assert data.groups.tolist() == ["x", "y"]
+    assert data.left_out == (1, 2)
+
+
+def test_missing_labels_in_parquet_and_npz(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": [1.0, 2.0, 3.0], "y": ["u", "null", "v"]}), tmp_path / "own.parquet")
+    with pytest.raises(InvalidData, match="row 2: label or client is empty"):
+        open_path(tmp_path / "own.parquet")
+    np.savez(tmp_path / "own.npz", x=np.eye(3), y=np.array(["u", "v", "nan"]))
+    with pytest.raises(InvalidData, match=r"x\[2\]: has no label"):
+        open_path(tmp_path / "own.npz")
+
+
+def test_a_class_may_be_called_none(tmp_path: Path, arrow: bool) -> None:
+    assert open_path(write(tmp_path / "own.csv", "a,label\n1,none\n2,mild\n")).classes == ("mild", "none")
+
+
+def test_labels_that_look_alike(tmp_path: Path, arrow: bool) -> None:
+    text = "a,label\n1,Well\n2,Well \n3,ill\n"
+    with pytest.warns(Doubtful, match=r"label column of .* has 'Well' with and without blanks"):
+        assert open_path(write(tmp_path / "own.csv", text)).classes == ("Well", "ill")
+    with pytest.warns(Doubtful, match=r"'Well' and 'well' in .* differ only in upper and lower case"):
+        assert open_path(write(tmp_path / "own.csv", text.replace("Well ", "well"))).classes == ("Well", "ill", "well")
+    np.savez(tmp_path / "own.npz", x=np.eye(3), y=np.array(["Well", "Well ", "ill"]))
+    with pytest.warns(Doubtful, match="with and without blanks"):
+        assert open_path(tmp_path / "own.npz").classes == ("Well", "ill")
+
+
+@pytest.mark.parametrize(
+    ("header", "reason"),
+    [
+        ("a,label,label", "column 'label' occurs twice"),
+        ("a, a,label", "column 'a' occurs twice"),
+        ("a,label,Label", "has both 'label' and 'Label': say which is the label column"),
+        ("a,client,Client,y", "has both 'client' and 'Client'"),
+    ],
+)
+def test_two_columns_of_one_name_are_refused(tmp_path: Path, arrow: bool, header: str, reason: str) -> None:
+    row = ",".join("1" * (header.count(",") + 1))
+    with pytest.raises(InvalidData, match=reason):
+        open_path(write(tmp_path / "own.csv", f"{header}\n{row}\n{row}\n"))
+
+
+@pytest.mark.parametrize("cell", ["0x10", "0X1F", "1e5x", "--1"])
+def test_both_readers_agree_on_what_a_number_is(tmp_path: Path, arrow: bool, cell: str) -> None:
+    with pytest.raises(InvalidData, match=f"1 bad row in .*line 2: column 'a' holds '{cell}', not a number"):
+        open_path(write(tmp_path / "own.csv", f"a,label\n{cell},u\n2,v\n"))
+
+
+def test_what_looks_like_an_identifier_is_named(tmp_path: Path, arrow: bool) -> None:
+    rows = "".join(f"{1000 + i},{i % 7},{i},{i / 3},{'uv'[i % 2]}\n" for i in range(30))
+    with pytest.warns(Doubtful, match=r"columns 'patient_id', 'number' of .* look like identifiers"):
+        data = open_path(write(tmp_path / "own.csv", f"patient_id,score,number,weight,label\n{rows}"))
+    assert data.about == "features: patient_id, score, number, weight; label: label"
+    assert data.columns == ("patient_id", "score", "number", "weight")
+
+
+def test_labels_beyond_64_bits_are_refused(tmp_path: Path, arrow: bool) -> None:
+    largest = 2**64 - 1
+    np.savez(tmp_path / "own.npz", x=np.eye(2), y=np.array([0, largest], dtype=np.uint64))
+    with pytest.raises(InvalidData, match=f"own.npz: label {largest} does not fit into 64 bits"):
+        open_path(tmp_path / "own.npz")
+    for number in (2**63, largest, -(2**63) - 1, 10**40):
+        with pytest.raises(InvalidData, match=f"label {number} of .*own.csv does not fit into 64 bits"):
+            open_path(write(tmp_path / "own.csv", f"a,label\n1,{number}\n2,3\n"))
+    assert open_path(write(tmp_path / "own.csv", f"a,label\n1,{2**63 - 1}\n2,3\n")).classes == (3, 2**63 - 1)
+
+
+@pytest.mark.parametrize("cell", ["", "NA", "unknown"])
+def test_only_bad_rows_are_looked_at_cell_by_cell(
+    tmp_path: Path, arrow: bool, monkeypatch: pytest.MonkeyPatch, cell: str
+) -> None:
+    looked: list[list[str]] = []
+    why = csvfiles._why_bad
+
+    def counted(row: list[str], roles: Roles) -> str:
+        looked.append(row)
+        return why(row, roles)
+
+    monkeypatch.setattr(csvfiles, "_why_bad", counted)
+    rows = [f"{i}.5,{'uv'[i % 2]}" for i in range(300)]
+    rows[200] = f"{cell},u"
+    with pytest.warns(Skipped, match="1 bad row .*line 202: column 'a' "):
+        data = open_path(write(tmp_path / "own.csv", "a,label\n" + "\n".join(rows)), on_bad="skip")
+    assert looked == [[cell, "u"]]
+    assert len(data) == 299
+
+
+def test_lines_are_counted_past_blank_ones_and_quotes(tmp_path: Path, arrow: bool) -> None:
+    text = 'a,label\n1,"two\nlines"\n\n2,v\n\n,u\n'
+    with pytest.raises(InvalidData, match="1 bad row in .*line 7: column 'a' is empty"):
+        open_path(write(tmp_path / "own.csv", text))
+
+
+def test_names_of_columns_in_an_npz(tmp_path: Path) -> None:
+    np.savez(tmp_path / "own.npz", x=np.eye(2), y=np.arange(2), columns=np.array(["age", "bp"]))
+    assert open_path(tmp_path / "own.npz").columns == ("age", "bp")
+    np.savez(tmp_path / "own.npz", x=np.eye(2), y=np.arange(2), columns=np.array(["age"]))
+    with pytest.raises(InvalidData, match="1 column names for 2 columns"):
+        open_path(tmp_path / "own.npz")

@@ -158,3 +158,33 @@ def test_what_is_not_there_is_told_in_one_line(saved, images, tmp_path):
         hub(str(saved[0] / "resnet"), pool="class", device="cpu")(images)
     with pytest.raises(InvalidParameter, match="pool 'max'"):
         hub(str(saved[0] / "resnet"), pool="max")
+
+
+def test_code_that_lies_in_a_folder_is_never_run(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr("builtins.input", lambda *prompt: asked.append(prompt) or "y")
+    monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path / "modules"))
+    folder = tmp_path / "evil"
+    folder.mkdir()
+    names = {"AutoConfig": "evil.EvilConfig", "AutoModel": "evil.EvilModel"}
+    (folder / "config.json").write_text(json.dumps({"model_type": "evil", "auto_map": names}))
+    (folder / "evil.py").write_text(
+        f"open({str(tmp_path / 'ran')!r}, 'w')\nclass EvilConfig: ...\nclass EvilModel: ..."
+    )
+    (folder / "model.safetensors").write_bytes(b"\x02\x00\x00\x00\x00\x00\x00\x00{}")
+    with pytest.raises(CannotLoad, match="cannot load the model in evil"):
+        hub(str(folder), device="cpu")(np.zeros((1, 32, 32, 3), dtype=np.uint8))
+    assert not asked
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("said", ["FEDGRAM_OFFLINE", "HF_HUB_OFFLINE"])
+def test_offline_means_that_no_network_is_tried(monkeypatch, tmp_path, said):
+    monkeypatch.delenv("HF_HUB_OFFLINE")
+    monkeypatch.setenv(said, "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)  # it was read when the library was loaded
+    tried = []
+    monkeypatch.setattr("socket.getaddrinfo", lambda host, *_, **__: tried.append(host) or [])
+    with pytest.raises(CannotLoad, match=f"'nobody/nothing': it is not in the hub's cache, and {said} is set"):
+        backbone("hub:nobody/nothing")
+    assert tried == []

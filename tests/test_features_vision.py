@@ -265,6 +265,9 @@ def test_specs_that_make_no_sense():
         backbone("lite0x:96")
     with pytest.raises(InvalidParameter, match="8 … 4096"):
         backbone("lite0:4")
+    for spec in ("lite0:0", "lite0:00", "hub:somebody/model:0", "lite0:99999"):
+        with pytest.raises(InvalidParameter, match=r"input size \d+ is out of range"):
+            backbone(spec)
     with pytest.raises(InvalidParameter, match="layers are numbers"):
         backbone("lite0:96:4,middle")
     with pytest.raises(InvalidParameter, match="layer 99 does not exist"):

@@ -45,6 +45,14 @@ def cache_dir() -> Path:
     return Path(chosen).expanduser().resolve() if chosen else Path(user_cache_dir("fedgram", appauthor=False))
 
 
+def offline(*others: str) -> str | None:
+    """Return the variable by which the user said that there is no network, None if nobody did.
+
+    That is `FEDGRAM_OFFLINE=1`, or one of `others`.
+    """
+    return next((name for name in ("FEDGRAM_OFFLINE", *others) if os.environ.get(name, "") not in ("", "0")), None)
+
+
 def cache_folder(root: Path | str | None, part: str) -> Path:
     """Return (and make) a part of the cache folder, or of another one given as `root`."""
     folder = (cache_dir() if root is None else Path(root)) / part

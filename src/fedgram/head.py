@@ -9,10 +9,11 @@ import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve
 
 from fedgram import solve
+from fedgram.columns import Columns, as_columns
 from fedgram.errors import Mismatch
 from fedgram.labels import Classes, read_classes, shorten
 from fedgram.likelihood import Labels
-from fedgram.models import LinearModel
+from fedgram.models import LinearModel, sent_columns
 from fedgram.moments import Moments
 from fedgram.solve import Array
 from fedgram.wire import Field, register_message
@@ -36,6 +37,7 @@ class Head:
     counts: Array
     classes: Classes
     features: str = ""
+    columns: Columns = ()
 
     wire_name: ClassVar[str] = "head"
     wire_version: ClassVar[int] = 1
@@ -63,7 +65,9 @@ class Head:
         within[np.diag_indices(total.d)] += shrinkage
         weights = cho_solve(cho_factor(within, lower=True, check_finite=False), means, check_finite=False)
         intercept = np.where(counts > 0, -0.5 * (means * weights).sum(axis=0), 0.0)
-        return cls(weights / scale[:, None], intercept, scale, counts, total.classes, total.kind.features)
+        return cls(
+            weights / scale[:, None], intercept, scale, counts, total.classes, total.kind.features, total.kind.columns
+        )
 
     @classmethod
     def of_model(cls, model: LinearModel, total: Moments) -> Self:
@@ -71,7 +75,7 @@ class Head:
         assert model.intercept is not None
         counts = total.counts.astype(np.float64)
         intercept = np.where(counts > 0, model.intercept - log_frequencies(counts), 0.0)
-        return cls(model.weights, intercept, deviations(total)[0], counts, model.classes, model.features)
+        return cls(model.weights, intercept, deviations(total)[0], counts, model.classes, model.features, model.columns)
 
     def log_frequencies(self, labels: Labels, smoothing: float) -> Array:
         """Return the log-frequencies (c,) of classes for somebody with these labels.
@@ -87,7 +91,7 @@ class Head:
     def model(self) -> LinearModel:
         """Return the model for somebody with everybody's class frequencies."""
         intercept = self.intercept + log_frequencies(self.counts)
-        return LinearModel(self.weights, self.classes, intercept, self.features)
+        return LinearModel(self.weights, self.classes, intercept, self.features, self.columns)
 
     def _count(self, labels: Labels) -> Array:
         return np.bincount(labels, minlength=len(self.classes)).astype(np.float64)
@@ -103,12 +107,14 @@ class Head:
     def to_fields(self) -> dict[str, Any]:
         """Take the head apart for the wire."""
         arrays = {name: getattr(self, name) for name in self.wire_fields}
-        return arrays | {"classes": shorten(self.classes), "features": self.features}
+        return arrays | {"classes": shorten(self.classes), "features": self.features} | sent_columns(self.columns)
 
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> Self:
         """Put a head together from the wire."""
-        return cls(**fields | {"classes": read_classes(fields["classes"], fields["weights"].shape[1])})
+        d, c = fields["weights"].shape
+        columns = as_columns(fields.get("columns", ()), d)
+        return cls(**fields | {"classes": read_classes(fields["classes"], c), "columns": columns})
 
     def check(self) -> None:
         """Refuse deviations and counts that cannot be."""

@@ -100,6 +100,8 @@ def as_labels(y: Any) -> npt.NDArray[Any]:
     labels = np.asarray(y)
     if labels.ndim != 1:
         raise InvalidData(f"labels must be one per sample, shape (n,); got shape {labels.shape}")
+    if labels.dtype.kind == "u" and labels.size and labels.max() > np.iinfo(np.int64).max:
+        raise InvalidData(f"label {labels.max()} does not fit into 64 bits: give classes names instead")
     if labels.dtype.kind in "iub" or labels.size == 0:
         return labels.astype(np.int64) if labels.dtype.kind != "U" else labels
     if labels.dtype.kind == "U":

@@ -138,7 +138,8 @@ class Logistic:
 
     def _as_model(self, point: Array) -> LinearModel:
         weights = point[:-1] / self._scale[:, None]
-        return LinearModel(weights, self._total.classes, point[-1] - self._mean @ weights, self._total.kind.features)
+        kind, intercept = self._total.kind, point[-1] - self._mean @ weights
+        return LinearModel(weights, kind.classes, intercept, kind.features, kind.columns)
 
 
 def _units(total: Moments, variances: Array) -> Array:

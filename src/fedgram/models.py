@@ -1,18 +1,20 @@
 """Models: what a method gives back, and what predicts."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
+from fedgram.columns import Columns, as_columns, samples_of
 from fedgram.errors import InvalidData, Mismatch
 from fedgram.labels import Classes, read_classes, shorten
 from fedgram.solve import Array
 from fedgram.wire import Field, register_message
 
 ROWS_AT_ONCE = 4096
+T = TypeVar("T")
 
 
 @runtime_checkable
@@ -47,13 +49,24 @@ def best_labels(scores: Array, classes: Classes) -> npt.NDArray[Any]:
     return np.asarray(classes)[best]
 
 
+def with_columns(model: T, columns: Columns) -> T:
+    """Return the model with the names of the columns that it was made from, unless it has names already."""
+    return replace(model, columns=columns) if columns and getattr(model, "columns", None) == () else model  # type: ignore[type-var]
+
+
+def sent_columns(columns: Columns) -> dict[str, Any]:
+    """Return the columns as a field of a message; names that are not there take no bytes."""
+    return {"columns": columns} if columns else {}
+
+
 @register_message
 @dataclass(frozen=True, eq=False)
 class LinearModel:
     """Scores x @ weights + intercept.
 
     `weights` is (d, c) float64, `intercept` (c,) or None. `features` is the fingerprint of the features that the
-    model was made from, for whoever scores with it to compare.
+    model was made from, for whoever scores with it to compare; `columns` are their names, where they came from a
+    table: a table that is scored is aligned by them, an array is taken as it comes.
 
     >>> model = LinearModel(np.eye(2), ("cat", "dog"))
     >>> model.predict([[0.1, 0.9], [0.7, 0.2]])
@@ -64,6 +77,7 @@ class LinearModel:
     classes: Classes
     intercept: Array | None = None
     features: str = ""
+    columns: Columns = ()
 
     wire_name: ClassVar[str] = "linear-model"
     wire_version: ClassVar[int] = 1
@@ -83,7 +97,7 @@ class LinearModel:
 
     def scores(self, x: Any) -> Array:
         """Return the scores (n, c) of x (n, d), float32 or float64, by blocks of rows."""
-        samples = np.asarray(x)
+        samples = samples_of(x, self.columns)
         if samples.ndim != 2 or samples.shape[1] != len(self.weights):
             raise InvalidData(f"this model scores samples of shape (n, {len(self.weights)}), got {samples.shape}")
         out = np.empty((len(samples), len(self.classes)))
@@ -105,12 +119,15 @@ class LinearModel:
             "classes": shorten(self.classes),
             "intercept": self.intercept,
             "features": self.features,
+            **sent_columns(self.columns),
         }
 
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> Self:
         """Put a model together from the wire."""
-        return cls(**fields | {"classes": read_classes(fields["classes"], fields["weights"].shape[1])})
+        d, c = fields["weights"].shape
+        columns = as_columns(fields.get("columns", ()), d)
+        return cls(**fields | {"classes": read_classes(fields["classes"], c), "columns": columns})
 
     def check(self) -> None:
         """Accept: finite values are all that a linear model needs."""

@@ -14,8 +14,8 @@ moments away again is exact unlearning.
 import hashlib
 import json
 import warnings
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from math import isfinite
 from typing import Any, ClassVar, Self
@@ -25,9 +25,10 @@ import numpy.typing as npt
 
 from fedgram import solve, wire
 from fedgram.accumulate import Accumulator, as_block, as_features, class_sums, not_finite
+from fedgram.columns import Columns, as_columns, as_table, difference, names_of, order, samples_of
 from fedgram.errors import InvalidData, LostPrecision, Mismatch, NotMoments
 from fedgram.labels import Classes, Label, as_classes, read_classes, shorten, to_indices
-from fedgram.models import LinearModel
+from fedgram.models import LinearModel, sent_columns
 from fedgram.plausible import MOST_SAMPLES, check_counts, check_factor, check_gram, nearest
 from fedgram.regression import Regression
 from fedgram.solve import Array
@@ -40,18 +41,22 @@ class Kind:
     """What moments are of: only moments of one kind may be added.
 
     `features` is a fingerprint of how the features were made (backbone and options). With `bias` they have a column of
-    ones at the end, and the dimension counts it.
+    ones at the end, and the dimension counts it. `columns` are the names of the table's columns that the features are,
+    or were made from; () where samples came without names.
     """
 
     classes: Classes
     dimension: int
     features: str = ""
     bias: bool = False
+    columns: Columns = ()
 
     def check_same(self, other: "Kind") -> None:
         """Refuse another kind, naming both sides."""
         if self == other:
             return
+        if unlike := difference(other.columns, self.columns):
+            raise Mismatch(f"moments of different columns cannot be combined: one {unlike}")
         for field in fields(self):
             mine, theirs = getattr(self, field.name), getattr(other, field.name)
             if mine != theirs:
@@ -94,28 +99,42 @@ class Moments:
     @classmethod
     def of(
         cls,
-        x: npt.ArrayLike,
+        x: Any,
         y: npt.ArrayLike,
         *,
         classes: int | Iterable[Label],
         bias: bool = False,
         features: str = "",
+        columns: Iterable[str] = (),
     ) -> Self:
         """Return the moments of features x (n, d), float32 or float64, and labels y (n,).
 
+        A table (pandas, polars, Arrow) brings the names of its columns; `columns` names those of an array, or says
+        which of a table's columns to take, in which order.
         Works by blocks of rows and accumulates in float64; there is never a float64 copy of everything.
         """
-        names = as_classes(classes)
-        return cls.of_indices(as_features(x), to_indices(y, names), classes=names, bias=bias, features=features)
+        x, names = as_table(x), as_classes(classes)
+        chosen = as_columns(columns) or names_of(x)
+        rows = as_features(samples_of(x, chosen) if chosen else x)
+        as_columns(chosen, rows.shape[1])
+        labels = to_indices(y, names)
+        return cls.of_indices(rows, labels, classes=names, bias=bias, features=features, columns=chosen)
 
     @classmethod
     def of_indices(
-        cls, rows: npt.NDArray[Any], labels: Counts, *, classes: Classes, bias: bool = False, features: str = ""
+        cls,
+        rows: npt.NDArray[Any],
+        labels: Counts,
+        *,
+        classes: Classes,
+        bias: bool = False,
+        features: str = "",
+        columns: Columns = (),
     ) -> Self:
         """Do what `of` does with labels that are known to be indices into `classes`."""
         if len(rows) != len(labels):
             raise InvalidData(f"{len(rows)} samples but {len(labels)} labels")
-        kind = Kind(classes, rows.shape[1] + bias, features, bias)
+        kind = Kind(classes, rows.shape[1] + bias, features, bias, columns)
         counts = np.bincount(labels, minlength=len(classes))
         [present] = counts.nonzero()
         ranks = present.searchsorted(labels)
@@ -214,14 +233,42 @@ class Moments:
         """
         if self.kind.bias:
             weights = self.solve(ridge)
-            return LinearModel(weights[:-1], self.classes, weights[-1], self.kind.features)
+            return LinearModel(weights[:-1], self.classes, weights[-1], self.kind.features, self.kind.columns)
         problem = self.regression(intercept=intercept)
         weights = problem.factor(ridge).solve(problem.cross)
-        return LinearModel(weights, self.classes, problem.offset(weights), self.kind.features)
+        return LinearModel(weights, self.classes, problem.offset(weights), self.kind.features, self.kind.columns)
 
     def regression(self, *, intercept: bool) -> Regression:
         """Return the regression of the classes on the features, about the means if with an intercept."""
         return Regression.of(self.packed, self.cross, self.counts, intercept=intercept)
+
+    def reordered(self, columns: Sequence[str]) -> Self:
+        """Return the moments of the same samples with their columns in another order; other columns are refused.
+
+        >>> moments = Moments.of([[1.0, 2.0]], [0], classes=2, columns=["age", "bp"])
+        >>> moments.reordered(["bp", "age"]).cross[:, 0]
+        array([2., 1.])
+        """
+        own, bias = self.kind.columns, self.kind.bias
+        if tuple(columns) == own:
+            return self
+        places = order(own, columns)
+        if self.kind.features or len(places) + bias != self.d:
+            raise Mismatch("these features were made from columns in another order: make them anew in the agreed one")
+        places = np.append(places, self.d - 1) if bias else places
+        kind, sums = replace(self.kind, columns=tuple(columns)), self._sums[:, places]
+        if self._factor is not None:
+            factor = solve.triangular_factor(np.ascontiguousarray(self._factor[:, places]))
+            return type(self)(kind, sums=sums, counts=self.counts, factor=factor)
+        packed = solve.pack(np.tril(self.gram[np.ix_(places, places)]))
+        return type(self)(kind, sums=sums, counts=self.counts, packed=packed)
+
+    def aligned(self, kind: Kind) -> Self:
+        """Return the moments with their columns in the order of another kind, if it is that kind; refuse others."""
+        alike = self.kind.columns and set(self.kind.columns) == set(kind.columns)
+        moments = self.reordered(kind.columns) if alike else self
+        kind.check_same(moments.kind)
+        return moments
 
     def __add__(self, other: "Moments") -> "Moments":
         """Return the moments of both data sets together."""
@@ -243,7 +290,7 @@ class Moments:
         """Return the moments without those of `other`, a data set that was added before (exact unlearning)."""
         if not isinstance(other, Moments):
             return NotImplemented
-        self.kind.check_same(other.kind)
+        other = other.aligned(self.kind)
         counts = self.counts - other.counts
         if (counts < 0).any():
             label = self.classes[int(np.argmax(counts < 0))]
@@ -311,6 +358,7 @@ class Moments:
             "classes": shorten(self.classes),
             "features": self.kind.features,
             "bias": self.kind.bias,
+            **sent_columns(self.kind.columns),
         }
 
     @classmethod
@@ -319,7 +367,8 @@ class Moments:
         counts, sums = fields["counts"], fields["sums"]
         classes = read_classes(fields["classes"], len(counts))
         packed, factor = fields["gram"], fields["factor"]
-        kind = Kind(classes, sums.shape[1], str(fields["features"]), bool(fields["bias"]))
+        columns = as_columns(fields.get("columns", ()))
+        kind = Kind(classes, sums.shape[1], str(fields["features"]), bool(fields["bias"]), columns)
         moments = cls(kind, sums=sums, counts=counts, packed=packed, factor=factor)
         d, n, present = moments.d, moments.n, np.count_nonzero(counts)
         if fields["n"] != n:
@@ -384,7 +433,7 @@ class Total:
             # A d × d matrix is made when a second part has come: one small upload cannot claim as much.
             self._first = part
             return
-        self._first.kind.check_same(part.kind)
+        part = part.aligned(self._first.kind)
         if self._sum is None:
             self._counts, self._sum = np.zeros_like(part.counts), Accumulator(part.d, len(part.classes))
             self._accumulate(self._first, self._sum)

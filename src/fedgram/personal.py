@@ -40,7 +40,7 @@ def personal_model(
         left_out = temperature * scores + head.left_out_log_frequencies(labels, smoothing)
         center, change = _refinement(rows, head.scale, left_out, labels)
         weights, intercept = weights + change, intercept - center @ change
-    return LinearModel(weights, head.classes, intercept, head.features)
+    return LinearModel(weights, head.classes, intercept, head.features, head.columns)
 
 
 def _most_likely(head: Head, scores: Array, labels: Labels, expected: float) -> tuple[float, float]:

@@ -12,9 +12,10 @@ from scipy.linalg import lapack
 from fedgram import adapt, solve
 from fedgram.accumulate import as_features
 from fedgram.blas import solve_triangular
+from fedgram.columns import Columns, as_columns
 from fedgram.errors import InvalidData, InvalidParameter, NotMoments
 from fedgram.labels import Classes, read_classes, shorten
-from fedgram.models import LinearModel
+from fedgram.models import LinearModel, sent_columns
 from fedgram.moments import Moments
 from fedgram.regression import Ridge
 from fedgram.solve import Array
@@ -40,6 +41,7 @@ class System:
     weights: Array
     classes: Classes
     features: str = ""
+    columns: Columns = ()
     mean: Array | None = None
     frequencies: Array | None = None
     n: int = 0
@@ -66,7 +68,8 @@ class System:
             )
         lower = solve.pack(np.tril(factor.lower) / factor.scale[:, None])
         rest = (problem.mean, problem.frequencies, total.n) if intercept else (None, None, 0)
-        return cls(lower, factor.solve(problem.cross), total.classes, total.kind.features, *rest)
+        kind = total.kind
+        return cls(lower, factor.solve(problem.cross), kind.classes, kind.features, kind.columns, *rest)
 
     def model(self) -> LinearModel:
         """Return the global model."""
@@ -135,7 +138,7 @@ class System:
     def _as_model(self, weights: Array, level: Array | None) -> LinearModel:
         """Return the model with weights (d, c), and scores `level` (c,) at the mean."""
         intercept = None if level is None or self.mean is None else level - self.mean @ weights
-        return LinearModel(weights, self.classes, intercept, self.features)
+        return LinearModel(weights, self.classes, intercept, self.features, self.columns)
 
     def _lower(self) -> Array:
         lower, _ = lapack.dtfttr(len(self.weights), self.lower, uplo="L")
@@ -151,6 +154,7 @@ class System:
             "mean": self.mean,
             "frequencies": self.frequencies,
             "n": self.n,
+            **sent_columns(self.columns),
         }
 
     @classmethod
@@ -161,7 +165,8 @@ class System:
             raise NotMoments(
                 f"field 'lower' has {len(fields['lower'])} numbers; {d} dimensions need {solve.packed_size(d)}"
             )
-        return cls(**fields | {"classes": read_classes(fields["classes"], c)})
+        columns = as_columns(fields.get("columns", ()), d)
+        return cls(**fields | {"classes": read_classes(fields["classes"], c), "columns": columns})
 
     def check(self) -> None:
         """Refuse a factor whose diagonal is not positive, and an intercept without all that it takes."""

@@ -1,19 +1,20 @@
 """`fedgram predict`: labels of new samples by a saved model."""
 
-import csv
 import json
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
 from fedgram.cache import replace_file
-from fedgram.data import Dataset, load_dataset
+from fedgram.columns import listed
+from fedgram.data import Dataset
 from fedgram.data.bad import OnBad
-from fedgram.data.tables import LABEL_NAMES
-from fedgram.errors import InvalidData, Mismatch
+from fedgram.data.files import open_samples
+from fedgram.errors import InvalidData, InvalidParameter, Mismatch
 from fedgram.features import featurize
+from fedgram.features.specs import in_catalogue
+from fedgram.labels import Label
 from fedgram.methods.fit import load_model
 from fedgram.models import Model
 from fedgram.terminal import echo
@@ -23,19 +24,24 @@ def predict(
     model: Annotated[Path, typer.Argument(help="A model that a node kept, or a fit (its global model).")],
     data: Annotated[
         str,
-        typer.Argument(
-            help="A folder of images per class, an .npz, CSV or Parquet file; .npz and CSV without labels too."
-        ),
+        typer.Argument(help="A folder of images per class, an .npz, CSV or Parquet file; with labels or without."),
     ],
     label: Annotated[str | None, typer.Option(help="The label column of your table.")] = None,
     backbone: Annotated[
-        str | None, typer.Option(help="What turns samples into features. Default: what the model was made with.")
+        str | None,
+        typer.Option(
+            help="What turns samples into features. Default: what the model was made with, if fedgram brings it along."
+        ),
     ] = None,
-    on_bad: Annotated[OnBad, typer.Option(help="What to do with bad images or rows.")] = "refuse",
+    on_bad: Annotated[
+        OnBad, typer.Option(help="What to do with bad images or rows; a skipped one has an empty line.")
+    ] = "refuse",
     out: Annotated[Path | None, typer.Option(help="Write the labels to this file instead of printing them.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
-    """Predict the labels of samples, one per line; where the data have labels, also say how many are right.
+    """Predict the labels of samples, one line for each; where the data have labels, also say how many are right.
+
+    Columns of a table are found by name where the model was made from a table, in any order.
 
     Examples:
       fedgram predict nodes/hospital-a/model.safetensors new-patients.csv
@@ -44,54 +50,64 @@ def predict(
 
     """
     scorer = load_model(model)
-    samples, truth = _samples(data, label, backbone or _backbone_of(scorer), on_bad)
-    if samples.features != getattr(scorer, "features", ""):
-        raise Mismatch(f"{model} was made from features {scorer.features!r}, {data} has {samples.features!r}")  # type: ignore[attr-defined]
-    labels = scorer.predict(samples.x).tolist()
-    accuracy = None if truth is None else float(np.mean([a == b for a, b in zip(labels, truth, strict=True)]))
+    samples = _samples(data, label, on_bad, scorer)
+    samples = featurize(samples, backbone or _backbone_of(scorer, model)).pooled()
+    _check_features(scorer, model, samples, data, given=backbone is not None)
+    predicted: list[Label] = scorer.predict(samples.x).tolist()
+    known = [(a, samples.classes[i]) for a, i in zip(predicted, samples.y.tolist(), strict=True) if i >= 0]
+    accuracy = sum(a == b for a, b in known) / len(known) if known else None
+    labels = _one_for_each(predicted, samples.left_out)
     if out is not None:
         try:
-            replace_file(out, "".join(f"{label}\n" for label in labels).encode())
+            replace_file(out, "".join(f"{'' if label is None else label}\n" for label in labels).encode())
         except OSError as error:
             raise InvalidData(f"cannot write {out}: {error.strerror or error}") from error
     if as_json:
-        typer.echo(json.dumps({"samples": len(labels), "accuracy": accuracy} | ({} if out else {"labels": labels})))
+        told: dict[str, Any] = {"samples": len(labels), "bad": len(samples.left_out), "accuracy": accuracy}
+        typer.echo(json.dumps(told | ({} if out else {"labels": labels})))
         return
-    for predicted in labels if out is None else ():
-        echo(predicted)
+    for found in labels if out is None else ():
+        echo("" if found is None else found)
+    if samples.left_out:
+        echo(f"{len(samples.left_out):,} of {len(labels):,} samples are bad: their lines are empty", err=True)
     if accuracy is not None:
-        typer.echo(f"{accuracy:.2%} of {len(labels):,} samples are right", err=True)
+        typer.echo(f"{accuracy:.2%} of {len(known):,} samples are right", err=True)
 
 
-def _backbone_of(model: Model) -> str | None:
-    """Return the backbone's name in front of its fingerprint."""
-    return str(getattr(model, "features", "")).partition("@")[0] or None
+def _samples(path: str, label: str | None, on_bad: OnBad, model: Model) -> Dataset:
+    """Return the samples, of a table those columns that the model was made from, in its order."""
+    data = open_samples(path, label, on_bad, columns=getattr(model, "columns", ()))
+    if data.unused:
+        hint = "" if (data.y >= 0).any() else "; if one of them is the label, name it: --label"
+        typer.echo(f"not used: {listed(data.unused)}{hint}", err=True)
+    return data
 
 
-def _samples(path: str, label: str | None, backbone: str | None, on_bad: OnBad) -> tuple[Dataset, list[Any] | None]:
-    """Return the samples as features, and their labels if they have any."""
-    bare = _without_labels(Path(path).expanduser(), label)
-    if bare is not None:
-        data = Dataset(Path(path).stem, bare, np.zeros(len(bare), dtype=np.int64), (), "")
-        return featurize(data, backbone), None
-    data = featurize(load_dataset(path, label=label, on_bad=on_bad), backbone).pooled()
-    return data, [data.classes[i] for i in data.y.tolist()]
+def _one_for_each(predicted: list[Label], left_out: tuple[int, ...]) -> list[Label | None]:
+    """Return the labels with None in the places of samples that were left out, so that no other moves.
+
+    >>> _one_for_each(["ill", "well"], (1,))
+    ['ill', None, 'well']
+    """
+    bad, rest = set(left_out), iter(predicted)
+    return [None if place in bad else next(rest) for place in range(len(predicted) + len(bad))]
 
 
-def _without_labels(path: Path, label: str | None) -> np.ndarray[Any, Any] | None:
-    """Return the samples of a file that has no labels, None if it may have some."""
-    if label is not None or not path.is_file():
-        return None
-    try:
-        if path.suffix.lower() == ".npz":
-            with np.load(path, allow_pickle=False) as arrays:
-                return arrays["x"] if "x" in arrays and "y" not in arrays else None
-        if path.suffix.lower() in (".csv", ".tsv"):
-            with path.open(newline="", encoding="utf-8-sig") as file:
-                first = file.readline()
-                delimiter = max(",;\t", key=first.count)
-                names = {name.strip().lower() for name in next(csv.reader([first], delimiter=delimiter), [])}
-                return None if names & set(LABEL_NAMES) else np.loadtxt(file, delimiter=delimiter, ndmin=2)
-    except (ValueError, OSError) as error:
-        raise InvalidData(f"cannot read {path}: {error}") from error
-    return None
+def _backbone_of(model: Model, path: Path) -> str | None:
+    """Return the backbone that the model was made with, if it is one of ours: a file must not choose what is loaded."""
+    name = str(getattr(model, "features", "")).partition("@")[0]
+    if name and not in_catalogue(name):
+        raise InvalidParameter(
+            f"{path} was made with the backbone {name!r}, which does not come with fedgram, and a file does not choose "
+            "what is loaded here: if you have and trust it, name it with --backbone"
+        )
+    return name or None
+
+
+def _check_features(model: Model, path: Path, samples: Dataset, data: str, *, given: bool) -> None:
+    """Refuse features of another backbone. One that was named by hand may have another name, not other weights."""
+    wanted, got = str(getattr(model, "features", "")), samples.features
+    if given:
+        wanted, got = wanted.rpartition("@")[2], got.rpartition("@")[2]
+    if wanted != got:
+        raise Mismatch(f"{path} was made from features {model.features!r}, {data} has {samples.features!r}")  # type: ignore[attr-defined]

@@ -115,6 +115,8 @@ def run(
     options |= {"seed": seed, "label": label, "group": client_column, "on_bad": on_bad}
     # A change depends on whose image it is, so the backbone has to wait until the images are spread.
     dataset = load_samples(data, **options) if shift else load_features(data, backbone=backbone, **options)
+    if dataset.about:
+        typer.echo(dataset.about, err=True)
     partition = partition or usual_partition(dataset)
     parts = spread(dataset, partition, clients=clients or 20, seed=seed)
     if clients is not None and clients != len(parts):

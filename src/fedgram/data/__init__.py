@@ -19,11 +19,13 @@ def load_dataset(
     label: str | None = None,
     group: str | None = None,
     on_bad: OnBad = "refuse",
+    one_of_many: bool = False,
 ) -> Dataset:
     """Return a data set by name, or the user's own from a path.
 
     A name may have an option behind a colon: `synthetic:0.5,0.5` its α and β, a published one the folder that holds it
     (`cifar100:folder`). `clients` and `seed` count for what is drawn; `label`, `group` name columns of a user's table.
+    With `one_of_many` it is one party's table, which may have a single class.
 
     >>> load_dataset("digits").x.shape
     (1797, 64)
@@ -38,7 +40,7 @@ def load_dataset(
     if base.lower() in catalog.names():
         return catalog.load(base, option or None)
     if name and Path(name).expanduser().exists():
-        return open_path(name, label, group, on_bad)
+        return open_path(name, label, group, on_bad, one_of_many=one_of_many)
     if any(mark in name for mark in "/\\."):
         raise InvalidParameter(f"data {name!r}: there is no such file or folder").telling(
             "data: there is no such file or folder"

@@ -3,10 +3,11 @@
 Only regular files are written, and only inside the target folder, whatever names an archive holds.
 """
 
+import errno
 import gzip
 import io
 import lzma
-import shutil
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -14,7 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, cast
 
+from fedgram.data.bad import check_expansion
 from fedgram.errors import FedgramError
+
+_UNUSABLE_NAME = {errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EINVAL, errno.EILSEQ}
 
 
 class BadArchive(FedgramError):
@@ -23,15 +27,21 @@ class BadArchive(FedgramError):
 
 def unpack(archive: Path, target: Path) -> None:
     """Write an archive's files under `target`; a file that is no archive is copied as it is."""
+    written = 0
     try:
         for name, file in _members(archive):
             inside = PurePosixPath(name.replace("\\", "/"))
             if inside.is_absolute() or ".." in inside.parts or ":" in name:
                 raise BadArchive(f"{archive.name} holds {name!r}, which points out of its folder: refused")
+            if not inside.parts or not name.isprintable():
+                raise BadArchive(f"{archive.name} holds {name[:80]!r}, which no file can be named: refused")
             path = target.joinpath(*inside.parts)
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("wb") as out:
-                shutil.copyfileobj(file, out, 1 << 20)
+                while block := file.read(1 << 20):
+                    written += len(block)
+                    check_expansion(written, archive)
+                    out.write(block)
     except (
         tarfile.TarError,
         zipfile.BadZipFile,
@@ -39,8 +49,18 @@ def unpack(archive: Path, target: Path) -> None:
         zlib.error,
         gzip.BadGzipFile,
         EOFError,
+        RuntimeError,  # encrypted, or compressed in an unknown way
+        ValueError,
+        OverflowError,
+        struct.error,
     ) as error:
+        if isinstance(error, BadArchive):
+            raise
         raise BadArchive(f"{archive.name} is damaged ({error}): delete it and fetch it again") from error
+    except OSError as error:
+        if error.errno not in _UNUSABLE_NAME:
+            raise
+        raise BadArchive(f"{archive.name} holds a name that cannot be written ({error.strerror}): refused") from error
 
 
 def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:

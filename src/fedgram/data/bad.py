@@ -2,12 +2,19 @@
 
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal, Self, get_args
 
 from fedgram.errors import InvalidData, InvalidParameter
 
 OnBad = Literal["refuse", "skip"]
-_SHOWN = 5
+SHOWN = 5
+# What compresses better than this is hardly data; small files may be anything.
+EXPANSION, SPARE_BYTES = 200, 1 << 28
+
+
+class Doubtful(UserWarning):
+    """Something in the data that can be used, but is probably not meant so."""
 
 
 class Skipped(UserWarning):
@@ -36,18 +43,29 @@ def check_on_bad(on_bad: str) -> None:
         raise InvalidParameter(f"on_bad must be one of {', '.join(get_args(OnBad))}; got {on_bad!r}")
 
 
-def settle(bad: Sequence[str], kept: int, where: str, kind: str, on_bad: OnBad) -> None:
+def check_expansion(claimed: int, path: Path) -> None:
+    """Refuse a file that would become far larger in memory than any honest one of its size, before it does."""
+    size = path.stat().st_size
+    if claimed > SPARE_BYTES + EXPANSION * size:
+        raise InvalidData(
+            f"{path} has {size:,} bytes and claims to hold {claimed:,}: refused; if that is true, save it uncompressed"
+        )
+
+
+def settle(bad: Sequence[str], kept: int, where: str, kind: str, on_bad: OnBad, *, total: int | None = None) -> None:
     """Do as the user chose about the bad samples, each described as `name: reason`; also refuse if none is left.
 
-    Other parties are told the rules of those reasons that have one, and nothing of the samples.
+    `total` says how many there are, where only the first `SHOWN` are described. Other parties are told the rules of
+    those reasons that have one, and nothing of the samples.
     """
-    if bad:
-        listed = "; ".join(bad[:_SHOWN]) + (f"; and {len(bad) - _SHOWN} more" if len(bad) > _SHOWN else "")
-        found = f"{len(bad)} bad {kind}{'s' if len(bad) > 1 else ''} in {where}: {listed}"
+    count = len(bad) if total is None else total
+    if count:
+        listed = "; ".join(bad[:SHOWN]) + (f"; and {count - SHOWN} more" if count > SHOWN else "")
+        found = f"{count} bad {kind}{'s' if count > 1 else ''} in {where}: {listed}"
         if on_bad == "refuse":
             rules = dict.fromkeys(reason.rule for reason in bad if isinstance(reason, Reason))
             error = InvalidData(f"{found}. Mend or remove them, or leave them out with on-bad 'skip'")
-            raise error.telling(f"bad {kind}s: {'; '.join(list(rules)[:_SHOWN])}") if rules else error
+            raise error.telling(f"bad {kind}s: {'; '.join(list(rules)[:SHOWN])}") if rules else error
         warnings.warn(f"skipped {found}", Skipped, stacklevel=3)
     if not kept:
         raise InvalidData(f"{where} holds no usable {kind}").telling(f"the data hold no usable {kind}")

@@ -1,13 +1,14 @@
 """A client: one party with its own samples."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 
+from fedgram.columns import Columns, as_columns, as_table, names_of, order, samples_of
 from fedgram.data.dataset import Dataset
-from fedgram.errors import InvalidData, InvalidParameter
+from fedgram.errors import FedgramError, InvalidData, InvalidParameter
 from fedgram.labels import as_labels
 from fedgram.randomness import generator
 
@@ -17,7 +18,8 @@ class Client:
     """One party's samples, under a name that is unique among the parties.
 
     `x` is (n, d) features or images, `y` (n,) whole numbers or names; `x_test`, `y_test` are held back for evaluation.
-    `features` is the fingerprint of the backbone that made x, "" for features as they came.
+    `features` is the fingerprint of the backbone that made x, "" for features as they came. `columns` are the names of
+    the columns of x; a table (pandas, polars, Arrow) brings them along.
 
     >>> Client("ward-3", np.zeros((5, 2)), ["ill", "well", "well", "ill", "well"])
     Client('ward-3': 5 samples of shape (2,), 0 for testing)
@@ -29,12 +31,15 @@ class Client:
     x_test: Any = None
     y_test: Any = None
     features: str = ""
+    columns: Columns = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise InvalidData(f"a client's name must be a non-empty string, got {self.name!r}")
         if (self.x_test is None) != (self.y_test is None):
             raise InvalidData(f"client {self.name!r}: give both x_test and y_test, or neither")
+        object.__setattr__(self, "x", as_table(self.x))
+        object.__setattr__(self, "columns", self._named())
         self._adopt("x", "y")
         if self.x_test is not None:
             self._adopt("x_test", "y_test")
@@ -43,11 +48,33 @@ class Client:
                     f"client {self.name!r}: x has samples of shape {self.x.shape[1:]}, x_test {self.x_test.shape[1:]}"
                 )
 
+    def reordered(self, columns: Columns) -> Self:
+        """Return the client with its columns in that order; others than these are refused by name.
+
+        An array without names is left as it is.
+        """
+        if not self.columns or not columns or columns == self.columns:
+            return self
+        places = order(self.columns, columns)
+        x, x_test = (None if part is None else part[:, places] for part in (self.x, self.x_test))
+        return replace(self, x=x, x_test=x_test, columns=columns)
+
+    def _named(self) -> Columns:
+        try:
+            return as_columns(self.columns) or names_of(self.x)
+        except InvalidData as error:
+            raise InvalidData(f"client {self.name!r}: {error}") from error
+
     def _adopt(self, samples: str, labels: str) -> None:
         try:
-            x, y = np.asarray(getattr(self, samples)), as_labels(getattr(self, labels))
-        except InvalidData as error:
-            raise InvalidData(f"client {self.name!r}: {labels}: {error}") from error
+            what = samples
+            x = samples_of(getattr(self, samples), self.columns)
+            if x.ndim == 2:
+                as_columns(self.columns, x.shape[1])
+            what = labels
+            y = as_labels(getattr(self, labels))
+        except FedgramError as error:
+            raise InvalidData(f"client {self.name!r}: {what}: {error}") from error
         except ValueError as error:  # numpy's word for rows of unequal length
             raise InvalidData(f"client {self.name!r}: {samples} is not an array of numbers: {error}") from error
         if x.ndim < 2 and x.size:
@@ -93,5 +120,6 @@ def make_clients(
         held_back = min(round(len(part) * test_fraction), max(len(part) - 1, 0))
         # Sorted indices read a memory-mapped array from front to back.
         test, train = np.sort(shuffled[:held_back]), np.sort(shuffled[held_back:])
-        clients.append(Client(name, data.x[train], data.y[train], data.x[test], data.y[test], data.features))
+        parts_of = (data.x[train], data.y[train], data.x[test], data.y[test])
+        clients.append(Client(name, *parts_of, data.features, data.columns))
     return clients

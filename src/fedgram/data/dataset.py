@@ -6,6 +6,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from fedgram.columns import Columns
 from fedgram.errors import InvalidParameter
 from fedgram.labels import Label
 from fedgram.randomness import generator
@@ -19,6 +20,9 @@ class Dataset:
     gives such an array for a slice. `y` is (n,) and holds indices into `classes`. `groups`, where it exists, names the
     natural owner of each sample, for `partition.by_group`. `x_test`, `y_test` are the data set's own ("standard") test
     set, where it has one. `fingerprint` identifies the content, `features` the backbone that made x ("" for none).
+    `columns` are the names of a table's features, `about` says in one line which columns are used as what, `unused` are
+    those that are not. `left_out` are the places of bad samples that are not here, among all as they came (those of
+    the test set last).
     """
 
     name: str
@@ -30,6 +34,10 @@ class Dataset:
     x_test: Any = None
     y_test: npt.NDArray[np.int64] | None = None
     features: str = ""
+    columns: Columns = ()
+    about: str = ""
+    unused: Columns = ()
+    left_out: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.y)
@@ -62,11 +70,11 @@ class Dataset:
         x, y = _rows(self.x, own), self.y[own]
         groups = None if self.groups is None else self.groups[own]
         if not pool:
-            return replace(self, x=x, y=y, groups=groups, fingerprint=f"{self.fingerprint}/sample-{n}")
+            return replace(self, x=x, y=y, groups=groups, fingerprint=f"{self.fingerprint}/sample-{n}", left_out=())
         assert self.y_test is not None
         others = chosen[len(own) :] - len(self)
         drawn = replace(self, x=x, y=y, groups=groups, x_test=_rows(self.x_test, others), y_test=self.y_test[others])
-        return replace(drawn.pooled(), fingerprint=f"{self.fingerprint}/pooled/sample-{n}")
+        return replace(drawn.pooled(), fingerprint=f"{self.fingerprint}/pooled/sample-{n}", left_out=())
 
 
 def _rows(x: Any, chosen: npt.NDArray[np.int64]) -> Any:

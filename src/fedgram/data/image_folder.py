@@ -41,6 +41,7 @@ def open_image_folder(folder: Path, size: Size | None, on_bad: OnBad, show: bool
 
     facts = _examined(folder, [path for path, _ in train + test], show)
     bad: dict[str, str] = facts["bad"]
+    left_out = tuple(place for place, (path, _) in enumerate(train + test) if _key(path, folder) in bad)
     train, test = ([item for item in part if _key(item[0], folder) not in bad] for part in (train, test))
     settle([f"{name}: {reason}" for name, reason in bad.items()], len(train), str(folder), "image", on_bad)
 
@@ -66,12 +67,20 @@ def open_image_folder(folder: Path, size: Size | None, on_bad: OnBad, show: bool
         fingerprint=hashlib.sha256(json.dumps([facts["digest"], common, mode]).encode()).hexdigest(),
         x_test=images(test) if test else None,
         y_test=labels(test) if test else None,
+        left_out=left_out,
     )
 
 
 def _listed(folder: Path) -> list[tuple[Path, str]]:
     """Return every file meant as an image, with its class: the name of the subfolder."""
     subfolders = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    for subfolder in subfolders:
+        try:
+            subfolder.name.encode()
+        except UnicodeEncodeError:
+            raise InvalidData(
+                f"folder {subfolder.name!r} in {folder} has a name that is not UTF-8: rename it"
+            ) from None
     return [
         (path, subfolder.name)
         for subfolder in subfolders
@@ -87,7 +96,7 @@ def _key(path: Path, folder: Path) -> str:
 def _examined(folder: Path, paths: list[Path], show: bool | None) -> dict[str, Any]:
     """Return what is known of the files: the bad ones, the size if all share it, whether all are grey, a digest."""
     signature = _sha([_key(path, folder), stat.st_size, stat.st_mtime_ns] for path in paths for stat in [os.stat(path)])
-    place = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
+    place = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:16]
     note = entry_folder(f"image-folder-{place}.json")
     try:
         known: dict[str, Any] = json.loads(note.read_text(encoding="utf-8"))

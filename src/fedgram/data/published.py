@@ -155,4 +155,4 @@ def _below(folder: Path) -> list[Path]:
 
 
 def _sha(lines: Iterable[str]) -> str:
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    return hashlib.sha256("\n".join(lines).encode(errors="surrogatepass")).hexdigest()

@@ -4,12 +4,11 @@ A source names the files it brings. They are looked for first in a folder (a use
 user may also place them by hand), and fetched into it only if they are not there.
 """
 
-import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedgram.cache import checksum, verify
+from fedgram.cache import checksum, offline, verify
 from fedgram.errors import FedgramError
 
 
@@ -75,5 +74,5 @@ class Source(ABC):
 
 def refuse_if_offline() -> None:
     """Raise `CannotFetch` if the user said that there is no network, with `FEDGRAM_OFFLINE=1`."""
-    if os.environ.get("FEDGRAM_OFFLINE", "") not in ("", "0"):
+    if offline():
         raise CannotFetch("FEDGRAM_OFFLINE is set")

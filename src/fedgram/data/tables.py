@@ -1,118 +1,179 @@
-"""Tables of numbers with a label column: CSV and Parquet.
+"""Tables of numbers with a label column: which columns are what, and what becomes of bad rows.
 
-CSV is read with pyarrow where it is installed and the file is clean. Anything unusual is left to the reader
-below, which needs nothing, is the reference for what a bad row is, and knows its line.
+`csvfiles` and `parquet` read the cells; here they become a `Table`, by the same rules for both.
 """
 
-import csv
-import math
 import re
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedgram.data.bad import OnBad, Reason, settle
-from fedgram.errors import InvalidData, MissingExtra, UnknownName
+from fedgram.columns import Columns, as_columns, listed
+from fedgram.data.bad import SHOWN, Doubtful, OnBad, settle
+from fedgram.errors import InvalidData, Mismatch, UnknownName
 
 LABEL_NAMES = ("label", "y", "target", "class")
 CLIENT_NAME = "client"
-_BLOCK_ROWS = 8192
+# How others write that nothing is there, in any case. "None" is Python's word for it; "none" may well be a class.
+MISSING = frozenset(
+    [
+        "",
+        "na",
+        "n/a",
+        "#n/a",
+        "#n/a n/a",
+        "#na",
+        "<na>",
+        "nan",
+        "-nan",
+        "null",
+        "1.#ind",
+        "-1.#ind",
+        "1.#qnan",
+        "-1.#qnan",
+    ]
+)
 _WHOLE = re.compile(r"-?(0|[1-9]\d*)(\.0*)?")
-Row = list[str]
+_ID_NAME = re.compile(r"(.*[_\-. ])?(id|ids|uuid|guid)|unnamed: 0|index|", re.IGNORECASE)
+_ID_ROWS = 20  # in fewer rows, any whole numbers are easily distinct
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What somebody wants of a table: the columns by name, where usual names do not do.
+
+    `columns` are the features, None for all that are neither label nor client. Without `labelled`, labels may be
+    missing.
+    """
+
+    label: str | None = None
+    client: str | None = None
+    columns: Columns | None = None
+    labelled: bool = True
 
 
 @dataclass(frozen=True)
 class Table:
-    """Features (n, d), labels (n,) as int64 or names, and each row's client where there is such a column."""
+    """Features (n, d), labels (n,) as int64 or names (None if there are none), and each row's client if it has one.
+
+    Rows that have no label, where that is allowed, are those where `labels` is masked. `left_out` are the places of
+    bad rows among all.
+    """
 
     x: npt.NDArray[np.float64]
-    labels: npt.NDArray[Any]
+    labels: npt.NDArray[Any] | None
     groups: npt.NDArray[Any] | None
+    roles: "Roles"
+    left_out: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Cells:
+    """What a reader has found: features (n, d) that are not finite where a cell is no number, and texts.
+
+    `reasons` says of some bad rows, in order, what is wrong with each.
+    """
+
+    x: npt.NDArray[np.float64]
+    labels: Sequence[str] | None
+    clients: Sequence[str] | None
+    reasons: Callable[[list[int]], list[str]]
 
 
 @dataclass(frozen=True)
 class Roles:
     """Which columns are what, by position."""
 
-    names: list[str]
-    label: int
+    names: Columns
+    label: int | None
     client: int | None
-    features: list[int]
+    features: tuple[int, ...]
+    labelled: bool = True
 
     @staticmethod
-    def of(names: list[str], label: str | None, client: str | None, path: Path) -> "Roles":
+    def of(header: Sequence[str], wanted: Wanted, path: Path) -> "Roles":
         """Find label and client among the column names, by the name given or the usual ones."""
-        for asked in (label, client):
-            if asked is not None and asked not in names:
+        try:
+            names = as_columns(name.strip() for name in header)
+        except InvalidData as error:
+            raise InvalidData(f"{path}: {error}") from None
+        for asked in (wanted.label, wanted.client):
+            if asked is not None and asked.strip() not in names:
                 raise UnknownName(f"column of {path.name}", asked, names).telling(f"there is no column {asked!r}")
-        lower = [name.strip().lower() for name in names]
-        label = label or next((names[lower.index(usual)] for usual in LABEL_NAMES if usual in lower), None)
-        if label is None:
+        free = [name for name in names if wanted.columns is None or name not in wanted.columns]
+        label = wanted.label or next((found for usual in LABEL_NAMES if (found := _usual(usual, free, path))), None)
+        if label is None and wanted.labelled:
             raise InvalidData(
                 f"{path} has no column named {', '.join(LABEL_NAMES)} (it has {', '.join(names[:6])}"
                 f"{', …' if len(names) > 6 else ''}): name the label column"
             ).telling(f"there is no column named {', '.join(LABEL_NAMES)}: name the label column")
-        client = client or (names[lower.index(CLIENT_NAME)] if CLIENT_NAME in lower else None)
-        taken = {names.index(label)} | ({names.index(client)} if client is not None else set())
-        features = [i for i in range(len(names)) if i not in taken]
+        client = wanted.client or _usual(CLIENT_NAME, free, path)
+        places = {name: place for place, name in enumerate(names)}
+        taken = [None if name is None else places[name.strip()] for name in (label, client)]
+        if wanted.columns is None:
+            features = tuple(place for place in range(len(names)) if place not in taken)
+        elif missing := [name for name in wanted.columns if name not in places]:
+            raise Mismatch(f"{path} lacks {listed(missing)}, which the model was made from; it has {listed(names)}")
+        else:
+            features = tuple(places[name] for name in wanted.columns)
         if not features:
             raise InvalidData(f"{path} has no feature columns, only {', '.join(names)}")
-        return Roles(names, names.index(label), names.index(client) if client is not None else None, features)
+        return Roles(names, taken[0], taken[1], features, wanted.labelled)
+
+    @property
+    def columns(self) -> Columns:
+        """The names of the features."""
+        return tuple(self.names[place] for place in self.features)
+
+    @property
+    def unused(self) -> Columns:
+        """The names of columns that are nothing."""
+        used = {*self.features, self.label, self.client}
+        return tuple(name for place, name in enumerate(self.names) if place not in used)
+
+    @property
+    def texts(self) -> list[int]:
+        """The columns that are read as they stand."""
+        return [place for place in (self.label, self.client) if place is not None]
+
+    def about(self) -> str:
+        """Say in one line which columns are used as what."""
+        shown = self.columns[:12]
+        more = f", … ({len(self.columns)} in all)" if len(self.columns) > len(shown) else ""
+        parts = [f"features: {', '.join(shown)}{more}"]
+        parts += [f"label: {self.names[self.label]}"] if self.label is not None else []
+        parts += [f"client: {self.names[self.client]}"] if self.client is not None else []
+        return "; ".join(parts)
 
 
-def read_csv(path: Path, label: str | None, client: str | None, on_bad: OnBad) -> Table:
-    """Read a CSV file with a header line; comma, semicolon and tab are told apart by the header."""
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            first = file.readline()
-            delimiter = max(",;\t", key=first.count)
-            names = next(csv.reader([first], delimiter=delimiter), [])
-            roles = Roles.of(names, label, client, path)
-            table = _read_csv_with_arrow(path, roles, delimiter)
-            if table is None:
-                table = _read_csv_rows(csv.reader(file, delimiter=delimiter), roles, path, on_bad)
-            return table
-    except UnicodeDecodeError as error:
-        raise InvalidData(f"{path} is not UTF-8 text ({error.reason}): save it as UTF-8") from error
-    except csv.Error as error:
-        raise InvalidData(f"{path} is not a CSV file ({error})") from error
-
-
-def read_parquet(path: Path, label: str | None, client: str | None, on_bad: OnBad) -> Table:
-    """Read a Parquet file whose feature columns are numbers."""
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise MissingExtra("reading Parquet needs the 'tables' extra: pip install 'fedgram[tables]'") from None
-    try:
-        arrow = pq.read_table(path)
-    except pa.ArrowInvalid as error:
-        raise InvalidData(f"{path} is not a Parquet file ({error})") from error
-    roles = Roles.of(arrow.column_names, label, client, path)
-    for i in roles.features:
-        if not _is_number(arrow.column(i).type):
-            kind = f"column {roles.names[i]!r} of {path} holds {arrow.column(i).type}"
-            rule = f"column {roles.names[i]!r} must hold numbers"
-            raise InvalidData(f"{kind}, not numbers: drop it or encode it").telling(rule)
-    x = _stacked(arrow, roles)
-    texts = _texts(arrow.column(roles.label))
-    clients = None if roles.client is None else _texts(arrow.column(roles.client))
-    empty = np.array([text == "" for text in texts])
-    if clients is not None:
-        empty |= np.array([text == "" for text in clients])
-    good = np.isfinite(x).all(axis=1) & ~empty
-    bad = [_why_not_finite(x[i], roles).at(f"row {i + 1}") for i in np.flatnonzero(~good).tolist()]
-    settle(bad, int(good.sum()), str(path), "row", on_bad)
-    kept = np.flatnonzero(good).tolist()
-    groups = None if clients is None else np.array([clients[i] for i in kept])
-    return Table(x[good], parse_labels([texts[i] for i in kept], str(path)), groups)
+def table_of(cells: Cells, roles: Roles, path: Path, on_bad: OnBad) -> Table:
+    """Return the table of what was read; rows that cannot be used are refused or left out, as the user chose."""
+    good = np.isfinite(cells.x).all(axis=1)
+    labels, groups = (
+        None if texts is None else tidied(texts, f"{what} column of {path}")
+        for texts, what in ((cells.labels, "label"), (cells.clients, "client"))
+    )
+    for texts in (labels if roles.labelled else None, groups):
+        if texts is not None:
+            good &= texts != ""
+    bad = np.flatnonzero(~good).tolist()
+    reasons = cells.reasons(bad[:SHOWN]) if bad else []
+    settle(reasons, len(cells.x) - len(bad), str(path), "row", on_bad, total=len(bad))
+    x = cells.x if not bad else cells.x[good]
+    if roles.labelled:
+        _warn_of_ids(x, roles, path)
+    return Table(
+        x,
+        None if labels is None else _parsed(labels[good], str(path)),
+        None if groups is None else groups[good],
+        roles,
+        tuple(bad),
+    )
 
 
 def parse_labels(texts: Sequence[str], where: str) -> npt.NDArray[Any]:
@@ -123,7 +184,10 @@ def parse_labels(texts: Sequence[str], where: str) -> npt.NDArray[Any]:
     """
     values, inverse = np.unique(np.array(texts, dtype=np.str_), return_inverse=True)
     if all(_WHOLE.fullmatch(value) for value in values):
-        return np.array([int(value.partition(".")[0]) for value in values], dtype=np.int64)[inverse]
+        numbers = [int(value.partition(".")[0]) for value in values]
+        if too_large := [number for number in numbers if not -(2**63) <= number < 2**63]:
+            raise InvalidData(f"label {too_large[0]} of {where} does not fit into 64 bits: give classes names instead")
+        return np.array(numbers, dtype=np.int64)[inverse]
     if all(_fraction(value) for value in values if not _WHOLE.fullmatch(value)):
         raise InvalidData(
             f"the label column of {where} holds numbers like {texts[0]}: labels are whole or names"
@@ -131,121 +195,81 @@ def parse_labels(texts: Sequence[str], where: str) -> npt.NDArray[Any]:
     return values[inverse]
 
 
-def _read_csv_rows(reader: Any, roles: Roles, path: Path, on_bad: OnBad) -> Table:
-    blocks: list[npt.NDArray[np.float64]] = []
-    labels: list[str] = []
-    clients: list[str] = []
-    bad: list[str] = []
-    # The header has been read already, so lines are counted from 2.
-    numbered = ((reader.line_num + 1, row) for row in reader if row)
-    while block := list(islice(numbered, _BLOCK_ROWS)):
-        rows = [row for _, row in block]
-        numbers = _numbers(rows, roles)
-        if numbers is None:
-            reasons = [(line, _why_bad(row, roles)) for line, row in block]
-            bad += [reason.at(f"line {line}") for line, reason in reasons if reason]
-            rows = [row for row, (_, reason) in zip(rows, reasons, strict=True) if not reason]
-            numbers = _numbers(rows, roles)
-        if numbers is not None:
-            blocks.append(numbers)
-        labels += [row[roles.label].strip() for row in rows]
-        if roles.client is not None:
-            clients += [row[roles.client].strip() for row in rows]
-    settle(bad, len(labels), str(path), "row", on_bad)
-    groups = None if roles.client is None else np.array(clients)
-    return Table(np.concatenate(blocks), parse_labels(labels, str(path)), groups)
+def is_missing(text: str) -> bool:
+    """Say whether a text means that nothing is there.
+
+    >>> is_missing(" NaN "), is_missing("None"), is_missing("none")
+    (True, True, False)
+    """
+    stripped = text.strip()
+    return stripped.lower() in MISSING or stripped == "None"
 
 
-def _numbers(rows: list[Row], roles: Roles) -> npt.NDArray[np.float64] | None:
-    """Return the features of a block of rows, or None if there are none or any row is bad."""
-    width = len(roles.names)
-    texts = [roles.label, *([] if roles.client is None else [roles.client])]
-    if not rows or any(len(row) != width or not all(row[i].strip() for i in texts) for row in rows):
-        return None
-    # One feature alone would be given as a text, not as a tuple of texts: take it by a list of length one.
-    cells = (
-        map(itemgetter(*roles.features), rows)
-        if len(roles.features) > 1
-        else ([row[roles.features[0]]] for row in rows)
-    )
-    try:
-        x = np.fromiter(map(float, chain.from_iterable(cells)), np.float64, len(rows) * len(roles.features))
-    except ValueError:
-        return None
-    x = x.reshape(len(rows), -1)
-    return x if np.isfinite(x).all() else None
+def _warn_of_look_alikes(names: Sequence[str], where: str) -> None:
+    """Warn of names that differ only in upper and lower case."""
+    seen: dict[str, str] = {}
+    for name in names:
+        if (other := seen.setdefault(name.casefold(), name)) != name:
+            warnings.warn(
+                f"{other!r} and {name!r} in {where} differ only in upper and lower case, but count as two: "
+                "write them alike if they are one",
+                Doubtful,
+                stacklevel=4,
+            )
 
 
-def _why_bad(row: Row, roles: Roles) -> Reason | None:
-    """Return what is wrong with a row, or nothing."""
-    if len(row) != len(roles.names):
-        return Reason(f"{len(row)} values for {len(roles.names)} columns", "a row must have a value for each column")
-    for i, cell in enumerate(row):
-        column = f"column {roles.names[i]!r}"
-        if not cell.strip():
-            return Reason(f"{column} is empty", f"{column} must not be empty")
-        if i in roles.features:
-            try:
-                value = float(cell)
-            except ValueError:
-                return Reason(f"{column} holds {cell!r}, not a number", f"{column} must hold numbers")
-            if not math.isfinite(value):
-                return Reason(f"{column} is {value}", f"{column} must be finite")
-    return None
+def _parsed(labels: npt.NDArray[np.str_], where: str) -> npt.NDArray[Any]:
+    """Return the labels, masked where there is none."""
+    there = labels != ""
+    if there.all():
+        return parse_labels(labels.tolist(), where)
+    known = parse_labels(labels[there].tolist(), where)
+    out = np.zeros(len(labels), dtype=known.dtype)
+    out[there] = known
+    return np.ma.masked_array(out, ~there)
 
 
-def _read_csv_with_arrow(path: Path, roles: Roles, delimiter: str) -> Table | None:
-    """Return the table if pyarrow is there and finds nothing unusual in the file."""
-    try:
-        import pyarrow as pa
-        from pyarrow import csv as arrow_csv
-    except ImportError:
-        return None
-    texts = {roles.names[i]: pa.string() for i in (roles.label, roles.client) if i is not None}
-    try:
-        arrow = arrow_csv.read_csv(
-            path,
-            parse_options=arrow_csv.ParseOptions(delimiter=delimiter),
-            convert_options=arrow_csv.ConvertOptions(column_types=texts),
+def tidied(texts: Sequence[str], where: str) -> npt.NDArray[np.str_]:
+    """Return texts without surrounding blanks, and "" for those that mean nothing is there."""
+    values, inverse = np.unique(np.array(texts, dtype=np.str_), return_inverse=True)
+    tidy = ["" if is_missing(value) else value.strip() for value in values.tolist()]
+    there = [value for value in tidy if value]
+    distinct = list(dict.fromkeys(there))
+    if len(distinct) < len(there):
+        twice = next(value for value in distinct if there.count(value) > 1)
+        warnings.warn(
+            f"{where} has {twice!r} with and without blanks around it: they count as one", Doubtful, stacklevel=3
         )
-    except pa.ArrowInvalid:
-        return None
-    usual = arrow.column_names == roles.names and len(set(roles.names)) == len(roles.names) and len(arrow)
-    if not usual or not all(_is_number(arrow.column(i).type) for i in roles.features):
-        return None
-    x = _stacked(arrow, roles)
-    columns = {
-        i: [text.strip() for text in _texts(arrow.column(name))] for i, name in enumerate(roles.names) if name in texts
-    }
-    if not np.isfinite(x).all() or not all(all(column) for column in columns.values()):
-        return None
-    groups = None if roles.client is None else np.array(columns[roles.client])
-    return Table(x, parse_labels(columns[roles.label], str(path)), groups)
+    _warn_of_look_alikes(distinct, where)
+    return np.array(tidy, dtype=np.str_)[inverse] if tidy else np.zeros(0, dtype=np.str_)
 
 
-def _stacked(arrow: Any, roles: Roles) -> npt.NDArray[np.float64]:
-    x = np.empty((len(arrow), len(roles.features)))
-    for j, i in enumerate(roles.features):
-        x[:, j] = arrow.column(i).to_numpy()  # nulls become NaN
-    return x
+def _warn_of_ids(x: npt.NDArray[np.float64], roles: Roles, path: Path) -> None:
+    """Warn of features that look like numbers of rows or people."""
+    found = [name for name, column in zip(roles.columns, x.T, strict=True) if _looks_like_id(name, column)]
+    if found:
+        warnings.warn(
+            f"{listed(found)} of {path} {'look like identifiers' if len(found) > 1 else 'looks like an identifier'} "
+            "but will be used as a feature: remove what says nothing about the label",
+            Doubtful,
+            stacklevel=4,
+        )
 
 
-def _texts(column: Any) -> list[str]:
-    return ["" if value is None else str(value) for value in column.to_pylist()]
+def _looks_like_id(name: str, column: npt.NDArray[np.float64]) -> bool:
+    if _ID_NAME.fullmatch(name):
+        return True
+    # A look at a few rows settles it for nearly every column.
+    whole = len(column) >= _ID_ROWS and bool((column[:_ID_ROWS] == np.rint(column[:_ID_ROWS])).all())
+    return whole and bool((column == np.rint(column)).all()) and len(np.unique(column)) == len(column)
 
 
-def _is_number(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
-
-
-def _why_not_finite(row: npt.NDArray[np.float64], roles: Roles) -> Reason:
-    for j, i in enumerate(roles.features):
-        if not np.isfinite(row[j]):
-            column = f"column {roles.names[i]!r}"
-            return Reason(f"{column} is {'empty or NaN' if np.isnan(row[j]) else row[j]}", f"{column} must be finite")
-    return Reason("label or client is empty", "label and client must not be empty")
+def _usual(usual: str, names: Sequence[str], path: Path) -> str | None:
+    """Return the column of a usual name, in any case; several of them are refused."""
+    found = [name for name in names if name.lower() == usual]
+    if len(found) > 1:
+        raise InvalidData(f"{path} has both {found[0]!r} and {found[1]!r}: say which is the {usual} column")
+    return found[0] if found else None
 
 
 def _fraction(text: str) -> bool:

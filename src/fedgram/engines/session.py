@@ -3,18 +3,21 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from time import perf_counter, process_time
-from typing import Any
+from typing import Any, TypeAlias
 
+from fedgram.columns import Columns, as_columns, difference
 from fedgram.data.client import Client
-from fedgram.errors import InvalidData, InvalidParameter, Mismatch
+from fedgram.errors import FedgramError, InvalidData, InvalidParameter, Mismatch
 from fedgram.labels import Label, as_classes
 from fedgram.methods.base import Method, Require
 from fedgram.methods.clients import Clients, Progress
 from fedgram.methods.fit import Fit
 from fedgram.methods.transport import Transport
-from fedgram.models import Model
+from fedgram.models import Model, with_columns
 from fedgram.randomness import read_seed
 
+# Shape of a sample, fingerprint of the features, kind of the labels, sorted names of the columns.
+_Kind: TypeAlias = tuple[tuple[int, ...], str, str, Columns]
 NOBODY = "no clients: give at least one"
 
 
@@ -39,6 +42,7 @@ def run(
     if model is not None:
         if not isinstance(model, Model):
             raise InvalidParameter(f"serve of {method.name} must return a model or None, got a {type(model).__name__}")
+        model = with_columns(model, clients.columns)
         # Whoever has no personal model gets the global one; everybody can predict afterwards.
         without = [name for name in clients.present if not method.personal or name not in clients.names]
         clients.each(method.receive, model, to=without)
@@ -86,9 +90,13 @@ def agree(clients: Clients, method: Method) -> None:
     """Find out what data the clients have, and go on only with those that have the same kind.
 
     The kind that most clients have counts; the others are refused by name. Class folders {cat, dog} and {dog, fox} are
-    never added as 0, 1: labels are matched by name.
+    never added as 0, 1: labels are matched by name. So are columns, in the order that most clients have.
     """
     hellos = {reply.client: reply.value for reply in clients.ask(method.hello, to=clients.present)}
+    misnamed = {name: error for name, hello in hellos.items() if (error := _misnamed(hello)) is not None}
+    if misnamed:
+        clients.lose(misnamed, during="agreeing on the data")
+        hellos = {name: hello for name, hello in hellos.items() if name not in misnamed}
     kinds = {name: _kind(hello) for name, hello in hellos.items() if hello["n"]}
     if not kinds:
         raise InvalidData(f"none of the {len(hellos)} clients has any samples")
@@ -96,11 +104,7 @@ def agree(clients: Clients, method: Method) -> None:
     if rest and rest[0][1] == most:
         what = "; ".join(f"client {name!r} has {_describe(kind)}" for name, kind in kinds.items())
         raise Mismatch(f"agreeing on the data: clients differ, and no kind of data is the most frequent: {what}")
-    strangers = {
-        name: Mismatch(f"has {_describe(kind)}; most clients have {_describe(usual)}")
-        for name, kind in kinds.items()
-        if kind != usual
-    }
+    strangers = {name: Mismatch(_unlike(kind, usual)) for name, kind in kinds.items() if kind != usual}
     if strangers:
         clients.lose(strangers, during="agreeing on the data")
     if clients.classes is None:
@@ -111,16 +115,39 @@ def agree(clients: Clients, method: Method) -> None:
         clients.tested[name] = hello["tested"]
         if not hello["n"]:
             clients.leave_out(name)
-    clients.shape, clients.features = usual[0], usual[1]
+    clients.shape, clients.features, *_ = usual
+    clients.columns = _usual_order(tuple(hellos[name]["columns"]) for name, kind in kinds.items() if kind == usual)
     clients.lose({}, during="agreeing on the data")
 
 
-def _kind(hello: dict[str, Any]) -> tuple[tuple[int, ...], str, str]:
-    return tuple(hello["shape"]), hello["features"], hello["kind"]
+def _misnamed(hello: dict[str, Any]) -> FedgramError | None:
+    """Return what is wrong with a client's names of columns."""
+    try:
+        as_columns(hello["columns"], *hello["shape"][:1])
+        return None
+    except FedgramError as error:
+        return error
 
 
-def _describe(kind: tuple[tuple[int, ...], str, str]) -> str:
-    shape, features, labels = kind
+def _usual_order(orders: Iterable[Columns]) -> Columns:
+    """Return the order of columns that most clients have; of several such, the first in the alphabet."""
+    votes = Counter(orders)
+    return min(votes, key=lambda columns: (-votes[columns], columns))
+
+
+def _kind(hello: dict[str, Any]) -> _Kind:
+    return tuple(hello["shape"]), hello["features"], hello["kind"], tuple(sorted(hello["columns"]))
+
+
+def _unlike(kind: _Kind, usual: _Kind) -> str:
+    """Say how a client's data differ from those that most clients have."""
+    if unlike := difference(kind[-1], usual[-1]):
+        return f"{unlike} (as to what most clients have)"
+    return f"has {_describe(kind)}; most clients have {_describe(usual)}"
+
+
+def _describe(kind: _Kind) -> str:
+    shape, features, labels, _ = kind
     parts = [
         f"samples of shape {shape}",
         f"features {features!r}" if features else "",

@@ -72,6 +72,8 @@ def opened(what: str, open_model: Callable[[], Model], errors: tuple[type[Except
     """Return what `open_model` gives; turn a library's own errors into one line about `what`."""
     try:
         return open_model()
+    except FedgramError:
+        raise
     except errors as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise CannotLoad(f"cannot load {what}: {reason[0]}") from error

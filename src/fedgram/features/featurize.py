@@ -11,6 +11,7 @@ from fedgram.errors import InvalidParameter
 from fedgram.features.base import Backbone, Features
 from fedgram.features.extract import extract
 from fedgram.features.specs import backbone as backbone_of
+from fedgram.features.specs import without_folders
 
 PIXELS, IMAGES = "pixels", "images"
 
@@ -67,7 +68,10 @@ def featurize(data: Dataset, backbone: str | Backbone | None, *, progress: bool 
         scaled = _scaled if backbone == IMAGES else _pixels
         x, x_test = (None if samples is None else scaled(samples) for samples in (data.x, data.x_test))
         return replace(data, x=x, x_test=x_test, features=str(backbone))
-    model, name = (backbone_of(backbone), backbone) if isinstance(backbone, str) else (backbone, backbone.name)
+    if isinstance(backbone, str):
+        model, name = backbone_of(backbone), without_folders(backbone)
+    else:
+        model, name = backbone, backbone.name
     x = extract(data.x, model, data_fingerprint=data.fingerprint, progress=progress)
     x_test = None
     if data.x_test is not None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedgram.cache import offline
 from fedgram.errors import InvalidParameter
 from fedgram.features.base import CannotLoad, digest, opened, require
 from fedgram.features.onnxmodel import OnnxBackbone
@@ -45,7 +46,7 @@ def hub(
         raise CannotLoad(f"cannot load {name!r}: the folder has no config.json with *.safetensors or *.bin beside it")
     config, processor = (_read(folder / file) for file in ("config.json", "preprocessor_config.json"))
     prepare = Preparation(
-        size or _size(processor.get("size")) or _size(config.get("image_size")) or 224,
+        size if size is not None else _size(processor.get("size")) or _size(config.get("image_size")) or 224,
         mean or tuple(processor.get("image_mean", IMAGENET_MEAN)),
         std or tuple(processor.get("image_std", IMAGENET_STD)),
     )
@@ -64,7 +65,7 @@ def hub(
 def _download(name: str) -> Path:
     """Return the folder of a model in the hub's own cache; ask the hub only for what is not there."""
     library = require("huggingface_hub", "hub", f"the model {name}")
-    wanted = ["*.json", "*.safetensors"]
+    wanted, where = ["*.json", "*.safetensors"], "it can also be a folder in the hub's layout"
 
     def from_hub() -> Path:
         try:
@@ -73,10 +74,11 @@ def _download(name: str) -> Path:
                 return folder
         except library.errors.LocalEntryNotFoundError:
             pass
+        if said := offline("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
+            raise CannotLoad(f"cannot load {name!r}: it is not in the hub's cache, and {said} is set ({where})")
         folder = Path(library.snapshot_download(name, allow_patterns=wanted))
         return folder if _weights(folder) else Path(library.snapshot_download(name, allow_patterns=["*.json", "*.bin"]))
 
-    where = "it can also be a folder in the hub's layout"
     return opened(f"{name!r} from the model hub ({where})", from_hub, (OSError, ValueError))
 
 

@@ -38,7 +38,7 @@ def lite(
     1,704.
     """
     chosen = tuple(layers or (-1,))
-    prepare = Preparation(size or LITE_SIZES[version], mean or LITE_MEAN, std or LITE_STD)
+    prepare = Preparation(LITE_SIZES[version] if size is None else size, mean or LITE_MEAN, std or LITE_STD)
     weights = _weights(version)
 
     def build() -> "torch.nn.Module":

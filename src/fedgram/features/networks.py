@@ -135,6 +135,7 @@ def _pretrained(folder: Path, extra: str) -> Any:
                 dtype=torch.float32,
                 attn_implementation="eager",
                 local_files_only=True,
+                trust_remote_code=False,  # else a folder with code of its own would ask, and an answer would run it
                 output_loading_info=True,
             ),
             (OSError, ValueError, KeyError, RuntimeError),

@@ -47,17 +47,26 @@ class OnnxModel:
     def __init__(self, path: Path, output: str | None = None) -> None:
         self.path = path
         session = open_session(path)
-        if len(session.get_inputs()) != 1:
-            names = ", ".join(i.name for i in session.get_inputs())
-            raise CannotLoad(f"{path.name} has {len(session.get_inputs())} inputs ({names}): an image model takes one")
-        (source,) = session.get_inputs()
-        shape = source.shape
-        if source.type != "tensor(float)" or len(shape) != 4:
-            raise CannotLoad(f"{path.name} takes {source.type} {shape}: an image model takes 4 axes of tensor(float)")
-        outputs = [o.name for o in session.get_outputs()]
+        inputs, outputs = opened(  # names may be damaged, too
+            f"the model {path.name}",
+            lambda: (
+                [(i.name, i.type, i.shape) for i in session.get_inputs()],
+                [o.name for o in session.get_outputs()],
+            ),
+            errors_of_runtime(),
+        )
+        if len(inputs) != 1 or not outputs:
+            names = ", ".join(name for name, _, _ in inputs)
+            raise CannotLoad(
+                f"{path.name} has {len(inputs)} inputs ({names}) and {len(outputs)} outputs: "
+                "an image model takes one and gives at least one"
+            )
+        [(source, kind, shape)] = inputs
+        if kind != "tensor(float)" or len(shape) != 4:
+            raise CannotLoad(f"{path.name} takes {kind} {shape}: an image model takes 4 axes of tensor(float)")
         if output is not None and output not in outputs:
             raise UnknownName("output", output, outputs)
-        self._session, self._input, self._output = session, source.name, output or outputs[0]
+        self._session, self._input, self._output = session, source, output or outputs[0]
         self._channels_last = shape[1] not in (1, 3) and shape[3] in (1, 3)
         self.channels = 1 if shape[3 if self._channels_last else 1] == 1 else 3
         height = shape[1 if self._channels_last else 2]
@@ -66,7 +75,10 @@ class OnnxModel:
     def __call__(self, images: Features) -> Features:
         """Return the features (n, d) of prepared images (n, channels, size, size)."""
         source = np.ascontiguousarray(images.transpose(0, 2, 3, 1)) if self._channels_last else images
-        (out,) = self._session.run([self._output], {self._input: source})
+        what = f"the model {self.path.name} for images of shape {source.shape[1:]}"
+        (out,) = opened(what, lambda: self._session.run([self._output], {self._input: source}), errors_of_runtime())
+        if not isinstance(out, np.ndarray) or out.dtype.kind not in "fiub" or out.shape[:1] != source.shape[:1]:
+            raise CannotLoad(f"output {self._output!r} of {self.path.name} is not one row of numbers for each image")
         return np.asarray(pooled(out), dtype=np.float32)
 
 
@@ -91,7 +103,7 @@ def onnx_file(
     if size is not None and model.size not in (None, size):
         raise InvalidParameter(f"{path.name} takes images of {model.size} pixels only: leave out the size {size}")
     prepare = Preparation(
-        size or model.size or 224,
+        size if size is not None else model.size or 224,
         mean or IMAGENET_MEAN[: model.channels],
         std or IMAGENET_STD[: model.channels],
     )
@@ -104,12 +116,16 @@ def open_session(path: Path) -> Any:
     options = ort.SessionOptions()
     options.log_severity_level = 4  # what matters comes as an exception
     return opened(
-        f"the model {path.name}",
-        lambda: ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]),
-        (RuntimeError, ort.capi.onnxruntime_pybind11_state.Fail, *_errors(ort)),
+        f"the model {path.name} (if the file is damaged, get it anew)",
+        # Without a fallback it raises at once; with one it prints and tries the same again.
+        lambda: ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"], enable_fallback=0),
+        errors_of_runtime(),
     )
 
 
-def _errors(ort: Any) -> tuple[type[Exception], ...]:
+def errors_of_runtime() -> tuple[type[Exception], ...]:
+    """Return what ONNX Runtime raises; its errors have no base of their own."""
+    ort = require("onnxruntime", "vision", "running a backbone")
     kinds = vars(ort.capi.onnxruntime_pybind11_state).values()
-    return tuple(kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Exception))
+    own = (kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Exception))
+    return (RuntimeError, ValueError, MemoryError, *own)

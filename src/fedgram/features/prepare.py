@@ -29,8 +29,7 @@ class Preparation:
     std: tuple[float, ...] = IMAGENET_STD
 
     def __post_init__(self) -> None:
-        if not 8 <= self.size <= 4096:
-            raise InvalidParameter(f"input size {self.size} is out of range: give 8 … 4096 pixels, such as 96 or 224")
+        check_size(self.size)
         if len(self.mean) not in (1, 3) or len(self.mean) != len(self.std):
             raise InvalidParameter(f"mean {self.mean} and std {self.std} must both have one value per channel (1 or 3)")
         if min(self.std) <= 0:
@@ -80,6 +79,13 @@ class Preparation:
         opset = onnx.helper.make_opsetid("", 18)  # the first with anti-aliasing
         model: bytes = onnx.helper.make_model(graph, opset_imports=[opset], ir_version=9).SerializeToString()
         return model
+
+
+def check_size(size: int) -> int:
+    """Return the size of a model's input; refuse one that no image model has."""
+    if not 8 <= size <= 4096:
+        raise InvalidParameter(f"input size {size} is out of range: give 8 … 4096 pixels, such as 96 or 224")
+    return size
 
 
 def as_images(batch: npt.NDArray[Any], channels: int) -> npt.NDArray[np.uint8]:

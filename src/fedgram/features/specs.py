@@ -12,8 +12,11 @@ from fedgram.features.base import Backbone
 from fedgram.features.hub import hub
 from fedgram.features.lite import LITE_SIZES, lite
 from fedgram.features.onnxmodel import onnx_file
+from fedgram.features.prepare import check_size
 from fedgram.features.text import MiniLM
 
+# What comes with fedgram or its extras; all else is somebody's file or address.
+CATALOGUE = frozenset([*LITE_SIZES, "minilm", "pixels", "images"])
 KNOWN = (*LITE_SIZES, "minilm", "hub:NAME", "FILE.onnx")
 _TAIL = re.compile(r"(?P<name>.+?)(:(?P<size>\d+))?(:(?P<layers>-?\w+(,-?\w+)*))?")
 
@@ -37,8 +40,8 @@ def backbone(spec: str, **options: Any) -> Backbone:
     if not found:
         raise UnknownName("backbone", spec, KNOWN)
     name = found["name"]
-    if found["size"]:
-        options.setdefault("size", int(found["size"]))
+    if found["size"] is not None:
+        options.setdefault("size", check_size(int(found["size"])))
     if found["layers"]:
         options.setdefault("layers", _layers(spec, found["layers"]))
     make: Callable[..., Backbone]
@@ -57,6 +60,27 @@ def backbone(spec: str, **options: Any) -> Backbone:
     except TypeError as error:
         raise InvalidParameter(f"backbone {spec!r}: {error}") from None
     return make(**options)
+
+
+def in_catalogue(spec: str) -> bool:
+    """Say whether a backbone comes with fedgram: only such may be loaded because a file or a run names it.
+
+    >>> in_catalogue("lite0:96"), in_catalogue("hub:somebody/model"), in_catalogue("model.onnx")
+    (True, False, False)
+    """
+    return spec.partition(":")[0] in CATALOGUE
+
+
+def without_folders(spec: str) -> str:
+    """Return a spec as it may be told to others: a file or folder by its name alone.
+
+    >>> without_folders("/home/ann/models/mine.onnx:128"), without_folders("hub:microsoft/resnet-18")
+    ('mine.onnx:128', 'hub:microsoft/resnet-18')
+    """
+    of_hub, found = spec.startswith("hub:"), _TAIL.fullmatch(spec.removeprefix("hub:"))
+    if found is None or not (Path(found["name"]).suffix == ".onnx" or (of_hub and Path(found["name"]).is_dir())):
+        return spec
+    return ("hub:" if of_hub else "") + Path(found["name"]).name + spec.removeprefix("hub:")[found.end("name") :]
 
 
 def _layers(spec: str, text: str) -> tuple[int, ...]:

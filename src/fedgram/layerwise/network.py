@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from fedgram.columns import Columns, as_columns, samples_of
 from fedgram.errors import InvalidData, InvalidParameter, Mismatch
 from fedgram.features.projection import ACTIVATIONS
 from fedgram.labels import Classes, read_classes, shorten
 from fedgram.layerwise.layers import Convolution, Dense, Layer, Learning, Shape
 from fedgram.layerwise.stack import read_stack
-from fedgram.models import best_labels, finite
+from fedgram.models import best_labels, finite, sent_columns
 from fedgram.randomness import generator
 from fedgram.solve import Array
 from fedgram.wire import Field, register_message
@@ -54,6 +55,7 @@ class Network:
     seed: int
     solutions: tuple[Array, ...] = ()
     features: str = ""
+    columns: Columns = ()
 
     wire_name: ClassVar[str] = "layerwise-network"
     wire_version: ClassVar[int] = 1
@@ -153,7 +155,7 @@ class Network:
             raise InvalidParameter(
                 f"only {len(self.solutions)} of {self.depth} layers are trained: nothing to score with"
             )
-        samples = self.checked(np.asarray(x))
+        samples = self.checked(samples_of(x, self.columns))
         blocks = [self.forward(samples[block]) for block in slices(len(samples), SAMPLES_AT_ONCE)]
         return finite(np.concatenate([np.zeros((0, len(self.classes))), *blocks]))
 
@@ -189,6 +191,7 @@ class Network:
             "seed": self.seed,
             "solutions": list(self.solutions),
             "features": self.features,
+            **sent_columns(self.columns),
         }
 
     @classmethod
@@ -205,6 +208,7 @@ class Network:
             int(fields["seed"]),
             tuple(solutions),
             str(fields["features"]),
+            as_columns(fields.get("columns", ()), *fields["shape"][:1]),
         )
 
     def check(self) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgram import adapt
+from fedgram.columns import Columns, as_columns, samples_of
 from fedgram.errors import InvalidParameter, Mismatch
 from fedgram.features.projection import RandomFeatures
 from fedgram.labels import Classes, read_classes, shorten
@@ -18,7 +19,7 @@ from fedgram.methods.fit import Pool
 from fedgram.methods.onemessage import OneMessage
 from fedgram.methods.registry import register
 from fedgram.methods.replies import MomentsOf, Question
-from fedgram.models import best_labels, finite
+from fedgram.models import best_labels, finite, sent_columns
 from fedgram.moments import Moments
 from fedgram.solve import Array
 from fedgram.system import System
@@ -48,6 +49,7 @@ class TwoStreams:
     own: Array | None = None
     lam: float = 0.0
     system: Array | None = None
+    columns: Columns = ()
 
     wire_name: ClassVar[str] = "two-streams"
     wire_version: ClassVar[int] = 1
@@ -59,7 +61,7 @@ class TwoStreams:
 
     def scores(self, x: Any) -> Array:
         """Return the scores (n, c) of x (n, d), by blocks of rows."""
-        samples = np.asarray(x)
+        samples = samples_of(x, self.columns)
         if samples.ndim != 2 or samples.shape[1] != self.primary.dim_in:
             raise Mismatch(f"this model scores samples of shape (n, {self.primary.dim_in}), got {samples.shape}")
         blocks = [np.zeros((0, len(self.classes)))]
@@ -84,7 +86,7 @@ class TwoStreams:
         """Take the model apart for the wire."""
         maps = {"primary": asdict(self.primary), "refine": self.refine and asdict(self.refine)}
         rest = {"weights": self.weights, "own": self.own, "lam": self.lam, "features": self.features}
-        rest |= {"system": self.system}
+        rest |= {"system": self.system} | sent_columns(self.columns)
         return maps | rest | {"classes": shorten(self.classes)}
 
     @classmethod
@@ -92,7 +94,11 @@ class TwoStreams:
         """Put a model together from the wire."""
         refine = fields["refine"]
         maps = {"primary": _map(**fields["primary"]), "refine": None if refine is None else _map(**refine)}
-        return cls(**fields | maps | {"classes": read_classes(fields["classes"], fields["weights"].shape[1])})
+        names = {
+            "classes": read_classes(fields["classes"], fields["weights"].shape[1]),
+            "columns": as_columns(fields.get("columns", ()), maps["primary"].dim_in),
+        }
+        return cls(**fields | maps | names)
 
     def check(self) -> None:
         """Refuse weights that do not fit their maps."""
@@ -155,9 +161,12 @@ class APFL(OneMessage):
         primary, _ = self._maps(*pool.shape)
         backbone = total.kind.features.removesuffix(primary.fingerprint)
         if not self.exact:
-            return TwoStreams(primary, total.solve(gamma), total.classes, backbone)  # G — (10)
-        world = System.of(total, ridge=gamma)
-        return TwoStreams(primary, world.weights, total.classes, backbone, system=world.lower)
+            weights, system = total.solve(gamma), None  # G — (10)
+        else:
+            world = System.of(total, ridge=gamma)
+            weights, system = world.weights, world.lower
+        columns = total.kind.columns
+        return TwoStreams(primary, weights, total.classes, backbone, system=system, columns=columns)
 
     def reveals(self) -> str:
         """With `exact`, all of the total: S - γI, and SG."""
@@ -176,7 +185,7 @@ class APFL(OneMessage):
         """Return Φ_kᵀΦ_k and Φ_kᵀY_k — (3), (5), (6): moments of another map are of another kind."""
         primary, _ = self._maps(client.x.shape[1])
         phi, features = primary(client.x.astype(np.float64)), client.data.features + primary.fingerprint
-        return Moments.of_indices(phi, client.y, classes=client.classes, features=features)
+        return Moments.of_indices(phi, client.y, classes=client.classes, features=features, columns=client.columns)
 
     def moments_of(self, question: Question) -> MomentsOf:
         """Return what a client's moments must be."""

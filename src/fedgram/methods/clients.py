@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 import numpy as np
 
 from fedgram import wire
+from fedgram.columns import Columns
 from fedgram.errors import ClientFailed, FedgramError, InvalidParameter, MissingClients, Revealing, UnknownName
 from fedgram.evaluation import Evaluation
 from fedgram.labels import Classes, shorten
@@ -18,7 +19,7 @@ from fedgram.methods.contributions import Contributions, Recorder
 from fedgram.methods.fit import Pool, Traffic
 from fedgram.methods.totals import Tally, tally
 from fedgram.methods.transport import Reply, Transport
-from fedgram.models import Model
+from fedgram.models import Model, sent_columns
 from fedgram.moments import Moments
 from fedgram.randomness import generator
 from fedgram.wire import Payload
@@ -53,6 +54,7 @@ class Clients:
         self.classes: Classes | None = None
         self.shape: tuple[int, ...] = ()  # of a sample
         self.features = ""  # their fingerprint
+        self.columns: Columns = ()  # their names, in the agreed order
         self.notes: dict[str, Payload] = {}
         self.reporting = {"wall": 0.0, "cpu": 0.0, "clients": 0.0}  # seconds
         self.samples: dict[str, int] = {}
@@ -280,6 +282,7 @@ class Clients:
             self.features,
             self.samples.get(client, 0),
             self.tested.get(client, 0),
+            self.columns,
         )
 
     def _recipients(self, to: Iterable[str] | None, per_client: Mapping[str, Payload] | None) -> list[str]:
@@ -307,6 +310,7 @@ class Clients:
             "round": self.round,
             "seed": self._seed,
             "classes": self.classes and shorten(self.classes),
+            **sent_columns(self.columns),
         }
         sealed = not self._transport.trusted  # what stays in this process cannot be damaged on the way
         shared = None if per_client is not None else wire.encode(envelope | {"payload": payload}, sealed=sealed)

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedgram.accumulate import as_features
+from fedgram.columns import Columns, as_columns
 from fedgram.data.client import Client
 from fedgram.errors import FedgramError, InvalidParameter, UnknownName
 from fedgram.labels import Classes, as_classes, to_indices
-from fedgram.models import Model
+from fedgram.models import Model, with_columns
 from fedgram.moments import Moments
 from fedgram.randomness import generator
 from fedgram.wire import Payload
@@ -27,11 +28,11 @@ class ClientSide:
     payloads only: on other engines it travels.
     """
 
-    def __init__(self, data: Client, *, classes: Classes = (), member: bool = True) -> None:
-        self.data = data
+    def __init__(self, data: Client, *, classes: Classes = (), columns: Columns = (), member: bool = True) -> None:
+        self.data = data.reordered(columns)
         self.member = member  # whether its samples are in what the others send
         self.name = data.name
-        self.x = data.x
+        self.x = self.data.x
         self.classes: Classes = ()
         self.y = self.y_test = np.zeros(0, dtype=np.int64)
         self.round = 0
@@ -43,9 +44,12 @@ class ClientSide:
             self._agree(classes)
 
     def enter(self, method: str, request: dict[str, Any]) -> None:
-        """Get ready for one step: the agreed classes, the round, fresh random numbers."""
+        """Get ready for one step: the agreed classes and order of columns, the round, fresh random numbers."""
         if request["classes"] is not None and not self.classes:
             self._agree(as_classes(request["classes"]))
+        if request.get("columns"):
+            self.data = self.data.reordered(as_columns(request["columns"]))
+            self.x = self.data.x
         self.round = request["round"]
         self._purpose = (request["seed"], method, request["step"])
         self.__dict__.pop("rng", None)
@@ -57,6 +61,11 @@ class ClientSide:
             self.y_test = to_indices(self.data.y_test, classes)
         self.classes = classes
 
+    @property
+    def columns(self) -> Columns:
+        """The names of the columns of x, in the agreed order; () where samples have no names."""
+        return self.data.columns
+
     @cached_property
     def rng(self) -> np.random.Generator:
         """Random numbers of this step."""
@@ -66,14 +75,19 @@ class ClientSide:
     def moments(self, *, bias: bool = False) -> Moments:
         """Return the moments of the client's training samples."""
         return Moments.of_indices(
-            as_features(self.x), self.y, classes=self.classes, bias=bias, features=self.data.features
+            as_features(self.x),
+            self.y,
+            classes=self.classes,
+            bias=bias,
+            features=self.data.features,
+            columns=self.columns,
         )
 
     def keep(self, model: Model) -> None:
         """Keep a personal model; it never leaves the client."""
         if not isinstance(model, Model):
             raise InvalidParameter(f"only models can be kept, got a {type(model).__name__}")
-        self.model, self.personal = model, True
+        self.model, self.personal = with_columns(model, self.columns), True
 
 
 def perform(method: "Method", sides: Sequence[ClientSide], requests: Sequence[dict[str, Any]]) -> list[Payload]:

@@ -17,7 +17,7 @@ from fedgram.evaluation import Evaluation
 from fedgram.methods.contributions import Contributions
 from fedgram.methods.fitfields import check_fields
 from fedgram.methods.registry import registry
-from fedgram.models import Model
+from fedgram.models import Model, with_columns
 from fedgram.moments import Moments
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class Fit:
         method, pool = self._one_message()
         if not isinstance(client, Client):
             raise InvalidData(f"summarize takes an fg.Client, got a {type(client).__name__}")
-        moments = method.summary(client, pool.total.classes)
+        moments = method.summary(client, pool.total.classes, pool.total.kind.columns)
         if self.contributions is not None and client.name in self.contributions.by_name:
             pool.total.kind.check_same(moments.kind)
             self.contributions.check_same(client.name, moments)
@@ -177,6 +177,7 @@ class Fit:
         stayed = [name for name in self.contributors if name in contributions.by_name]
         contributors = (*stayed, *(name for name in contributions.by_name if name not in stayed))
         model = method.global_model(method.publish(Pool(total, len(contributors), self.shape)))
+        model = with_columns(model, total.kind.columns)
         stale: dict[str, Any] = {"evaluation": None, "rounds": ()}
         stale |= {name: {} for name in ("personal", "absent", "lost", "notes")}
         return replace(self, model=model, total=total, contributors=contributors, contributions=contributions, **stale)

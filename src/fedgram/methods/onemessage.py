@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from fedgram.columns import Columns, difference
 from fedgram.data.client import Client
 from fedgram.errors import Mismatch
 from fedgram.labels import Classes
@@ -30,7 +31,10 @@ class Publishing(Method):
         """
         if client.features != published.features:
             raise Mismatch(f"client {client.name!r} has features {client.features!r}, not {published.features!r}")
-        side = ClientSide(client, classes=published.classes, member=member)
+        columns: Columns = getattr(published, "columns", ())
+        if columns and (unlike := difference(client.columns, columns)):
+            raise Mismatch(f"client {client.name!r} {unlike}")
+        side = ClientSide(client, classes=published.classes, columns=columns, member=member)
         self.personalize(side, published)
         assert side.model is not None
         return side.model
@@ -77,6 +81,6 @@ class OneMessage(Publishing):
         """Keep the client's own model; a method without personal ones is never asked."""
         client.keep(self.global_model(published))
 
-    def summary(self, client: Client, classes: Classes) -> Moments:
-        """Return what the client would send to others who have agreed on these classes."""
-        return self.summarize(ClientSide(client, classes=classes))
+    def summary(self, client: Client, classes: Classes, columns: Columns = ()) -> Moments:
+        """Return what the client would send to others who have agreed on these classes and columns."""
+        return self.summarize(ClientSide(client, classes=classes, columns=columns))

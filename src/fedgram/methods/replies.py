@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
+from fedgram.columns import Columns
 from fedgram.errors import RefusedMessage
 from fedgram.labels import Classes
 from fedgram.moments import Moments
@@ -35,6 +36,7 @@ class Question:
     features: str
     samples: int
     tested: int
+    columns: Columns = ()
 
 
 class Kind(Protocol):
@@ -140,10 +142,13 @@ class MomentsOf:
         kind = value.kind
         dimension = question.shape[0] if self.dimension is None else self.dimension
         features = question.features if self.features is None else self.features
+        # Features of another dimension may have forgotten what they were made from.
+        columns = () if self.dimension is not None and not kind.columns else question.columns
         for what, got, want in (
             ("classes", kind.classes, question.classes),
             ("features", kind.features, features),
             ("dimension", kind.dimension - kind.bias, dimension),
+            ("columns", kind.columns, columns),
             ("number of samples", value.n, self.rows * question.samples),
         ):
             if got != want:

@@ -7,9 +7,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from fedgram.columns import Columns, as_columns, samples_of
 from fedgram.errors import InvalidData, InvalidParameter, Mismatch
 from fedgram.labels import Classes, read_classes, shorten
-from fedgram.models import best_labels, finite
+from fedgram.models import best_labels, finite, sent_columns
 from fedgram.nets.layers import Shape, Vector, as_numbers
 from fedgram.nets.network import Net, net_for
 from fedgram.solve import Array
@@ -38,6 +39,7 @@ class TrainedNet:
     vector: Vector
     features: str = ""
     memory: bool = False
+    columns: Columns = ()
 
     wire_name: ClassVar[str] = "trained-net"
     wire_version: ClassVar[int] = 1
@@ -72,7 +74,7 @@ class TrainedNet:
 
     def scores(self, x: Any) -> Array:
         """Return the scores (n, c) of samples, by blocks."""
-        samples = np.asarray(x)
+        samples = samples_of(x, self.columns)
         if samples.shape[1:] != self.shape:
             raise InvalidData(f"this network takes samples of shape {self.shape}, got {samples.shape[1:]}")
         out = np.empty((len(samples), len(self.classes)))
@@ -96,6 +98,7 @@ class TrainedNet:
             "vector": self.vector,
             "features": self.features,
             "memory": self.memory,
+            **sent_columns(self.columns),
         }
 
     @classmethod
@@ -110,6 +113,7 @@ class TrainedNet:
             fields["vector"],
             str(fields["features"]),
             bool(fields["memory"]),
+            as_columns(fields.get("columns", ()), *fields["shape"]),
         )
 
     def check(self) -> None:

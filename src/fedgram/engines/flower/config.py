@@ -21,8 +21,7 @@ from fedgram.engines.flower.node import folder_name
 from fedgram.engines.flower.split import held_back, node_key
 from fedgram.errors import InvalidData, InvalidParameter, UnknownName
 from fedgram.features import featurize
-from fedgram.features.featurize import IMAGES, PIXELS
-from fedgram.features.lite import LITE_SIZES
+from fedgram.features.specs import in_catalogue
 from fedgram.labels import distinct
 from fedgram.methods.base import Method, Require
 from fedgram.methods.parameters import read_require, read_settings
@@ -31,7 +30,6 @@ from fedgram.methods.registry import registry
 T = TypeVar("T")
 Config = Mapping[str, bool | float | int | str]
 SETTINGS = "settings."  # in front of the method's hyper-parameters
-BROUGHT = (*LITE_SIZES, "minilm", PIXELS, IMAGES)  # backbones without a file or a model of the hub
 
 log = logging.getLogger("flwr")  # so that it shows where Flower's own lines do
 
@@ -150,10 +148,10 @@ class NodeConfig:
         """Return the node's own backbone, or else the run's; a run may choose only among those that fedgram brings."""
         if self.backbone or not app.backbone:
             return self.backbone or None
-        if app.backbone.partition(":")[0] not in BROUGHT:
+        if not in_catalogue(app.backbone):
             raise InvalidParameter(
-                f"the run's backbone {app.backbone!r} is not one that fedgram brings ({', '.join(BROUGHT)}): a node "
-                "takes part only if its own --node-config names its backbone"
+                f"the run's backbone {app.backbone!r} does not come with fedgram: a node takes part only if its own "
+                "--node-config names its backbone"
             ).telling()
         return app.backbone
 
@@ -167,7 +165,11 @@ class NodeConfig:
         if not self.data:
             raise InvalidParameter("this node has no data: start it with --node-config 'data=\"PATH\" …'").telling()
         raw = load_dataset(
-            self.data, seed=self.partition_seed, label=self.label or None, on_bad=cast("OnBad", self.on_bad)
+            self.data,
+            seed=self.partition_seed,
+            label=self.label or None,
+            on_bad=cast("OnBad", self.on_bad),
+            one_of_many=True,
         )
         data = featurize(raw, self.backbone_for(app), progress=False)
         if self.num_partitions:
@@ -179,10 +181,10 @@ class NodeConfig:
         labels = np.asarray(data.classes)  # nodes agree on names, not on numbers of their own
         name, y = self.client_name(), labels[data.y]
         if data.x_test is not None:
-            return Client(name, data.x, y, data.x_test, labels[data.y_test], data.features)
+            return Client(name, data.x, y, data.x_test, labels[data.y_test], data.features, data.columns)
         tested = held_back(raw.x, y.tolist(), self.test_fraction, node_key(self.model_folder()))
         train, test = part[~tested[part]], part[tested[part]]
-        return Client(name, data.x[train], y[train], data.x[test], y[test], data.features)
+        return Client(name, data.x[train], y[train], data.x[test], y[test], data.features, data.columns)
 
     def admitted(self, client: Client, app: App, method: Method) -> Client:
         """Return the client as it may take part, or refuse: only in methods that the node allows, not with too little.
