@@ -90,7 +90,7 @@ class Moments:
         """
         self.kind = kind
         self.counts = counts
-        self.n = sum(counts.tolist())  # whole numbers of Python do not overflow
+        self.n: int = sum(counts.tolist())  # whole numbers of Python do not overflow
         self._sums, self._packed, self._factor = sums, packed, factor
         for array in (packed, factor, sums, counts):
             if array is not None:

@@ -109,8 +109,8 @@ def runs_of(experiment: Experiment) -> Iterator[Run]:
         )
         if not setting.counts_clients and clients != experiment.clients[0]:
             continue
-        reference = {"ridge": experiment.centralised_ridge, "intercept": experiment.centralised_intercept}
-        yield Run(setting, CENTRALISED, None, **reference)
+        ridge, intercept = experiment.centralised_ridge, experiment.centralised_intercept
+        yield Run(setting, CENTRALISED, None, ridge=ridge, intercept=intercept)
         for variant in experiment.variants:
             yield Run(setting, variant.label, variant.method, experiment.require)
 

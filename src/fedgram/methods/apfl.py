@@ -93,12 +93,14 @@ class TwoStreams:
     def from_fields(cls, fields: dict[str, Any]) -> Self:
         """Put a model together from the wire."""
         refine = fields["refine"]
-        maps = {"primary": _map(**fields["primary"]), "refine": None if refine is None else _map(**refine)}
-        names = {
+        primary = _map(**fields["primary"])
+        changes = {
+            "primary": primary,
+            "refine": None if refine is None else _map(**refine),
             "classes": read_classes(fields["classes"], fields["weights"].shape[1]),
-            "columns": as_columns(fields.get("columns", ()), maps["primary"].dim_in),
+            "columns": as_columns(fields.get("columns", ()), primary.dim_in),
         }
-        return cls(**fields | maps | names)
+        return cls(**fields | changes)
 
     def check(self) -> None:
         """Refuse weights that do not fit their maps."""

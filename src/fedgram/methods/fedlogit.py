@@ -29,8 +29,8 @@ class FedLogit(Publishing):
     FedGram with a better head, for whoever can ask clients more than once. Everybody's Gram matrix bounds how the
     log-likelihood bends, so the gradients, (d + 1) × c numbers a round, are all that is still needed to climb it. The
     ridge is found by cross-validation on the way, for which clients add three numbers. Gradients add up, so the model
-    for all is the same however the data is spread. Clients personalize as in FedGram, and so can clients that come later:
-    the fit keeps the head.
+    for all is the same however the data is spread. Clients personalize as in FedGram, and so can clients that come
+    later: the fit keeps the head.
 
     A client that fails between rounds leaves what it has sent: fit.notes["remains"] says what that is. Its moments stay
     in the bound, which is then larger than it need be and bounds all the same, and in the class frequencies.
