@@ -72,7 +72,7 @@ class Logistic:
         problem = problem.scaled(1 / self._scale)
         # Where nothing varies there is nothing to learn, and what seems to be a gradient is rounding.
         self._curvatures, self._directions = problem.eigenpairs
-        self._free = max(np.count_nonzero(total.counts) - 1, 1)
+        self._free = max(int(np.count_nonzero(total.counts)) - 1, 1)
         self._weight = self._per_sample(total.n * (1 - (problem.frequencies**2).sum()))
         # What least squares on the labels asks for; without any weights yet, the same goes for the first step.
         self._squares = problem.cross_validated() if ridge == "auto" else None

@@ -109,7 +109,8 @@ def make_clients(
 ) -> list[Client]:
     """Return one client per index array in `parts`, with a random split into training and test samples inside each.
 
-    FedHiP and APFL hold back one sample in five (8:2). A client always keeps at least one sample to train on.
+    FedHiP and APFL hold back one sample in five (8:2). A client always keeps at least one sample to train on. Where the
+    data set's own test samples have owners, a client of that name has them to test on, if `test_fraction` is 0.
     """
     if not 0 <= test_fraction < 1:
         raise InvalidParameter(f"test_fraction must be at least 0 and less than 1, got {test_fraction}")
@@ -120,6 +121,9 @@ def make_clients(
         held_back = min(round(len(part) * test_fraction), max(len(part) - 1, 0))
         # Sorted indices read a memory-mapped array from front to back.
         test, train = np.sort(shuffled[:held_back]), np.sort(shuffled[held_back:])
-        parts_of = (data.x[train], data.y[train], data.x[test], data.y[test])
-        clients.append(Client(name, *parts_of, data.features, data.columns))
+        x_test, y_test = data.x[test], data.y[test]
+        if data.groups_test is not None and data.y_test is not None and not test_fraction:
+            own = np.flatnonzero(data.groups_test == name)
+            x_test, y_test = data.x_test[own], data.y_test[own]
+        clients.append(Client(name, data.x[train], data.y[train], x_test, y_test, data.features, data.columns))
     return clients

@@ -19,10 +19,10 @@ class Dataset:
     `x` is (n, d) features, (n, h, w) or (n, h, w, 3) uint8 images, (n,) texts, or anything else that has `len` and
     gives such an array for a slice. `y` is (n,) and holds indices into `classes`. `groups`, where it exists, names the
     natural owner of each sample, for `partition.by_group`. `x_test`, `y_test` are the data set's own ("standard") test
-    set, where it has one. `fingerprint` identifies the content, `features` the backbone that made x ("" for none).
-    `columns` are the names of a table's features, `about` says in one line which columns are used as what, `unused` are
-    those that are not. `left_out` are the places of bad samples that are not here, among all as they came (those of
-    the test set last).
+    set, where it has one, and `groups_test` the owners of its samples, where they have any. `fingerprint` identifies
+    the content, `features` the backbone that made x ("" for none). `columns` are the names of a table's features,
+    `about` says in one line which columns are used as what, `unused` are those that are not. `left_out` are the places
+    of bad samples that are not here, among all as they came (those of the test set last).
     """
 
     name: str
@@ -33,6 +33,7 @@ class Dataset:
     groups: npt.NDArray[Any] | None = None
     x_test: Any = None
     y_test: npt.NDArray[np.int64] | None = None
+    groups_test: npt.NDArray[Any] | None = None
     features: str = ""
     columns: Columns = ()
     about: str = ""
@@ -46,11 +47,13 @@ class Dataset:
         """Return the data set with its own test set among the samples, for clients to hold back their own."""
         if self.x_test is None or self.y_test is None:
             return self
-        if self.groups is not None:
+        if (self.groups is None) != (self.groups_test is None):
             raise InvalidParameter(f"{self.name}: its test set has no groups, so it cannot be spread with the rest")
         # A slice, because samples may be files that are read only then.
         x, y = (np.concatenate([a[:], b[:]]) for a, b in ((self.x, self.x_test), (self.y, self.y_test)))
-        return replace(self, x=x, y=y, x_test=None, y_test=None, fingerprint=f"{self.fingerprint}/pooled")
+        groups = None if self.groups is None else np.concatenate([self.groups, self.groups_test])
+        whole = replace(self, x=x, y=y, groups=groups, fingerprint=f"{self.fingerprint}/pooled")
+        return replace(whole, x_test=None, y_test=None, groups_test=None)
 
     def sample(self, n: int, *, pool: bool = False) -> Self:
         """Return n of the samples, drawn at random but always the same ones.
@@ -73,7 +76,9 @@ class Dataset:
             return replace(self, x=x, y=y, groups=groups, fingerprint=f"{self.fingerprint}/sample-{n}", left_out=())
         assert self.y_test is not None
         others = chosen[len(own) :] - len(self)
-        drawn = replace(self, x=x, y=y, groups=groups, x_test=_rows(self.x_test, others), y_test=self.y_test[others])
+        owners = None if self.groups_test is None else self.groups_test[others]
+        x_test, y_test = _rows(self.x_test, others), self.y_test[others]
+        drawn = replace(self, x=x, y=y, groups=groups, x_test=x_test, y_test=y_test, groups_test=owners)
         return replace(drawn.pooled(), fingerprint=f"{self.fingerprint}/pooled/sample-{n}", left_out=())
 
 

@@ -126,7 +126,7 @@ class Published:
         target = bench / "unpacked"
         with spinner(f"unpacking {self.name}", show):
             for file, archive in zip(source.files, archives, strict=True):
-                unpack(file.verified(archive), target)
+                unpack(file.verified(archive), target / archive.stem if source.apart else target)
         folder = self._found_in(target)
         if not isinstance(folder, Path):
             raise BadArchive(f"{archives[0].name} does not hold {self.name}: delete it and fetch it again")

@@ -7,6 +7,7 @@ user may also place them by hand), and fetched into it only if they are not ther
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from fedgram.cache import checksum, offline, verify
 from fedgram.errors import FedgramError
@@ -44,9 +45,13 @@ class File:
 
 
 class Source(ABC):
-    """Something that brings files. `fingerprint` pins the content where files have no checksum of their own."""
+    """Something that brings files. `fingerprint` pins the content where files have no checksum of their own.
+
+    With `apart`, each of its archives is unpacked into a folder of its own, because they hold files of the same names.
+    """
 
     fingerprint: str | None = None
+    apart: ClassVar[bool] = False
 
     @property
     @abstractmethod

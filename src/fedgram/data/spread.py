@@ -16,18 +16,19 @@ _ARGUMENTS = {
     "by_group": "",
 }
 _UNBALANCED = ":unbalanced"
+BY_GROUP = "by_group"
 
 
 def client_names(data: Dataset, how: str, count: int) -> list[str]:
     """Return the clients' names: those of the groups where the partition goes by them, else usual ones."""
-    if how != "by_group" or data.groups is None:
+    if how != BY_GROUP or data.groups is None:
         return usual_names(count)
     return [str(name) for name in np.unique(data.groups)]
 
 
 def usual_partition(data: Dataset) -> str:
     """Return the data set's own groups as a partition, or else dirichlet:0.1."""
-    return "dirichlet:0.1" if data.groups is None else "by_group"
+    return "dirichlet:0.1" if data.groups is None else BY_GROUP
 
 
 def spread(data: Dataset, how: str, *, clients: int, seed: int = 0) -> Parts:

@@ -40,10 +40,14 @@ Column: TypeAlias = npt.NDArray[Any] | Stream
 
 @dataclass(frozen=True)
 class Content:
-    """What a reader found: the classes, and columns by the names of `Dataset`'s fields (x, y, x_test, …)."""
+    """What a reader found: the classes, and columns by the names of `Dataset`'s fields (x, y, x_test, …).
+
+    `files` are kept beside them, by their paths in the entry's folder: licences.
+    """
 
     classes: Classes
     columns: dict[str, Column]
+    files: dict[str, bytes] = field(default_factory=dict)
 
 
 def entry_folder(name: str) -> Path:
@@ -71,6 +75,9 @@ def save(content: Content, folder: Path, name: str, source: str, show: bool | No
         "classes": content.classes,
         "columns": columns,
     }
+    for path, written in content.files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(written)
     (folder / "meta.json").write_text(json.dumps(meta, indent=1), encoding="utf-8")
 
 

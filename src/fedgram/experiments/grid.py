@@ -8,11 +8,10 @@ from hashlib import sha256
 from itertools import product
 from typing import Any
 
+from fedgram.data.spread import BY_GROUP
 from fedgram.experiments.config import STANDARD, Experiment
 from fedgram.experiments.variants import CENTRALISED
 from fedgram.methods.base import Method, Require
-
-BY_GROUP = "by_group"
 
 
 @dataclass(frozen=True)

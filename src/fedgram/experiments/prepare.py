@@ -9,7 +9,7 @@ import numpy as np
 from fedgram.data.client import Client, make_clients
 from fedgram.data.dataset import Dataset
 from fedgram.data.shift import shifted
-from fedgram.data.spread import client_names, spread
+from fedgram.data.spread import BY_GROUP, client_names, spread
 from fedgram.errors import InvalidParameter
 from fedgram.evaluation import Evaluation, count_correct
 from fedgram.experiments.config import HELD_OUT, LOCAL, STANDARD
@@ -33,6 +33,12 @@ class Prepared:
     clients: list[Client]
 
     @property
+    def tested_by_clients(self) -> bool:
+        """Whether every client has test samples of its own, rather than all one test set."""
+        owned = self.data.groups_test is not None and self.setting.partition == BY_GROUP
+        return self.setting.test == LOCAL or (self.setting.test == STANDARD and owned)
+
+    @property
     def fingerprint(self) -> str:
         """What the features are features of, and what made them."""
         return "/".join(part for part in (self.data.fingerprint, self.data.features) if part)
@@ -54,7 +60,7 @@ class Prepared:
     def centralised(self, ridge: float, *, intercept: bool) -> Evaluation:
         """Score the reference: least squares on all training samples pooled, which nobody could send."""
         model = self.total.model(ridge, intercept=intercept)
-        if self.setting.test != LOCAL:
+        if not self.tested_by_clients:
             return self._on_test_set(model, _flat(self.data.x_test))
         tested = {client.name: len(client.y_test) for client in self.clients}
         correct = {
@@ -66,7 +72,7 @@ class Prepared:
 
     def evaluation(self, fit: Fit) -> Evaluation | None:
         """Return the accuracies that the setting asks for."""
-        if self.setting.test == LOCAL:
+        if self.tested_by_clients:
             return fit.evaluation
         if fit.model is None:
             raise InvalidParameter(
