@@ -135,7 +135,7 @@ def test_names_with_markup_and_escapes_are_shown_as_they_are(tmp_path):
     done = fedgram("run", "--data", path, "--client-column", "client", "--test-fraction", "0")
     assert done.returncode == 0, done.stderr
     assert "afl on [red]patients" in done.stdout
-    fit = fg.AFL().fit(
+    fit = fg.FedHiP().fit(
         [fg.Client(names[0], np.eye(3), [0, 1, 0]), fg.Client(names[1], np.zeros((0, 3)), np.zeros(0, dtype=int))],
         classes=2,
     )

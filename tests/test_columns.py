@@ -262,7 +262,7 @@ def test_newcomers_are_aligned_or_refused():
     small = {"apfl": {"dim_primary": 24, "dim_refine": 24}}
     for name in ("fedhip", "apfl", "fedgram", "afl"):
         fit = registry[name](**small.get(name, {})).fit(
-            [fg.Client("a", arrow(x, COLUMNS), y), fg.Client("b", arrow(x, COLUMNS), y)]
+            [fg.Client("a", arrow(x[::3], COLUMNS), y[::3]), fg.Client("b", arrow(x[1::3], COLUMNS), y[1::3])]
         )
         late, same = fg.Client("late", arrow(shuffled(x), SHUFFLED), y), fg.Client("late", arrow(x, COLUMNS), y)
         np.testing.assert_allclose(

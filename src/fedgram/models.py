@@ -87,7 +87,8 @@ class LinearModel:
     }
 
     def __post_init__(self) -> None:
-        """Refuse arrays that do not fit together."""
+        """Refuse arrays that do not fit together; lay the weights out as the wire does, so that bits stay the same."""
+        object.__setattr__(self, "weights", np.ascontiguousarray(self.weights))
         count = len(self.classes)
         if np.shape(self.weights)[1:] != (count,) or (self.intercept is not None and len(self.intercept) != count):
             shapes = f"{np.shape(self.weights)} and {None if self.intercept is None else np.shape(self.intercept)}"
