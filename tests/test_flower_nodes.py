@@ -168,7 +168,7 @@ def test_a_test_set_of_less_than_a_cell_is_left_aside(node, tmp_path):
 
 @pytest.mark.parametrize("backbone", ["hub:someone/model", "model.onnx", "/etc/model.onnx", "hub:lite0"])
 def test_a_run_does_not_choose_files_or_models_for_a_node(backbone):
-    with pytest.raises(InvalidParameter, match="is not one that fedgram brings"):
+    with pytest.raises(InvalidParameter, match="does not come with fedgram"):
         NodeConfig(name="a").backbone_for(App(backbone=backbone))
     assert NodeConfig(name="a", backbone="own.onnx").backbone_for(App(backbone=backbone)) == "own.onnx"
     assert NodeConfig(name="a").backbone_for(App(backbone="lite0:96")) == "lite0:96"
@@ -178,6 +178,7 @@ SECRETS = ("W1000", "flu", "ward-1.csv", "patients")
 CSV = "patient_id,age,label\n" + "".join(f"W{1000 + k},{20 + k},{'flu' if k % 2 else 'well'}\n" for k in range(40))
 
 
+@pytest.mark.filterwarnings("ignore::fedgram.data.bad.Doubtful")
 @pytest.mark.parametrize(
     ("content", "classes", "told", "logged"),
     [
