@@ -78,6 +78,9 @@ def test_the_partition_to_try_things_out_does_not_follow_the_run(tmp_path):
     config = {"name": "a", "data": "digits", "partition-id": 0, "num-partitions": 3, "folder": str(tmp_path)}
     assert np.array_equal(party(config, seed=1).x, party(config, seed=2).x)
     assert not np.array_equal(party(config).x[:20], party(config | {"partition-seed": 1}).x[:20])
+    for wrong in (-1, 3):
+        with pytest.raises(InvalidParameter, match=f"partition-id must be from 0 to 2, .* got {wrong}"):
+            party(config | {"partition-id": wrong})
 
 
 def test_the_key_is_made_once_and_only_its_owner_reads_it(tmp_path):
