@@ -233,6 +233,12 @@ def test_where_nothing_is_declared_most_clients_decide(lie, bad):
     assert len(fit.contributors) == 3
 
 
+def test_a_reply_of_many_fields_does_not_fill_the_report():
+    lie = {f"field {k}": 1.0 for k in range(10_000)}
+    fit = Undeclared().fit(clients(), classes=10, engine=Spoiled("give", lie), require=3)
+    assert len(fit.absent["client-0"]) < 500
+
+
 def test_a_tie_has_no_winner():
     with pytest.raises(ClientFailed, match="client 'client-0': replied with .*, and no form is the most frequent"):
         Undeclared().fit(clients()[:2], classes=10, engine=Spoiled("give", {"w": np.ones(3), "n": [1.0]}))
