@@ -14,6 +14,7 @@ from fedgram.engines.session import run
 from fedgram.errors import InvalidParameter, Revealing
 from fedgram.logistic import Logistic, slope
 from fedgram.methods.apfl import GAMMAS
+from fedgram.methods.clientside import ClientSide
 from fedgram.methods.fit import outcome
 from fedgram.methods.pfedacnnl import UNJUDGED
 from problems import as_clients
@@ -124,6 +125,23 @@ def test_a_slope_of_one_sample_is_its_features_times_the_error():
     x, model = rng.normal(size=(1, 5)), fg.LinearModel(rng.normal(size=(5, 3)), (0, 1, 2), rng.normal(size=3))
     found = slope(x, np.array([1]), model).slope
     np.testing.assert_allclose(found[:-1] / found[-1], np.repeat(x.T, 3, axis=1))
+
+
+def test_counts_of_right_answers_to_chosen_models_find_a_test_samples_value():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(20, 3)), np.arange(20) % 2
+    side = ClientSide(fg.Client("a", x, y, x, y), classes=(0, 1))
+
+    def right(threshold):
+        model = fg.LinearModel(np.array([[0.0, 1.0], [0.0, 0.0], [0.0, 0.0]]), (0, 1), np.array([0.0, -threshold]))
+        return fg.AFL().evaluate(side, model)
+
+    low, high = -10.0, 10.0
+    low = next(t for t in np.linspace(high, low, 2000) if right(t) != right(high))
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (low, middle) if right(middle) == right(10.0) else (middle, high)
+    assert np.abs(x[:, 0] - high).min() < 1e-12
 
 
 def two_clients(n=60, d=5):
