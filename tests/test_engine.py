@@ -231,7 +231,7 @@ def test_only_models_can_be_kept():
 def test_classes_are_the_union_of_names_where_none_are_given():
     a = fg.Client("a", np.eye(4)[:2], ["cat", "dog"])
     b = fg.Client("b", np.eye(4)[2:], ["dog", "fox"])
-    result = fg.AFL().fit([a, b])
+    result = fg.AFL(intercept=False).fit([a, b])
     assert result.model.classes == ("cat", "dog", "fox")
     assert result.model.predict(np.eye(4)).tolist() == ["cat", "dog", "dog", "fox"]
 

@@ -78,6 +78,9 @@ def test_the_partition_to_try_things_out_does_not_follow_the_run(tmp_path):
     config = {"name": "a", "data": "digits", "partition-id": 0, "num-partitions": 3, "folder": str(tmp_path)}
     assert np.array_equal(party(config, seed=1).x, party(config, seed=2).x)
     assert not np.array_equal(party(config).x[:20], party(config | {"partition-seed": 1}).x[:20])
+    for wrong in (-1, 3):
+        with pytest.raises(InvalidParameter, match=f"partition-id must be from 0 to 2, .* got {wrong}"):
+            party(config | {"partition-id": wrong})
 
 
 def test_the_key_is_made_once_and_only_its_owner_reads_it(tmp_path):
@@ -168,7 +171,7 @@ def test_a_test_set_of_less_than_a_cell_is_left_aside(node, tmp_path):
 
 @pytest.mark.parametrize("backbone", ["hub:someone/model", "model.onnx", "/etc/model.onnx", "hub:lite0"])
 def test_a_run_does_not_choose_files_or_models_for_a_node(backbone):
-    with pytest.raises(InvalidParameter, match="is not one that fedgram brings"):
+    with pytest.raises(InvalidParameter, match="does not come with fedgram"):
         NodeConfig(name="a").backbone_for(App(backbone=backbone))
     assert NodeConfig(name="a", backbone="own.onnx").backbone_for(App(backbone=backbone)) == "own.onnx"
     assert NodeConfig(name="a").backbone_for(App(backbone="lite0:96")) == "lite0:96"
@@ -178,6 +181,7 @@ SECRETS = ("W1000", "flu", "ward-1.csv", "patients")
 CSV = "patient_id,age,label\n" + "".join(f"W{1000 + k},{20 + k},{'flu' if k % 2 else 'well'}\n" for k in range(40))
 
 
+@pytest.mark.filterwarnings("ignore::fedgram.data.bad.Doubtful")
 @pytest.mark.parametrize(
     ("content", "classes", "told", "logged"),
     [

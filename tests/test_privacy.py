@@ -14,6 +14,7 @@ from fedgram.engines.session import run
 from fedgram.errors import InvalidParameter, Revealing
 from fedgram.logistic import Logistic, slope
 from fedgram.methods.apfl import GAMMAS
+from fedgram.methods.clientside import ClientSide
 from fedgram.methods.fit import outcome
 from fedgram.methods.pfedacnnl import UNJUDGED
 from problems import as_clients
@@ -113,17 +114,34 @@ def test_slopes_tell_more_than_moments_but_the_first():
     np.testing.assert_allclose(other.gram, one.gram, atol=1e-12)
     np.testing.assert_allclose(other.cross, one.cross, atol=1e-12)
     ascent = Logistic(one, 1.0)
-    first, same = slope(x, y, ascent.ahead)[0], slope(turned, y, ascent.ahead)[0]
-    np.testing.assert_allclose(same, first, atol=1e-12)
-    ascent.climb(*slope(x, y, ascent.ahead))
-    assert np.abs(slope(turned, y, ascent.ahead)[0] - slope(x, y, ascent.ahead)[0]).max() > 1e-3
+    first = slope(x, y, ascent.ahead)
+    np.testing.assert_allclose(slope(turned, y, ascent.ahead).slope, first.slope, atol=1e-12)
+    ascent.climb(first)
+    assert np.abs(slope(turned, y, ascent.ahead).slope - slope(x, y, ascent.ahead).slope).max() > 1e-3
 
 
 def test_a_slope_of_one_sample_is_its_features_times_the_error():
     rng = np.random.default_rng(0)
     x, model = rng.normal(size=(1, 5)), fg.LinearModel(rng.normal(size=(5, 3)), (0, 1, 2), rng.normal(size=3))
-    found, _ = slope(x, np.array([1]), model)
+    found = slope(x, np.array([1]), model).slope
     np.testing.assert_allclose(found[:-1] / found[-1], np.repeat(x.T, 3, axis=1))
+
+
+def test_counts_of_right_answers_to_chosen_models_find_a_test_samples_value():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(20, 3)), np.arange(20) % 2
+    side = ClientSide(fg.Client("a", x, y, x, y), classes=(0, 1))
+
+    def right(threshold):
+        model = fg.LinearModel(np.array([[0.0, 1.0], [0.0, 0.0], [0.0, 0.0]]), (0, 1), np.array([0.0, -threshold]))
+        return fg.AFL().evaluate(side, model)
+
+    low, high = -10.0, 10.0
+    low = next(t for t in np.linspace(high, low, 2000) if right(t) != right(high))
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (low, middle) if right(middle) == right(10.0) else (middle, high)
+    assert np.abs(x[:, 0] - high).min() < 1e-12
 
 
 def two_clients(n=60, d=5):
@@ -146,10 +164,14 @@ def totals(lower, weights, ridge):
     return system - ridge * np.eye(d), system @ weights
 
 
-def test_of_two_clients_fedhips_download_gives_each_the_others_moments():
+@pytest.mark.parametrize("intercept", [False, True])
+def test_of_two_clients_fedhips_download_gives_each_the_others_moments(intercept):
     one, other = two_clients()
-    system = downloaded(fg.FedHiP(beta=1.0), [one, other])
+    system = downloaded(fg.FedHiP(beta=1.0, intercept=intercept), [one, other])
     gram, sums = totals(system.lower, system.weights, 1.0)
+    if intercept:  # then they are about the mean, which is sent, too
+        gram += system.n * np.outer(system.mean, system.mean)
+        sums += system.n * np.outer(system.mean, system.frequencies)
     mine, theirs = (fg.Moments.of(client.x, client.y, classes=3) for client in (one, other))
     np.testing.assert_allclose(gram - mine.gram, theirs.gram, atol=1e-12)
     np.testing.assert_allclose(sums - mine.cross, theirs.cross, atol=1e-12)
@@ -169,15 +191,15 @@ def test_of_two_clients_apfls_exact_download_does_the_same_for_random_features()
     assert min(np.abs(guess - theirs.gram).max() for guess in guesses) < 1e-9
 
 
+@pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize(("settings", "ridge"), [({}, 0.0), ({"ri": False, "gamma": 2.0}, 4.0)])
-def test_of_two_clients_weights_alone_give_each_the_others_gradient(settings, ridge):
+def test_of_two_clients_weights_alone_give_each_the_others_gradient(settings, ridge, intercept):
     one, other = two_clients()
     single = fg.Client("single", other.x[:1], other.y[:1])
     for second in (other, single):
-        weights = downloaded(fg.AFL(**settings), [one, second]).weights
-        gradient = one.x.T @ (np.eye(3)[one.y] - one.x @ weights)
-        theirs = second.x.T @ (np.eye(3)[second.y] - second.x @ weights)
-        np.testing.assert_allclose(ridge * weights - gradient, theirs, atol=1e-9)
+        model = downloaded(fg.AFL(intercept=intercept, **settings), [one, second])
+        gradient, theirs = (c.x.T @ (np.eye(3)[c.y] - model.scores(c.x)) for c in (one, second))
+        np.testing.assert_allclose(ridge * model.weights - gradient, theirs, atol=1e-9)
     assert abs(np.corrcoef(theirs[:, 0], single.x[0])[0, 1]) > 1 - 1e-9, "one sample, up to its scale"
 
 

@@ -1,5 +1,6 @@
 """One client lies or errs, in any step of any method: it fails alone and by name, whoever comes first."""
 
+import re
 import warnings
 from dataclasses import dataclass
 
@@ -152,6 +153,12 @@ def test_whatever_one_client_replies_the_others_go_on(name, step, what):
         lambda hello: hello | {"kind": "pictures as"},
         lambda hello: hello | {"labels": "abc"},
         lambda hello: hello | {"labels": [None]},
+        lambda hello: hello | {"labels": None},  # nobody has given the classes
+        lambda hello: hello | {"labels": []},
+        lambda hello: hello | {"labels": ["a", "b"]},  # where they are numbers
+        lambda hello: hello | {"labels": [0, ""]},
+        lambda hello: hello | {"labels": list(range(2000))},  # more than it has samples
+        lambda hello: hello | {"shape": []},
         lambda hello: hello | {"more": 1},
         lambda hello: {key: hello[key] for key in ("n", "shape")},
         lambda hello: hello | {"n": hello["n"] + 7},  # found out when its moments come
@@ -164,6 +171,25 @@ def test_a_lie_about_oneself_is_found_out(lie):
         honest = fg.AFL().fit(clients()[1:], classes=fit.model.classes)
     assert fit.absent.keys() == {"client-0"}
     np.testing.assert_allclose(fit.model.weights, honest.model.weights, rtol=1e-9, atol=1e-12)
+
+
+def test_labels_are_of_the_kind_that_a_client_says():
+    named = [fg.Client(c.name, c.x, np.array([f"digit {label}" for label in c.y])) for c in clients()]
+    for lie in ([1, 2], ["digit 0", 0]):
+        spoiled = Spoiled("hello", lambda hello, lie=lie: hello | {"labels": lie})
+        fit = fg.AFL(ri=False, gamma=1.0).fit(named, engine=spoiled, require=3)
+        assert re.search(r"names as labels, and lists \d$", fit.absent["client-0"])
+        assert len(fit.model.classes) == 10
+
+
+def test_one_of_two_sends_moments_with_a_bias_that_its_step_has_not():
+    def biased(own):
+        rng = np.random.default_rng(0)
+        y = np.repeat(np.arange(10), own.counts)
+        return fg.Moments.of(rng.normal(size=(own.n, own.d)), y, classes=10, bias=True)
+
+    fit = fg.AFL(ri=False, gamma=1.0).fit(clients()[:2], classes=10, engine=Spoiled("summarize", biased), require=1)
+    assert fit.absent == {"client-0": "step 'summarize': reply must be moments of bias False, got moments of bias True"}
 
 
 @pytest.mark.filterwarnings("ignore::fedgram.errors.RankDeficient")
@@ -205,6 +231,12 @@ def test_where_nothing_is_declared_most_clients_decide(lie, bad):
     fit = Undeclared().fit(clients(), classes=10, engine=Spoiled("give", lie, bad), require=3)
     assert fit.absent.keys() == {bad}
     assert len(fit.contributors) == 3
+
+
+def test_a_reply_of_many_fields_does_not_fill_the_report():
+    lie = {f"field {k}": 1.0 for k in range(10_000)}
+    fit = Undeclared().fit(clients(), classes=10, engine=Spoiled("give", lie), require=3)
+    assert len(fit.absent["client-0"]) < 500
 
 
 def test_a_tie_has_no_winner():

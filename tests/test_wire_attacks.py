@@ -201,6 +201,30 @@ def test_honest_moments_of_few_samples_pass(n, scale, bias):
     assert fg.Moments.from_bytes(sent.to_bytes()) == sent
 
 
+def test_a_factor_is_judged_as_its_gram_matrix_is():
+    honest = moments(10, 100)  # few enough to be sent as a factor
+    forged = fg.Moments.__new__(fg.Moments)
+    forged.to_fields = lambda: honest.to_fields() | {"sums": np.zeros((2, 100))}
+    with pytest.raises(RefusedMessage, match="'factor' has rank 10 within classes, where 10 samples have at most 8"):
+        fg.Moments.from_bytes(wire.encode(forged))
+    outside = honest._sums + np.linalg.svd(honest._factor)[2][-1]  # in no sample's direction
+    forged.to_fields = lambda: honest.to_fields() | {"sums": outside}
+    with pytest.raises(RefusedMessage, match="not positive semidefinite"):
+        fg.Moments.from_bytes(wire.encode(forged))
+
+
+@pytest.mark.parametrize("apart", [0.0, 1e-14, 1e-12, 1e-10, 1e-6])
+@pytest.mark.parametrize("bias", [False, True])
+def test_honest_samples_that_are_nearly_equal_pass(apart, bias):
+    rng = np.random.default_rng(0)
+    for _ in range(10):
+        x = rng.normal(size=(5, 100))
+        x = np.vstack([x, x + apart * rng.normal(size=x.shape), apart * x])
+        sent = fg.Moments.of(x, rng.integers(0, 3, 15), classes=3, bias=bias)
+        assert sent._factor is not None
+        assert fg.Moments.from_bytes(sent.to_bytes()) == sent
+
+
 def test_sums_of_counts_do_not_overflow():
     kind = moments().kind
     many = fg.Moments(kind, sums=np.zeros((1, 5)), counts=np.array([2**48, 0]), packed=np.zeros(15))

@@ -332,7 +332,7 @@ class Moments:
     def _noise(self) -> float:
         """Return how large rounding errors in the Gram matrix may be, as `solve` estimates them."""
         with np.errstate(over="ignore"):
-            return 8 * solve.rounding_level(self.d, self.n) * float(self._diagonal().sum())
+            return 8 * solve.rounding_level(self.d, self.n) * float(self.squares.sum())
 
     def check(self, noise: float | None = None) -> None:
         """Refuse arrays that no data set could have as its moments, but for rounding errors up to `noise`.
@@ -341,10 +341,10 @@ class Moments:
         is the scatter within classes, XᵀX - Σ_c s_c s_cᵀ / n_c, being so.
         """
         check_counts(self.counts)
+        noise = self._noise() if noise is None else noise
         if self._factor is not None:
-            check_factor(self._factor, self._class_means(), bias=self.kind.bias)
+            check_factor(self._factor, self._class_means(), noise, bias=self.kind.bias)
         else:
-            noise = self._noise() if noise is None else noise
             check_gram(self.packed, self._class_means(), self.n, noise, bias=self.kind.bias)
 
     def to_fields(self) -> dict[str, Any]:

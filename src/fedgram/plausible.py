@@ -29,10 +29,10 @@ def check_counts(counts: npt.NDArray[np.int64]) -> None:
         raise NotMoments(f"field 'counts' adds up to {sum(counts.tolist())}: more than the {MOST_SAMPLES} that can be")
 
 
-def check_gram(packed: Array, means: Array, n: int, noise: float, *, bias: bool) -> None:
+def check_gram(packed: Array, means: Array, n: int, noise: float, *, bias: bool, field: str = "gram") -> None:
     """Check a packed XᵀX (d, d) of n samples with M (p, d), but for rounding errors up to `noise`.
 
-    With `bias` the last feature is a column of ones.
+    With `bias` the last feature is a column of ones. `field` is where the matrix was in the message.
     """
     d = means.shape[1]
     if not n and packed.any():
@@ -45,11 +45,11 @@ def check_gram(packed: Array, means: Array, n: int, noise: float, *, bias: bool)
         raise NotMoments(f"field 'gram' counts {diagonal[-1]} samples, field 'counts' {n}")
     scatter = packed - _between(means)
     if not solve.is_positive_semidefinite(scatter, d, noise):
-        raise NotMoments("field 'gram' with field 'sums' is not positive semidefinite: no samples have these moments")
+        raise _impossible(field)
     # Within classes n samples span n - p dimensions at the most.
     if n - len(means) < d and (rank := solve.rank(scatter, d, RANK_NOISE * noise)) > n - len(means):
         raise NotMoments(
-            f"field 'gram' has rank {rank} within classes, where {n} samples have at most {n - len(means)}"
+            f"field '{field}' has rank {rank} within classes, where {n} samples have at most {n - len(means)}"
         )
 
 
@@ -72,14 +72,26 @@ def _between(means: Array) -> Array:
     return between
 
 
-def check_factor(factor: Array, means: Array, *, bias: bool) -> None:
-    """Check R (n, d) with RᵀR = XᵀX, without a d × d matrix: M must be a matrix of norm at most 1, times R."""
-    squares = np.vdot(factor, factor)
-    if not isfinite(squares):
+def check_factor(factor: Array, means: Array, noise: float, *, bias: bool) -> None:
+    """Check R (n, d) with RᵀR = XᵀX, without a d × d matrix: in the at most n dimensions that its rows span.
+
+    M = CR for a C with orthonormal rows, so M lies in them. C itself is no measure: samples that are nearly equal make
+    it uncertain, however honest they are.
+    """
+    n = len(factor)
+    if not isfinite(noise):
         raise NotMoments("field 'factor' is too large to be squared")
-    if bias and abs(float(factor[:, -1] @ factor[:, -1]) - len(factor)) > 1e-6 * len(factor):
-        raise NotMoments(f"field 'factor' counts other samples than field 'counts', {len(factor)}")
-    mixing = np.linalg.lstsq(factor.T, means.T, rcond=None)[0]
-    missed = np.abs(mixing.T @ factor - means).max(initial=0.0)
-    if missed > 1e-6 * np.abs(means).max(initial=0.0) or np.linalg.norm(mixing, 2) > 1 + 1e-6:
-        raise NotMoments("field 'factor' with field 'sums' is not positive semidefinite: no samples have these moments")
+    if not n:
+        return
+    if bias and abs(float(factor[:, -1] @ factor[:, -1]) - n) > 1e-6 * n:
+        raise NotMoments(f"field 'factor' counts other samples than field 'counts', {n}")
+    axes, parts = np.linalg.qr(factor.T)
+    spanned = means @ axes
+    missed = np.abs(spanned @ axes.T - means).max(initial=0.0)
+    if missed > noise / max(float(np.linalg.norm(factor)), TINY):
+        raise _impossible("factor")
+    check_gram(solve.pack(parts @ parts.T), spanned, n, noise, bias=False, field="factor")
+
+
+def _impossible(field: str) -> NotMoments:
+    return NotMoments(f"field '{field}' with field 'sums' is not positive semidefinite: no samples have these moments")

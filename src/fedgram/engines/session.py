@@ -9,7 +9,7 @@ from fedgram.columns import Columns, as_columns, difference
 from fedgram.data.client import Client
 from fedgram.errors import FedgramError, InvalidData, InvalidParameter, Mismatch
 from fedgram.labels import Label, as_classes
-from fedgram.methods.base import Method, Require
+from fedgram.methods.base import NAMES, Method, Require
 from fedgram.methods.clients import Clients, Progress
 from fedgram.methods.fit import Fit
 from fedgram.methods.transport import Transport
@@ -93,10 +93,10 @@ def agree(clients: Clients, method: Method) -> None:
     never added as 0, 1: labels are matched by name. So are columns, in the order that most clients have.
     """
     hellos = {reply.client: reply.value for reply in clients.ask(method.hello, to=clients.present)}
-    misnamed = {name: error for name, hello in hellos.items() if (error := _misnamed(hello)) is not None}
-    if misnamed:
-        clients.lose(misnamed, during="agreeing on the data")
-        hellos = {name: hello for name, hello in hellos.items() if name not in misnamed}
+    odd = {name: error for name, hello in hellos.items() if (error := _contradiction(hello)) is not None}
+    if odd:
+        clients.lose(odd, during="agreeing on the data")
+        hellos = {name: hello for name, hello in hellos.items() if name not in odd}
     kinds = {name: _kind(hello) for name, hello in hellos.items() if hello["n"]}
     if not kinds:
         raise InvalidData(f"none of the {len(hellos)} clients has any samples")
@@ -120,13 +120,22 @@ def agree(clients: Clients, method: Method) -> None:
     clients.lose({}, during="agreeing on the data")
 
 
-def _misnamed(hello: dict[str, Any]) -> FedgramError | None:
-    """Return what is wrong with a client's names of columns."""
+def _contradiction(hello: dict[str, Any]) -> FedgramError | None:
+    """Return what in a client's own words does not go together; left in, it would be everybody's error."""
+    n, shape, labels, tested = (hello[key] for key in ("n", "shape", "labels", "tested"))
     try:
-        as_columns(hello["columns"], *hello["shape"][:1])
-        return None
+        as_columns(hello["columns"], *shape[:1])
     except FedgramError as error:
         return error
+    if n and not shape:
+        return Mismatch(f"has {n} samples without any shape")
+    if n and labels is not None:
+        wanted = str if hello["kind"] == NAMES else int
+        if strangers := [label for label in labels if type(label) is not wanted]:
+            return Mismatch(f"says that it has {hello['kind']} labels, and lists {repr(strangers[0])[:60]}")
+        if not 0 < len(labels) <= n + tested:
+            return Mismatch(f"lists {len(labels)} labels of {n + tested} samples")
+    return None
 
 
 def _usual_order(orders: Iterable[Columns]) -> Columns:

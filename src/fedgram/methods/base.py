@@ -27,9 +27,13 @@ HELLO = {
     "features": Text(),
     "columns": ListOf(Text(), most=2**20),
     "kind": Text(choices=(NAMES, NUMBERS)),
-    "labels": Either(None, ListOf(LABEL, most=MOST_CLASSES)),
     "tested": COUNT,
 }
+
+
+def _hello(_: "Method", question: replies.Question) -> dict[str, replies.Reply]:
+    """Return what a hello must be; labels are in it if, and only if, the classes are to be found out."""
+    return HELLO | {"labels": None if question.classes else ListOf(LABEL, most=MOST_CLASSES)}
 
 
 @overload
@@ -152,7 +156,7 @@ class Method:
         """Return the steps that may be asked for, and whether each takes a batch of clients."""
         return _steps(cls)  # type: ignore[arg-type]
 
-    @step(reply=HELLO)
+    @step(reply=_hello)
     def hello(self, client: ClientSide) -> dict[str, Any]:
         """Tell what kind of data the client has, before anything is computed; its labels only if classes are sought."""
         data = client.data

@@ -128,12 +128,13 @@ class MomentsOf:
     """Moments of the agreed classes; by default of the client's samples as they are.
 
     `dimension` and `features` are those of a method that makes other features first, `rows` how many rows it makes of a
-    sample.
+    sample, `bias` whether it adds a column of ones to them.
     """
 
     dimension: int | None = None
     features: str | None = None
     rows: int = 1
+    bias: bool = False
 
     def check(self, value: Any, question: Question, where: str) -> None:
         """Refuse anything else."""
@@ -147,6 +148,7 @@ class MomentsOf:
         for what, got, want in (
             ("classes", kind.classes, question.classes),
             ("features", kind.features, features),
+            ("bias", kind.bias, self.bias),
             ("dimension", kind.dimension - kind.bias, dimension),
             ("columns", kind.columns, columns),
             ("number of samples", value.n, self.rows * question.samples),

@@ -14,6 +14,8 @@ from fedgram.errors import FedgramError, Mismatch
 from fedgram.moments import Moments, Total
 from fedgram.wire import Payload
 
+LONGEST_FORM = 200  # characters in an error
+
 
 @dataclass
 class Tally:
@@ -64,10 +66,10 @@ def tally(
     most = max((len(found.clients) for found in tallies.values()), default=0)
     usual = [found for found in tallies.values() if len(found.clients) == most]
     [chosen] = usual if len(usual) == 1 else [None]
-    others = f"most with {chosen.form}" if chosen else "and no form is the most frequent"
+    others = f"most with {_shown(chosen.form)}" if chosen else "and no form is the most frequent"
     for found in tallies.values():
         if found is not chosen:
-            strangers |= {client: Mismatch(f"replied with {found.form}, {others}") for client in found.clients}
+            strangers |= {client: Mismatch(f"replied with {_shown(found.form)}, {others}") for client in found.clients}
     return chosen, strangers
 
 
@@ -98,6 +100,12 @@ def combine(operation: Callable[..., Any], *trees: Any) -> Any:
     if isinstance(first, list):
         return [combine(operation, *leaves) for leaves in zip(*trees, strict=True)]
     return operation(*trees)
+
+
+def _shown(form: Hashable) -> str:
+    """Return a form as text for people: whoever replies with a million fields does not fill the report with them."""
+    text = str(form)
+    return text if len(text) <= LONGEST_FORM else f"{text[:LONGEST_FORM]} …"
 
 
 def _floating(leaf: Any) -> Any:

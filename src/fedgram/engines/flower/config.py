@@ -128,6 +128,11 @@ class NodeConfig:
             raise InvalidParameter(
                 f"node-config: test-fraction must be at least 0 and less than 1, got {own.test_fraction}"
             )
+        if own.num_partitions and not 0 <= own.partition_id < own.num_partitions:
+            raise InvalidParameter(
+                f"node-config: partition-id must be from 0 to {own.num_partitions - 1}, one less than num-partitions, "
+                f"got {own.partition_id}"
+            )
         return own
 
     def client_name(self) -> str:
