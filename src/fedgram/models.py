@@ -102,10 +102,9 @@ class LinearModel:
         if samples.ndim != 2 or samples.shape[1] != len(self.weights):
             raise InvalidData(f"this model scores samples of shape (n, {len(self.weights)}), got {samples.shape}")
         out = np.empty((len(samples), len(self.classes)))
-        weights = np.ascontiguousarray(self.weights)  # as the wire lays them out: saved or not, no bit is another one
         for start in range(0, len(samples), ROWS_AT_ONCE):
             block = samples[start : start + ROWS_AT_ONCE].astype(np.float64, copy=False)
-            np.matmul(block, weights, out=out[start : start + len(block)])
+            np.matmul(block, self.weights, out=out[start : start + len(block)])
         if self.intercept is not None:
             out += self.intercept
         return finite(out)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias, TypeVar, o
 from fedgram.data.client import Client
 from fedgram.errors import InvalidData, UnknownName
 from fedgram.evaluation import count_correct
-from fedgram.labels import MOST_CLASSES, Label, distinct
+from fedgram.labels import Label, distinct
 from fedgram.methods import parameters, replies
 from fedgram.methods.clients import Clients, Progress
 from fedgram.methods.clientside import ClientSide
@@ -20,6 +20,8 @@ from fedgram.plausible import MOST_SAMPLES
 Require: TypeAlias = Literal["all"] | int | float
 F = TypeVar("F", bound=Callable[..., Any])
 NAMES, NUMBERS = "names as", "numbers as"  # what labels are
+# Classes that clients may find out among themselves; more of them would make every message large, so they are agreed.
+MOST_FOUND = 2**14
 COUNT, LABEL = Number(0, MOST_SAMPLES, whole=True), Either(Text(), Number(-(2**63), 2**63 - 1, whole=True))
 HELLO = {
     "n": COUNT,
@@ -33,7 +35,7 @@ HELLO = {
 
 def _hello(_: "Method", question: replies.Question) -> dict[str, replies.Reply]:
     """Return what a hello must be; labels are in it if, and only if, the classes are to be found out."""
-    return HELLO | {"labels": None if question.classes else ListOf(LABEL, most=MOST_CLASSES)}
+    return HELLO | {"labels": None if question.classes else ListOf(LABEL, most=MOST_FOUND)}
 
 
 @overload
