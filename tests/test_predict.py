@@ -176,7 +176,7 @@ def test_a_file_does_not_choose_what_is_loaded(tmp_path, onnx_file, monkeypatch)
 def test_a_run_does_not_choose_what_a_node_loads(tmp_path, onnx_file):
     np.savez(tmp_path / "own.npz", x=np.zeros((6, 8, 8, 3), dtype=np.uint8), y=np.arange(6) % 2)
     run = App(backbone=str(onnx_file))
-    node = NodeConfig(name="a", data=str(tmp_path / "own.npz"))
+    node = NodeConfig(name="a", data=str(tmp_path / "own.npz"), folder=str(tmp_path / "node"))
     with pytest.raises(InvalidParameter, match="the run's backbone .* does not come with fedgram"):
         node.client(run)
     client = replace(node, backbone=str(onnx_file)).client(run)
