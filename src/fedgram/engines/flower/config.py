@@ -184,9 +184,9 @@ class NodeConfig:
         name, y = self.client_name(), labels[data.y]
         if data.x_test is not None:
             return Client(name, data.x, y, data.x_test, labels[data.y_test], data.features, data.columns)
-        # By name, so that a table exported with its columns in another order keeps its split.
-        samples = raw.x[:, np.argsort(raw.columns)] if raw.columns else raw.x
-        tested = held_back(samples, y.tolist(), self.test_fraction, node_key(self.model_folder()))
+        # Columns by name, so that a file whose columns come in another order holds back the same rows.
+        content = raw.x[:, np.argsort(raw.columns)] if raw.columns else raw.x
+        tested = held_back(content, y.tolist(), self.test_fraction, node_key(self.model_folder()))
         train, test = part[~tested[part]], part[tested[part]]
         return Client(name, data.x[train], y[train], data.x[test], y[test], data.features, data.columns)
 
