@@ -285,7 +285,7 @@ def test_nodes_with_files_in_another_order(tmp_path):
     def node(name, order, rows):
         columns, turned = orders[order]
         path = write(tmp_path / f"{name}-{order}.csv", turned(x)[rows], y[rows], columns)
-        return NodeConfig(name=name, data=str(path)).client(study)
+        return NodeConfig(name=name, data=str(path), folder=str(tmp_path / name)).client(study)
 
     first = [node("a", "straight", slice(0, 50)), node("b", "straight", slice(50, 90))]
     third = slice(90, 120)

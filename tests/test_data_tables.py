@@ -1,6 +1,7 @@
 """The user's own tables: .npz, CSV and Parquet, good and bad."""
 
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import csv as arrow_csv
 
 import fedgram as fg
 from data_support import Bytes, private_cache, some_photos
@@ -296,6 +298,30 @@ def test_missing_labels_in_parquet_and_npz(tmp_path: Path) -> None:
         open_path(tmp_path / "own.npz")
 
 
+@pytest.mark.parametrize("groups", [["x", "NA", "y", "y"], [0.0, np.nan, 1.0, 1.0]], ids=["names", "numbers"])
+def test_missing_clients_in_npz(tmp_path: Path, groups: list[str] | list[float]) -> None:
+    np.savez(tmp_path / "own.npz", x=np.eye(4), y=[0, 1, 0, 1], groups=np.array(groups))
+    with pytest.raises(InvalidData, match=r"1 bad row in .*x\[1\]: has no client"):
+        open_path(tmp_path / "own.npz")
+    with pytest.warns(Skipped):
+        data = open_path(tmp_path / "own.npz", on_bad="skip")
+    assert data.groups is not None
+    assert data.groups.tolist() == [groups[0], *groups[2:]]
+
+
+def test_pyarrow_reads_from_memory_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a file of Python's, its threads may want the interpreter when that has ended: an abort, now and then."""
+    given, read_csv = [], arrow_csv.read_csv
+
+    def spied(source: object, **options: object) -> object:
+        given.append(type(source))
+        return read_csv(source, **options)
+
+    monkeypatch.setattr(arrow_csv, "read_csv", spied)
+    open_path(write(tmp_path / "own.csv", GOOD))
+    assert given == [pa.BufferReader]
+
+
 def test_a_class_may_be_called_none(tmp_path: Path, arrow: bool) -> None:
     assert open_path(write(tmp_path / "own.csv", "a,label\n1,none\n2,mild\n")).classes == ("mild", "none")
 
@@ -309,6 +335,19 @@ def test_labels_that_look_alike(tmp_path: Path, arrow: bool) -> None:
     np.savez(tmp_path / "own.npz", x=np.eye(3), y=np.array(["Well", "Well ", "ill"]))
     with pytest.warns(Doubtful, match="with and without blanks"):
         assert open_path(tmp_path / "own.npz").classes == ("Well", "ill")
+
+
+def test_labels_that_look_alike_among_clients() -> None:
+    rng = np.random.default_rng(0)
+    clients = [
+        fg.Client(name, rng.normal(size=(6, 2)), ["ill", well] * 3)
+        for name, well in zip("ab", ("Well", "well"), strict=True)
+    ]
+    with pytest.warns(Doubtful, match="'Well' and 'well' in the clients' labels differ only in upper and lower case"):
+        assert fg.AFL().fit(clients).model.classes == ("Well", "ill", "well")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", Doubtful)
+        fg.AFL().fit(clients, classes=["ill", "Well", "well"])  # somebody has agreed on these
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,9 @@ core. `python -m pytest -m slow -s tests/test_no_tuning.py` prints the accuracie
 """
 
 import warnings
+from dataclasses import fields
 from functools import cache
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -13,8 +15,6 @@ import pytest
 import fedgram as fg
 from fedgram.errors import FedgramError, RankDeficient
 from fedgram.features import load_features
-
-pytestmark = pytest.mark.slow
 
 SEEDS, CLIENTS, TESTED, SLACK = range(5), 10, 8_000, 0.02
 METHODS = {
@@ -24,6 +24,16 @@ METHODS = {
     "fedgram": fg.FedGram(),
     "fedlogit": fg.FedLogit(),
 }
+# What is automatic there is who learns with whom, in networks of its own; a ridge on features says nothing about it.
+ELSEWHERE = {"pfedacnnl"}
+
+
+def test_no_method_with_automatic_settings_is_forgotten():
+    number_or_auto = float | Literal["auto"], int | Literal["auto"]
+    automatic = {
+        name for name, method in fg.registry.items() if any(field.type in number_or_auto for field in fields(method))
+    }
+    assert automatic == METHODS.keys() | ELSEWHERE
 
 
 @cache
@@ -84,6 +94,7 @@ def accuracies(n, alpha, seed):
     return own, standard
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [100.0, 0.1], ids=["alike", "skewed"])
 @pytest.mark.parametrize("n", [100, 300, 1_000, 3_000, 10_000])
 def test_never_far_below_the_better_of_local_and_global_ridge(n, alpha):

@@ -14,7 +14,7 @@ import fedgram as fg
 from data_support import private_cache
 from fedgram import wire
 from fedgram.cli import app
-from fedgram.data.bad import Skipped
+from fedgram.data.bad import Doubtful, Skipped
 from fedgram.engines.flower.config import App, NodeConfig
 from fedgram.errors import InvalidData, InvalidParameter, Mismatch, UnknownName
 from fedgram.features import backbone
@@ -86,6 +86,20 @@ def test_bad_samples_of_arrays_and_parquet_do_not_shift_the_others(tmp_path, mod
         with pytest.warns(Skipped):
             done = predict(model, tmp_path / name, "--on-bad", "skip")
         assert done.stdout.split("\n") == ["high", "", "low", *more, ""], name
+
+
+def test_a_sample_of_an_array_needs_no_label(tmp_path, model):
+    np.savez(tmp_path / "new.npz", x=np.array([[1.0, 0], [-1, 0], [1, 0]]), y=np.array(["high", "NA", "low"]))
+    done = predict(model, tmp_path / "new.npz")
+    assert done.stdout.split() == ["high", "low", "high"]
+    assert "50.00% of 2 samples are right" in done.stderr
+
+
+def test_labels_that_the_model_does_not_know_are_named(tmp_path, model):
+    path = write(tmp_path / "new.csv", "a,b,label\n1,0,1\n-1,0,0\n")
+    with pytest.warns(Doubtful, match="labels that the model does not know: 0, 1; it knows 'high', 'low'"):
+        done = predict(model, path)
+    assert "0.00% of 2 samples are right" in done.stderr
 
 
 def test_labelled_data_of_one_class(tmp_path, model):
@@ -178,6 +192,19 @@ def test_run_says_which_columns_it_uses(tmp_path):
     assert done.exit_code == 0, done.exception
     assert done.stderr.splitlines()[0] == "features: age, bp; label: diagnosis; client: hospital"
     assert json.loads(done.stdout)["clients"] == 2
+
+
+def test_compare_and_nodes_say_which_columns_they_use(tmp_path, caplog):
+    path = write(
+        tmp_path / "own.csv", "age,bp,label\n" + "".join(f"{i / 3},{i % 5},{'uv'[i % 2]}\n" for i in range(60))
+    )
+    options = ["--data", str(path), "--methods", "afl", "--clients", "2", "--partition", "iid", "--out", str(tmp_path)]
+    done = CliRunner().invoke(app, ["compare", *options])
+    assert done.exit_code == 0
+    assert f"{path}: features: age, bp; label: label" in done.stderr
+    with caplog.at_level("INFO", logger="flwr"):
+        NodeConfig(name="a", data=str(path), folder=str(tmp_path / "node")).client(App())
+    assert "features: age, bp; label: label" in caplog.text
 
 
 def test_pixels_need_no_naming(tmp_path):

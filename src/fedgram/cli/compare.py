@@ -125,6 +125,8 @@ def _run(
     except KeyboardInterrupt:
         console.print(f"[yellow]interrupted:[/] what is finished is kept in {one_line(path)}; go on with --resume")
         raise typer.Exit(130) from None
+    for data, used in outcome.used.items():
+        console.print(f"{one_line(data)}: {one_line(used)}")
     for message, count in outcome.warnings.items():
         console.print(f"[yellow]warning:[/] {one_line(message)} ({count} run{'s' * (count != 1)})")
     labels = {run.key: run.label for run in runs}

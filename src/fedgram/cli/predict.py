@@ -1,6 +1,7 @@
 """`fedgram predict`: labels of new samples by a saved model."""
 
 import json
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,7 +10,7 @@ import typer
 from fedgram.cache import replace_file
 from fedgram.columns import listed
 from fedgram.data import Dataset
-from fedgram.data.bad import OnBad
+from fedgram.data.bad import Doubtful, OnBad
 from fedgram.data.files import open_samples
 from fedgram.errors import InvalidData, InvalidParameter, Mismatch
 from fedgram.features import featurize
@@ -54,6 +55,7 @@ def predict(
     samples = featurize(samples, backbone or _backbone_of(scorer, model)).pooled()
     _check_features(scorer, model, samples, data, given=backbone is not None)
     predicted: list[Label] = scorer.predict(samples.x).tolist()
+    _warn_of_unknown(samples, scorer, data)
     known = [(a, samples.classes[i]) for a, i in zip(predicted, samples.y.tolist(), strict=True) if i >= 0]
     accuracy = sum(a == b for a, b in known) / len(known) if known else None
     labels = _one_for_each(predicted, samples.left_out)
@@ -81,6 +83,17 @@ def _samples(path: str, label: str | None, on_bad: OnBad, model: Model) -> Datas
         hint = "" if (data.y >= 0).any() else "; if one of them is the label, name it: --label"
         typer.echo(f"not used: {listed(data.unused)}{hint}", err=True)
     return data
+
+
+def _warn_of_unknown(samples: Dataset, model: Model, data: str) -> None:
+    """Warn of labels that the model cannot say: by them it looks worse than it is."""
+    occurring = {samples.classes[i] for i in set(samples.y.tolist()) if i >= 0}
+    if unknown := sorted(map(repr, occurring.difference(model.classes))):
+        named, more = ", ".join(unknown[:5]), ", …" if len(unknown) > 5 else ""
+        known = ", ".join(repr(name) for name in model.classes[:5]) + (", …" if len(model.classes) > 5 else "")
+        warnings.warn(
+            f"{data} has labels that the model does not know: {named}{more}; it knows {known}", Doubtful, stacklevel=2
+        )
 
 
 def _one_for_each(predicted: list[Label], left_out: tuple[int, ...]) -> list[Label | None]:

@@ -1,11 +1,12 @@
 """Samples that cannot be used: reported by name, then refused or skipped as the user chose."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal, Self, get_args
 
 from fedgram.errors import InvalidData, InvalidParameter
+from fedgram.labels import Label
 
 OnBad = Literal["refuse", "skip"]
 SHOWN = 5
@@ -19,6 +20,19 @@ class Doubtful(UserWarning):
 
 class Skipped(UserWarning):
     """Samples that were left out because they cannot be used, by name."""
+
+
+def warn_of_look_alikes(names: Iterable[Label], where: str) -> None:
+    """Warn of names that differ only in upper and lower case or in blanks around them."""
+    seen: dict[str, str] = {}
+    for name in names:
+        if isinstance(name, str) and (other := seen.setdefault(name.strip().casefold(), name)) != name:
+            warnings.warn(
+                f"{other!r} and {name!r} in {where} differ only in upper and lower case or in blanks, but count as "
+                "two: write them alike if they are one",
+                Doubtful,
+                stacklevel=4,
+            )
 
 
 class Reason(str):

@@ -6,6 +6,7 @@ which needs nothing; both agree on what a number is, and know a bad row's line.
 
 import csv
 import math
+import os
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from operator import itemgetter
@@ -127,17 +128,18 @@ def _with_arrow(path: Path, roles: Roles, delimiter: str) -> Cells | None:
         return None
     features, texts = [str(i) for i in roles.features], [str(i) for i in roles.texts]
 
+    content = _content(path)
+
     def read(kind: Any) -> Any:
-        with path.open("rb") as file:  # pyarrow cannot open every name that a system has
-            return arrow_csv.read_csv(
-                file,
-                read_options=arrow_csv.ReadOptions(column_names=[str(i) for i in range(len(roles.names))], skip_rows=1),
-                parse_options=arrow_csv.ParseOptions(delimiter=delimiter),
-                convert_options=arrow_csv.ConvertOptions(
-                    column_types=dict.fromkeys(features, kind) | dict.fromkeys(texts, pa.string()),
-                    include_columns=[*features, *texts],
-                ),
-            )
+        return arrow_csv.read_csv(
+            pa.BufferReader(content),
+            read_options=arrow_csv.ReadOptions(column_names=[str(i) for i in range(len(roles.names))], skip_rows=1),
+            parse_options=arrow_csv.ParseOptions(delimiter=delimiter),
+            convert_options=arrow_csv.ConvertOptions(
+                column_types=dict.fromkeys(features, kind) | dict.fromkeys(texts, pa.string()),
+                include_columns=[*features, *texts],
+            ),
+        )
 
     try:
         arrow = read(pa.float64())
@@ -154,6 +156,20 @@ def _with_arrow(path: Path, roles: Roles, delimiter: str) -> Cells | None:
     found = {name: arrow.column(name).to_pylist() for name in texts}
     labels, clients = (None if place is None else found[str(place)] for place in (roles.label, roles.client))
     return Cells(x, labels, clients, lambda bad: _reasons(path, delimiter, roles, bad))
+
+
+def _content(path: Path) -> Any:
+    """Return the bytes of a file in memory of pyarrow's own.
+
+    It cannot open every name that a system has, and with a file of Python's its threads would ask for the interpreter:
+    if that has ended meanwhile, they abort the process.
+    """
+    import pyarrow as pa
+
+    with path.open("rb") as file:
+        content = pa.allocate_buffer(os.fstat(file.fileno()).st_size)
+        read = file.readinto(memoryview(content).cast("B"))
+    return content.slice(0, read)  # it may have become shorter
 
 
 def _as_numbers(column: Any) -> npt.NDArray[np.float64]:

@@ -2,6 +2,7 @@
 
 import zipfile
 from collections.abc import Iterator, Mapping
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from fedgram.data.dataset import Dataset
 from fedgram.data.fingerprint import fingerprint
 from fedgram.data.tables import Wanted, tidied
 from fedgram.errors import FedgramError, InvalidData
-from fedgram.labels import as_classes, as_labels, distinct, to_indices
+from fedgram.labels import Classes, as_classes, as_labels, distinct, to_indices
 
 Samples = tuple[npt.NDArray[Any], npt.NDArray[Any] | None, npt.NDArray[Any] | None, list[int]]
 
@@ -33,22 +34,21 @@ def open_npz(path: Path, wanted: Wanted, on_bad: OnBad) -> Dataset:
                 f"there is no array {key!r}"
             )
     groups = arrays[groups_key] if groups_key else None
-    x, labels, groups, left_out = _usable(path, "x", arrays["x"], arrays.get(label), groups, on_bad=on_bad)
+    usable = partial(_usable, path, on_bad=on_bad, labelled=wanted.labelled)
+    x, labels, groups, left_out = usable("x", arrays["x"], arrays.get(label), groups)
     x_test, labels_test = None, None
     if "x_test" in arrays and labels is not None:
         if f"{label}_test" not in arrays:
             raise InvalidData(f"{path} has x_test but no {label}_test: add it")
-        x_test, labels_test, _, bad = _usable(
-            path, "x_test", arrays["x_test"], arrays[f"{label}_test"], None, on_bad=on_bad
-        )
+        x_test, labels_test, _, bad = usable("x_test", arrays["x_test"], arrays[f"{label}_test"], None)
         left_out += [len(arrays["x"]) + place for place in bad]
     try:
         if "classes" in arrays:
             classes = as_classes(as_labels(arrays["classes"]).tolist())
         else:
-            found = {*distinct(labels), *distinct(labels_test)}
+            found = {*distinct(labels), *distinct(labels_test)}.difference({""})
             classes = tuple(sorted(found, key=lambda name: (str(type(name)), name)))
-        y, y_test = (None if part is None else to_indices(part, classes) for part in (labels, labels_test))
+        y, y_test = (None if part is None else _indices(part, classes) for part in (labels, labels_test))
         columns = as_columns(as_labels(arrays["columns"]).tolist(), x.shape[1]) if "columns" in arrays else ()
     except InvalidData as error:
         raise InvalidData(f"{path}: {error}") from error
@@ -65,6 +65,14 @@ def open_npz(path: Path, wanted: Wanted, on_bad: OnBad) -> Dataset:
         columns=columns,
         left_out=tuple(left_out),
     )
+
+
+def _indices(labels: npt.NDArray[Any], classes: Classes) -> npt.NDArray[np.int64]:
+    """Return each label's index, -1 where there is none."""
+    there = labels != "" if labels.dtype.kind == "U" else np.ones(len(labels), dtype=bool)
+    y = np.full(len(labels), -1)
+    y[there] = to_indices(labels[there], classes)
+    return y
 
 
 def load_arrays(path: Path) -> Mapping[str, npt.NDArray[Any]]:
@@ -107,8 +115,12 @@ def _usable(
     groups: npt.NDArray[Any] | None,
     *,
     on_bad: OnBad,
+    labelled: bool,
 ) -> Samples:
-    """Check that lengths agree and leave out samples that hold NaN or infinity; also return their places."""
+    """Check that lengths agree and leave out samples that are not finite or whose label or client is missing.
+
+    Also return their places. Labels of samples that need none are "" where they are missing.
+    """
     if x.dtype.kind not in "fiub" or x.ndim < 2 or 0 in x.shape[1:]:
         raise InvalidData(f"{key} of {path} is {x.dtype} of shape {x.shape}: expected numbers, one row per sample")
     try:
@@ -122,14 +134,22 @@ def _usable(
     finite = np.ones(len(x), dtype=bool)
     if x.dtype.kind == "f":
         finite &= np.isfinite(x).all(axis=tuple(range(1, x.ndim)))
-    good = finite.copy()
+    has_label, has_client = np.ones(len(x), dtype=bool), np.ones(len(x), dtype=bool)
     if labels is not None and labels.dtype.kind == "U":
         labels = tidied(labels.tolist(), f"the labels of {path}")
-        good &= labels != ""
+        has_label = (labels != "") | (not labelled)
+    if groups is not None and groups.dtype.kind == "U":
+        groups = tidied(groups.tolist(), f"the clients of {path}")
+        has_client = groups != ""
+    elif groups is not None and groups.dtype.kind == "f":
+        has_client = np.isfinite(groups)
+    good = finite & has_label & has_client
     places = np.flatnonzero(~good).tolist()
-    no_label = Reason("has no label", f"{key} must have a label for each sample")
     not_finite = Reason("holds NaN or infinity", f"{key} must be finite")
-    bad = [(no_label if finite[i] else not_finite).at(f"{key}[{i}]") for i in places]
+    no_label = Reason("has no label", f"{key} must have a label for each sample")
+    no_client = Reason("has no client", f"{key} must have a client for each sample")
+    why = [not_finite if not finite[i] else no_label if not has_label[i] else no_client for i in places]
+    bad = [reason.at(f"{key}[{i}]") for i, reason in zip(places, why, strict=True)]
     settle(bad, int(good.sum()), str(path), "row", on_bad)
     if not places:
         return x, labels, groups, places

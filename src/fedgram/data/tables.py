@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgram.columns import Columns, as_columns, listed
-from fedgram.data.bad import SHOWN, Doubtful, OnBad, settle
+from fedgram.data.bad import SHOWN, Doubtful, OnBad, settle, warn_of_look_alikes
 from fedgram.errors import InvalidData, Mismatch, UnknownName
 
 LABEL_NAMES = ("label", "y", "target", "class")
@@ -205,19 +205,6 @@ def is_missing(text: str) -> bool:
     return stripped.lower() in MISSING or stripped == "None"
 
 
-def _warn_of_look_alikes(names: Sequence[str], where: str) -> None:
-    """Warn of names that differ only in upper and lower case."""
-    seen: dict[str, str] = {}
-    for name in names:
-        if (other := seen.setdefault(name.casefold(), name)) != name:
-            warnings.warn(
-                f"{other!r} and {name!r} in {where} differ only in upper and lower case, but count as two: "
-                "write them alike if they are one",
-                Doubtful,
-                stacklevel=4,
-            )
-
-
 def _parsed(labels: npt.NDArray[np.str_], where: str) -> npt.NDArray[Any]:
     """Return the labels, masked where there is none."""
     there = labels != ""
@@ -240,7 +227,7 @@ def tidied(texts: Sequence[str], where: str) -> npt.NDArray[np.str_]:
         warnings.warn(
             f"{where} has {twice!r} with and without blanks around it: they count as one", Doubtful, stacklevel=3
         )
-    _warn_of_look_alikes(distinct, where)
+    warn_of_look_alikes(distinct, where)
     return np.array(tidy, dtype=np.str_)[inverse] if tidy else np.zeros(0, dtype=np.str_)
 
 

@@ -6,6 +6,7 @@ from time import perf_counter, process_time
 from typing import Any, TypeAlias
 
 from fedgram.columns import Columns, as_columns, difference
+from fedgram.data.bad import warn_of_look_alikes
 from fedgram.data.client import Client
 from fedgram.errors import FedgramError, InvalidData, InvalidParameter, Mismatch
 from fedgram.labels import Label, as_classes
@@ -110,6 +111,8 @@ def agree(clients: Clients, method: Method) -> None:
     if clients.classes is None:
         alike = (hellos[name] for name in kinds if name not in strangers)
         clients.classes = as_classes(sorted({label for hello in alike for label in hello["labels"]}))
+        # "Well" here and "well" there would be two classes, each of which half of the clients have never seen.
+        warn_of_look_alikes(clients.classes, "the clients' labels")
     for name, hello in hellos.items():
         clients.samples[name] = hello["n"]
         clients.tested[name] = hello["tested"]

@@ -55,6 +55,7 @@ class Outcome:
     done: int = 0
     failed: dict[str, str] = field(default_factory=dict)
     warnings: Counter[str] = field(default_factory=Counter)
+    used: dict[str, str] = field(default_factory=dict)  # of tables, which columns are what
 
 
 @dataclass(frozen=True)
@@ -109,8 +110,11 @@ def execute(
         for setting, group in groupby(left, key=lambda run: run.setting):
             watcher.prepares(setting)
             prepared = _prepared(setting, before)
-            if isinstance(prepared, Prepared) and setting.key not in before.settings:
-                file.append(setting_record(prepared, title))
+            if isinstance(prepared, Prepared):
+                if setting.key not in before.settings:
+                    file.append(setting_record(prepared, title))
+                if prepared.data.about:
+                    outcome.used[setting.data] = prepared.data.about
             for run in group:
                 watcher.starts(run)
                 record = _perform(run, prepared, watcher, engine or InProcess())

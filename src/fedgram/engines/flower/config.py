@@ -176,6 +176,8 @@ class NodeConfig:
             on_bad=cast("OnBad", self.on_bad),
             one_of_many=True,
         )
+        if raw.about:
+            log.info("%s", raw.about)  # the node's own log: a number of patients should not become a feature unseen
         data = featurize(raw, self.backbone_for(app), progress=False)
         if self.num_partitions:
             raw, data = raw.pooled(), data.pooled()
