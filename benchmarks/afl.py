@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from scipy.linalg import blas, lapack
 from scipy.sparse import csc_array
+from tests.reference import recursions
 
 import fedgram as fg
 from benchmarks.measure import Results, cpu_seconds, peak_bytes
-from fedgram import recursions
 
 CLASSES = 100
 

@@ -23,7 +23,7 @@ from sklearn.datasets import load_sample_images
 
 from benchmarks.measure import Results
 from fedgram.features import backbone, extract
-from fedgram.features.onnxmodel import OnnxBackbone
+from fedgram.features.backbones.onnxmodel import OnnxBackbone
 
 IMAGES, BATCH, ROUNDS = 768, 64, 5
 

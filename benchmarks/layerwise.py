@@ -12,9 +12,9 @@ from scipy.sparse import csc_array
 
 import fedgram as fg
 from benchmarks.measure import Results, cpu_seconds, peak_bytes
+from fedgram.core.arrays import Array
 from fedgram.features import load_features
 from fedgram.layerwise import Network, layer_moments
-from fedgram.solve import Array
 
 CLASSES, GAMMA, SAMPLES_AT_ONCE = 10, 100.0, 256
 DNN, CONVOLUTIONS = "dnn", "conv:32:5:relu pool:2 conv:64:3:relu pool:3 flatten"

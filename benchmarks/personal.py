@@ -7,8 +7,8 @@ from scipy.linalg import blas, lapack
 
 import fedgram as fg
 from benchmarks.measure import Results, cpu_seconds
-from fedgram import solve
-from fedgram.system import System
+from fedgram.heads.system import System
+from fedgram.moments import solve
 
 D, CLASSES, CLIENTS, ALPHA = 1280, 10, 100, 20.0
 

@@ -12,7 +12,7 @@ from unittest.mock import patch
 import numpy as np
 
 from benchmarks.measure import Results, cpu_seconds
-from fedgram.data.files import open_path
+from fedgram.data.own.files import open_path
 
 
 def main() -> None:

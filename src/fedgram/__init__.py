@@ -3,7 +3,8 @@
 Each party sends one summary of its data; everyone gets back an exact global model and a personal one.
 """
 
-from fedgram import engines, errors
+from fedgram import engines
+from fedgram.core import errors
 from fedgram.data import partition
 from fedgram.data.client import Client, make_clients
 from fedgram.data.dataset import Dataset
@@ -34,12 +35,12 @@ from fedgram.methods import (
     register,
     registry,
 )
-from fedgram.methods.base import Method, step
-from fedgram.methods.clients import Clients
-from fedgram.methods.clientside import ClientSide
-from fedgram.methods.fit import Fit, load
 from fedgram.models import LinearModel, Model
-from fedgram.moments import Moments
+from fedgram.moments.moments import Moments
+from fedgram.protocol.clients import Clients
+from fedgram.protocol.clientside import ClientSide
+from fedgram.protocol.fit import Fit, load
+from fedgram.protocol.method import Method, step
 
 __version__ = "0.1.0"
 

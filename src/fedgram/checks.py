@@ -15,19 +15,19 @@ from typing import Any
 
 import numpy as np
 
-from fedgram import wire
+from fedgram.core import wire
+from fedgram.core.arrays import Array
+from fedgram.core.errors import ClientFailed, RankDeficient
 from fedgram.data import digits
 from fedgram.data.client import Client, make_clients
 from fedgram.data.partition import dirichlet
 from fedgram.engines.inprocess import InProcess, Room
-from fedgram.engines.session import run
-from fedgram.errors import ClientFailed, RankDeficient
-from fedgram.methods.base import Engine, Method
-from fedgram.methods.fit import Fit, load
-from fedgram.methods.gradient import GradientMethod
-from fedgram.methods.registry import registry
+from fedgram.methods.gradient.base import GradientMethod
 from fedgram.models import Model
-from fedgram.solve import Array
+from fedgram.protocol.fit import Fit, load
+from fedgram.protocol.method import Engine, Method
+from fedgram.protocol.registry import registry
+from fedgram.protocol.session import run
 
 CLASSES = 10
 QUICK: dict[str, Any] = {"rounds": 2, "epochs": 8, "batch": 16, "lr": 0.05}

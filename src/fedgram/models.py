@@ -7,11 +7,11 @@ from typing import Any, ClassVar, Protocol, Self, TypeVar, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from fedgram.columns import Columns, as_columns, samples_of
-from fedgram.errors import InvalidData, Mismatch
-from fedgram.labels import Classes, read_classes, shorten
-from fedgram.solve import Array
-from fedgram.wire import Field, register_message
+from fedgram.core.arrays import Array
+from fedgram.core.columns import Columns, as_columns, samples_of
+from fedgram.core.errors import InvalidData, Mismatch
+from fedgram.core.labels import Classes, read_classes, shorten
+from fedgram.core.wire import Field, register_message
 
 ROWS_AT_ONCE = 4096
 T = TypeVar("T")

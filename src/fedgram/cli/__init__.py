@@ -6,15 +6,16 @@ import warnings
 
 import typer
 
-from fedgram import __version__, terminal
+from fedgram import __version__
 from fedgram.cli import data, flower
 from fedgram.cli.compare import compare
 from fedgram.cli.methods import methods
 from fedgram.cli.predict import predict
 from fedgram.cli.report import report
 from fedgram.cli.run import run
-from fedgram.errors import FedgramError
-from fedgram.terminal import one_line
+from fedgram.core import terminal
+from fedgram.core.errors import FedgramError
+from fedgram.core.terminal import one_line
 
 app = typer.Typer(
     name="fedgram",

@@ -6,18 +6,18 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from fedgram import terminal
 from fedgram.cli.report import PAGE, RESULTS, show_tables
 from fedgram.cli.watching import watching
+from fedgram.core import terminal
+from fedgram.core.errors import InvalidParameter
+from fedgram.core.terminal import echo, one_line
 from fedgram.engines import InProcess
-from fedgram.errors import InvalidParameter
 from fedgram.experiments import Experiment, Run, execute, finished, read_file, runs_of
 from fedgram.experiments.journal import heal
 from fedgram.experiments.lock import only_writer
-from fedgram.experiments.page import write_page
 from fedgram.experiments.results import load_results
 from fedgram.experiments.variants import from_options, show
-from fedgram.terminal import echo, one_line
+from fedgram.report.page import write_page
 
 
 def compare(

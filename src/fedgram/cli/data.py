@@ -8,9 +8,9 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from fedgram import terminal
-from fedgram.data import catalog
-from fedgram.data.catalog import Info
+from fedgram.core import terminal
+from fedgram.data.published import catalog
+from fedgram.data.published.catalog import Info
 
 app = typer.Typer(
     no_args_is_help=True,

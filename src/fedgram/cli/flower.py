@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from fedgram.cli.run import split_settings
-from fedgram.errors import MissingExtra
-from fedgram.terminal import echo
+from fedgram.core.errors import MissingExtra
+from fedgram.core.terminal import echo
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from fedgram import terminal
+from fedgram.core import terminal
 from fedgram.methods import registry
-from fedgram.methods.parameters import describe, parameter_types
+from fedgram.protocol.parameters import describe, parameter_types
 
 
 def methods(

@@ -7,18 +7,18 @@ from typing import Annotated, Any
 
 import typer
 
-from fedgram.cache import replace_file
-from fedgram.columns import listed
+from fedgram.core.cache import replace_file
+from fedgram.core.columns import listed
+from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch
+from fedgram.core.labels import Label
+from fedgram.core.terminal import echo
 from fedgram.data import Dataset
-from fedgram.data.bad import Doubtful, OnBad
-from fedgram.data.files import open_samples
-from fedgram.errors import InvalidData, InvalidParameter, Mismatch
+from fedgram.data.own.bad import Doubtful, OnBad
+from fedgram.data.own.files import open_samples
 from fedgram.features import featurize
-from fedgram.features.specs import in_catalogue
-from fedgram.labels import Label
-from fedgram.methods.fit import load_model
+from fedgram.features.backbones.specs import in_catalogue
 from fedgram.models import Model
-from fedgram.terminal import echo
+from fedgram.protocol.fit import load_model
 
 
 def predict(

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from fedgram import terminal
-from fedgram.methods.clients import Progress as Report
+from fedgram.core import terminal
+from fedgram.protocol.clients import Progress as Report
 
 
 @contextmanager

@@ -8,14 +8,14 @@ import typer
 from rich.console import Console
 from rich.measure import Measurement
 
-from fedgram import terminal
-from fedgram.errors import InvalidParameter, MissingExtra
-from fedgram.experiments import formats
-from fedgram.experiments.page import render_page, write_page
-from fedgram.experiments.plots import write_plots
+from fedgram.core import terminal
+from fedgram.core.errors import InvalidParameter, MissingExtra
+from fedgram.core.terminal import echo, one_line
 from fedgram.experiments.results import Results, load_results
-from fedgram.experiments.tables import Table, accuracy_table, cost_table
-from fedgram.terminal import echo, one_line
+from fedgram.report import formats
+from fedgram.report.page import render_page, write_page
+from fedgram.report.plots import write_plots
+from fedgram.report.tables import Table, accuracy_table, cost_table
 
 RESULTS, PAGE = "results.jsonl", "report.html"  # what a comparison's folder holds
 

@@ -8,21 +8,21 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from fedgram import terminal
 from fedgram.cli.progress import progress_bar
-from fedgram.data.bad import OnBad
+from fedgram.core import terminal
+from fedgram.core.errors import InvalidParameter, UnknownName
+from fedgram.core.terminal import one_line
 from fedgram.data.client import Client, make_clients
 from fedgram.data.dataset import Dataset
+from fedgram.data.own.bad import OnBad
 from fedgram.data.shift import shifted
 from fedgram.data.spread import client_names, spread, usual_partition
-from fedgram.errors import InvalidParameter, UnknownName
 from fedgram.evaluation import Evaluation, count_correct
 from fedgram.features import featurize, load_features, load_samples
 from fedgram.methods import registry
-from fedgram.methods.base import Engine, engines
-from fedgram.methods.fit import Fit, outcome
-from fedgram.methods.parameters import read_require, read_settings
-from fedgram.terminal import one_line
+from fedgram.protocol.fit import Fit, outcome
+from fedgram.protocol.method import Engine, engines
+from fedgram.protocol.parameters import read_require, read_settings
 
 
 class Test(StrEnum):

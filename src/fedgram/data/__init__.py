@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from fedgram.data.bad import OnBad
+from fedgram.core.errors import InvalidParameter, UnknownName
 from fedgram.data.dataset import Dataset
 from fedgram.data.digits import digits
+from fedgram.data.own.bad import OnBad
 from fedgram.data.synthetic import synthetic
-from fedgram.errors import InvalidParameter, UnknownName
 
 __all__ = ["Dataset", "digits", "load_dataset", "synthetic"]
 
@@ -30,8 +30,8 @@ def load_dataset(
     >>> load_dataset("digits").x.shape
     (1797, 64)
     """
-    from fedgram.data import catalog
-    from fedgram.data.files import open_path
+    from fedgram.data.own.files import open_path
+    from fedgram.data.published import catalog
 
     base, _, option = name.partition(":")
     if base == "synthetic":

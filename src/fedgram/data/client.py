@@ -6,11 +6,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from fedgram.columns import Columns, as_columns, as_table, names_of, order, samples_of
+from fedgram.core.columns import Columns, as_columns, as_table, names_of, order, samples_of
+from fedgram.core.errors import FedgramError, InvalidData, InvalidParameter
+from fedgram.core.labels import as_labels
+from fedgram.core.randomness import generator
 from fedgram.data.dataset import Dataset
-from fedgram.errors import FedgramError, InvalidData, InvalidParameter
-from fedgram.labels import as_labels
-from fedgram.randomness import generator
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,10 +6,10 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from fedgram.columns import Columns
-from fedgram.errors import InvalidParameter
-from fedgram.labels import Label
-from fedgram.randomness import generator
+from fedgram.core.columns import Columns
+from fedgram.core.errors import InvalidParameter
+from fedgram.core.labels import Label
+from fedgram.core.randomness import generator
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedgram.labels import Classes
+from fedgram.core.labels import Classes
 
 _BLOCK = 1 << 24
 

@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fedgram.errors import InvalidData, InvalidParameter
-from fedgram.randomness import generator
+from fedgram.core.errors import InvalidData, InvalidParameter
+from fedgram.core.randomness import generator
 
 Parts: TypeAlias = list[npt.NDArray[np.int64]]
 MOST_CLIENTS = 1_000_000

@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
+from fedgram.core.errors import InvalidParameter, UnknownName
+from fedgram.core.randomness import generator
 from fedgram.data.dataset import Dataset
 from fedgram.data.fingerprint import digest
-from fedgram.errors import InvalidParameter, UnknownName
-from fedgram.randomness import generator
 
 Images = npt.NDArray[np.uint8]
 

@@ -2,11 +2,11 @@
 
 import numpy as np
 
+from fedgram.core.errors import InvalidParameter, UnknownName
 from fedgram.data import partition
 from fedgram.data.client import usual_names
 from fedgram.data.dataset import Dataset
 from fedgram.data.partition import Parts
-from fedgram.errors import InvalidParameter, UnknownName
 
 _ARGUMENTS = {
     "dirichlet": "a concentration, as in dirichlet:0.1",

@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from fedgram.core.errors import InvalidParameter
+from fedgram.core.randomness import generator
 from fedgram.data.dataset import Dataset
-from fedgram.errors import InvalidParameter
-from fedgram.randomness import generator
 
 DIMENSION = 60
 CLASSES = 10

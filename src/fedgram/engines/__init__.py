@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from fedgram.core.errors import MissingExtra
 from fedgram.engines.inprocess import InProcess
-from fedgram.errors import MissingExtra
-from fedgram.methods.base import Engine, engines
+from fedgram.protocol.method import Engine, engines
 
 
 def flower_simulation(**options: Any) -> Engine:

@@ -12,16 +12,16 @@ from time import process_time, thread_time
 from types import MappingProxyType
 from typing import Any, Literal, Self, TypeAlias, TypeVar
 
-from fedgram import wire
+from fedgram.core import wire
+from fedgram.core.errors import ClientFailed, InvalidParameter
+from fedgram.core.labels import Label
 from fedgram.data.client import Client
-from fedgram.engines import session
 from fedgram.engines.threads import Limit, many_small_enough
-from fedgram.errors import ClientFailed, InvalidParameter
-from fedgram.labels import Label
-from fedgram.methods.base import Method, Require
-from fedgram.methods.clients import Progress
-from fedgram.methods.clientside import ClientSide, explain, perform
-from fedgram.methods.fit import Fit
+from fedgram.protocol import session
+from fedgram.protocol.clients import Progress
+from fedgram.protocol.clientside import ClientSide, explain, perform
+from fedgram.protocol.fit import Fit
+from fedgram.protocol.method import Method, Require
 
 T = TypeVar("T")
 Answer: TypeAlias = tuple[str, bytes | Exception]

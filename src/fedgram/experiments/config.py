@@ -13,11 +13,11 @@ from math import inf, isfinite
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+from fedgram.core.errors import InvalidParameter, UnknownName
 from fedgram.data.shift import read_shift
 from fedgram.data.spread import read_partition
-from fedgram.errors import InvalidParameter, UnknownName
 from fedgram.experiments.variants import Variant, read_variants
-from fedgram.methods.base import Require
+from fedgram.protocol.method import Require
 
 # Where test samples come from: each client holds back some of its own; the data set's own test set; or, for data
 # sets without one, a share of the samples held back before the rest is spread, the same for every seed.
@@ -77,7 +77,7 @@ class Experiment:
 
 def is_named(data: str) -> bool:
     """Say whether data are a known data set and not a path."""
-    from fedgram.data import catalog
+    from fedgram.data.published import catalog
 
     base = data.partition(":")[0]
     return base == "synthetic" or base.lower() in catalog.names()

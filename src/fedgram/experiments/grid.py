@@ -11,7 +11,7 @@ from typing import Any
 from fedgram.data.spread import BY_GROUP
 from fedgram.experiments.config import STANDARD, Experiment
 from fedgram.experiments.variants import CENTRALISED
-from fedgram.methods.base import Method, Require
+from fedgram.protocol.method import Method, Require
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from fedgram.errors import FedgramError
+from fedgram.core.errors import FedgramError
 
 OK, FAILED = "ok", "failed"
 _HALF = re.compile("[\ud800-\udfff]")

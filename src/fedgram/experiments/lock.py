@@ -9,8 +9,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from fedgram.cache import replace_file
-from fedgram.errors import FedgramError, InvalidParameter
+from fedgram.core.cache import replace_file
+from fedgram.core.errors import FedgramError, InvalidParameter
 
 # The lock is the operating system's, so a killed process leaves none. Who has it stands in a file of its own, because
 # on some systems nobody else can read a file that is locked.

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from fedgram.experiments.fields import each, maybe, number, text
-from fedgram.methods.fit import Fit
+from fedgram.protocol.fit import Fit
 
 MOST_ROWS = 200
 _DIGITS = 4  # significant ones: what a client takes of others may be a thousandth of what it takes of itself

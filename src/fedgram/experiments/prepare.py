@@ -6,20 +6,20 @@ from typing import Any
 
 import numpy as np
 
+from fedgram.core.errors import InvalidParameter
+from fedgram.core.labels import to_indices
+from fedgram.core.randomness import generator
 from fedgram.data.client import Client, make_clients
 from fedgram.data.dataset import Dataset
 from fedgram.data.shift import shifted
 from fedgram.data.spread import BY_GROUP, client_names, spread
-from fedgram.errors import InvalidParameter
 from fedgram.evaluation import Evaluation, count_correct
 from fedgram.experiments.config import HELD_OUT, LOCAL, STANDARD
 from fedgram.experiments.grid import Setting
 from fedgram.features import featurize, load_features, load_samples
-from fedgram.labels import to_indices
-from fedgram.methods.fit import Fit
 from fedgram.models import Model
-from fedgram.moments import Moments
-from fedgram.randomness import generator
+from fedgram.moments.moments import Moments
+from fedgram.protocol.fit import Fit
 
 TEST_SET = "test set"
 

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 import numpy as np
 import scipy
 
+from fedgram.core.errors import FedgramError, Mismatch, MissingExtra, UnknownName
 from fedgram.engines import InProcess
-from fedgram.errors import FedgramError, Mismatch, MissingExtra, UnknownName
 from fedgram.evaluation import Evaluation
 from fedgram.experiments import journal
 from fedgram.experiments.grid import Run, Setting
@@ -25,7 +25,7 @@ from fedgram.experiments.matrices import recorded
 from fedgram.experiments.measure import peak_memory, reset_peak_memory
 from fedgram.experiments.prepare import Prepared, prepare
 from fedgram.experiments.results import UNREADABLE, Result, Spread, unreadable
-from fedgram.methods.clients import Progress
+from fedgram.protocol.clients import Progress
 
 SCHEMA = 1
 # Steps that belong to every run and say nothing about rounds.

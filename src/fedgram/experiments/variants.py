@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, get_args, get_origin
 
-from fedgram.errors import InvalidParameter, UnknownName
+from fedgram.core.errors import InvalidParameter, UnknownName
 from fedgram.methods import registry
-from fedgram.methods.base import Method
-from fedgram.methods.parameters import parameter_types, read_settings
+from fedgram.protocol.method import Method
+from fedgram.protocol.parameters import parameter_types, read_settings
 
 CENTRALISED = "centralised"
 

@@ -5,13 +5,13 @@ one, `TorchBackbone` wraps a module of your own, and `extract` runs any of them 
 the result.
 """
 
-from fedgram.cache import CacheError
-from fedgram.features.base import Backbone, CannotLoad
+from fedgram.core.cache import CacheError
+from fedgram.features.backbones.base import Backbone, CannotLoad
+from fedgram.features.backbones.specs import backbone
+from fedgram.features.backbones.torchmodel import TorchBackbone
 from fedgram.features.extract import extract
 from fedgram.features.featurize import featurize, load_features, load_samples
 from fedgram.features.projection import ACTIVATIONS, RandomFeatures
-from fedgram.features.specs import backbone
-from fedgram.features.torchmodel import TorchBackbone
 
 __all__ = [
     "ACTIVATIONS",

@@ -18,10 +18,10 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from fedgram import terminal
-from fedgram.cache import CacheError, cache_folder, locked
-from fedgram.errors import InvalidData, InvalidParameter
-from fedgram.features.base import Backbone, Features, digest
+from fedgram.core import terminal
+from fedgram.core.cache import CacheError, cache_folder, locked
+from fedgram.core.errors import InvalidData, InvalidParameter
+from fedgram.features.backbones.base import Backbone, Features, digest
 from fedgram.features.store import BLOCK, Store
 
 

@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
+from fedgram.core.errors import InvalidParameter
 from fedgram.data import load_dataset
 from fedgram.data.dataset import Dataset
-from fedgram.errors import InvalidParameter
-from fedgram.features.base import Backbone, Features
+from fedgram.features.backbones.base import Backbone, Features
+from fedgram.features.backbones.specs import backbone as backbone_of
+from fedgram.features.backbones.specs import without_folders
 from fedgram.features.extract import extract
-from fedgram.features.specs import backbone as backbone_of
-from fedgram.features.specs import without_folders
 
 PIXELS, IMAGES = "pixels", "images"
 

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit, ndtr
 
-from fedgram.errors import InvalidParameter, Mismatch, UnknownName
+from fedgram.core.errors import InvalidParameter, Mismatch, UnknownName
 
 Array: TypeAlias = npt.NDArray[Any]
 _ROWS = 1024  # rows per block: the block and the activation's scratch space stay in the processor's cache

@@ -16,8 +16,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from fedgram.cache import writing
-from fedgram.features.base import Features
+from fedgram.core.cache import writing
+from fedgram.features.backbones.base import Features
 
 LAYOUT = 1  # raise when the files change their meaning: older ones are then ignored
 BLOCK = 512  # rows; at most these are computed again after a kill

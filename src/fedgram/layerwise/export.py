@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from fedgram.cache import replace_file
-from fedgram.errors import InvalidData, InvalidParameter
-from fedgram.features.base import require
+from fedgram.core.arrays import Array
+from fedgram.core.cache import replace_file
+from fedgram.core.errors import InvalidData, InvalidParameter
+from fedgram.features.backbones.base import require
 from fedgram.layerwise.layers import AveragePooling, Convolution, Dense, Flatten, Layer, Shape
 from fedgram.layerwise.network import Network
-from fedgram.solve import Array
 
 if TYPE_CHECKING:
     import torch

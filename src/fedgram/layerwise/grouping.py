@@ -5,9 +5,9 @@ import warnings
 import numpy as np
 import numpy.typing as npt
 
-from fedgram.errors import InvalidParameter
-from fedgram.features.base import require
-from fedgram.solve import Array
+from fedgram.core.arrays import Array
+from fedgram.core.errors import InvalidParameter
+from fedgram.features.backbones.base import require
 
 Groups = npt.NDArray[np.int64]
 MOST_GROUPS = 20

@@ -12,9 +12,9 @@ from typing import ClassVar, TypeAlias
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from fedgram.errors import InvalidParameter, UnknownName
+from fedgram.core.arrays import Array
+from fedgram.core.errors import InvalidParameter, UnknownName
 from fedgram.features.projection import ACTIVATIONS
-from fedgram.solve import Array
 
 Shape: TypeAlias = tuple[int, ...]
 # A block of patches should stay in the processor's cache between being written and being multiplied.

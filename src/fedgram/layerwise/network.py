@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from fedgram.columns import Columns, as_columns, samples_of
-from fedgram.errors import InvalidData, InvalidParameter, Mismatch
+from fedgram.core.arrays import Array
+from fedgram.core.columns import Columns, as_columns, samples_of
+from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch
+from fedgram.core.labels import Classes, read_classes, shorten
+from fedgram.core.randomness import generator
+from fedgram.core.wire import Field, register_message
 from fedgram.features.projection import ACTIVATIONS
-from fedgram.labels import Classes, read_classes, shorten
 from fedgram.layerwise.layers import Convolution, Dense, Layer, Learning, Shape
 from fedgram.layerwise.stack import read_stack
 from fedgram.models import best_labels, finite, sent_columns
-from fedgram.randomness import generator
-from fedgram.solve import Array
-from fedgram.wire import Field, register_message
 
 if TYPE_CHECKING:
     import torch

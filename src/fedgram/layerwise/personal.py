@@ -14,13 +14,14 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import eigh
 
-from fedgram import adapt, solve
-from fedgram.accumulate import Indices
+from fedgram.core.arrays import Array
+from fedgram.heads import adapt
 from fedgram.layerwise.layers import Convolution
 from fedgram.layerwise.network import Network, slices
 from fedgram.layerwise.summary import layer_moments
-from fedgram.moments import Moments
-from fedgram.solve import Array
+from fedgram.moments import solve
+from fedgram.moments.accumulate import Indices
+from fedgram.moments.moments import Moments
 
 # Where "auto" looks, from the meta-model as it is to hardly any of it; of equal ones the first is taken.
 EPSILONS = np.geomspace(1e5, 1e-2, 29)

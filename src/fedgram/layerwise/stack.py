@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from types import MappingProxyType
 
-from fedgram.errors import InvalidParameter, UnknownName
+from fedgram.core.errors import InvalidParameter, UnknownName
 from fedgram.layerwise.layers import AveragePooling, Convolution, Dense, Flatten, Layer
 
 PRESETS: Mapping[str, str] = MappingProxyType(

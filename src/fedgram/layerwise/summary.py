@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedgram import solve
-from fedgram.accumulate import Accumulator, Indices, class_sums, not_finite
 from fedgram.layerwise.layers import rows_per_sample
 from fedgram.layerwise.network import Network, slices
-from fedgram.moments import Kind, Moments
+from fedgram.moments import solve
+from fedgram.moments.accumulate import Accumulator, Indices, class_sums, not_finite
+from fedgram.moments.moments import Kind, Moments
 
 
 def layer_moments(network: Network, x: npt.NDArray[Any], y: Indices, *, batch: int) -> Moments:

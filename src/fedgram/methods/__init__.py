@@ -1,26 +1,26 @@
 """Methods: one file each, reading like its paper's algorithm. `base` says what a method is."""
 
-from fedgram.methods.afl import AFL
-from fedgram.methods.apfl import APFL
-from fedgram.methods.ditto import Ditto
-from fedgram.methods.fedacnnl import FedACnnL
-from fedgram.methods.fedala import FedALA
-from fedgram.methods.fedamp import FedAMP
-from fedgram.methods.fedapa import FedAPA
-from fedgram.methods.fedavg import FedAvg
-from fedgram.methods.feddbe import FedDBE
-from fedgram.methods.feddyn import FedDyn
-from fedgram.methods.fedgram import FedGram
-from fedgram.methods.fedhip import FedHiP
-from fedgram.methods.fedlogit import FedLogit
-from fedgram.methods.fedphp import FedPHP
-from fedgram.methods.fedproto import FedProto
-from fedgram.methods.fedprox import FedProx
-from fedgram.methods.finetuning import FedAvgFT, FedProxFT
-from fedgram.methods.local import Local
-from fedgram.methods.pfedacnnl import PFedACnnL
-from fedgram.methods.pfedme import PFedMe
-from fedgram.methods.registry import register, registry
+from fedgram.methods.analytic.afl import AFL
+from fedgram.methods.analytic.apfl import APFL
+from fedgram.methods.analytic.fedgram import FedGram
+from fedgram.methods.analytic.fedhip import FedHiP
+from fedgram.methods.analytic.fedlogit import FedLogit
+from fedgram.methods.analytic.local import Local
+from fedgram.methods.gradient.ditto import Ditto
+from fedgram.methods.gradient.fedala import FedALA
+from fedgram.methods.gradient.fedamp import FedAMP
+from fedgram.methods.gradient.fedapa import FedAPA
+from fedgram.methods.gradient.fedavg import FedAvg
+from fedgram.methods.gradient.feddbe import FedDBE
+from fedgram.methods.gradient.feddyn import FedDyn
+from fedgram.methods.gradient.fedphp import FedPHP
+from fedgram.methods.gradient.fedproto import FedProto
+from fedgram.methods.gradient.fedprox import FedProx
+from fedgram.methods.gradient.finetuning import FedAvgFT, FedProxFT
+from fedgram.methods.gradient.pfedme import PFedMe
+from fedgram.methods.layerwise.fedacnnl import FedACnnL
+from fedgram.methods.layerwise.pfedacnnl import PFedACnnL
+from fedgram.protocol.registry import register, registry
 
 __all__ = [
     "AFL",

@@ -7,14 +7,14 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from fedgram.columns import Columns, as_columns, samples_of
-from fedgram.errors import InvalidData, InvalidParameter, Mismatch
-from fedgram.labels import Classes, read_classes, shorten
+from fedgram.core.arrays import Array
+from fedgram.core.columns import Columns, as_columns, samples_of
+from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch
+from fedgram.core.labels import Classes, read_classes, shorten
+from fedgram.core.wire import Field, register_message
 from fedgram.models import best_labels, finite, sent_columns
 from fedgram.nets.layers import Shape, Vector, as_numbers
 from fedgram.nets.network import Net, net_for
-from fedgram.solve import Array
-from fedgram.wire import Field, register_message
 
 SAMPLES_AT_ONCE = 1024
 
@@ -113,7 +113,7 @@ class TrainedNet:
             fields["vector"],
             str(fields["features"]),
             bool(fields["memory"]),
-            as_columns(fields.get("columns", ()), *fields["shape"]),
+            as_columns(fields.get("columns", ()), *fields["shape"][:1]),
         )
 
     def check(self) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedgram.errors import InvalidParameter
+from fedgram.core.errors import InvalidParameter
 from fedgram.nets.layers import (
     BatchNorm,
     Convolution,

@@ -9,14 +9,14 @@ from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 from platformdirs import user_data_path
 
-from fedgram.cache import replace_file
-from fedgram.engines import session
+from fedgram.core.cache import replace_file
+from fedgram.core.errors import FedgramError, InvalidData, about_the_request, tell
 from fedgram.engines.flower.config import App, NodeConfig
 from fedgram.engines.flower.grid import Expected, GridTransport, Post, roll_call
 from fedgram.engines.flower.node import Node, Party, client_app
-from fedgram.errors import FedgramError, InvalidData, about_the_request, tell
-from fedgram.methods.clientside import explain
-from fedgram.methods.fit import Fit, outcome
+from fedgram.protocol import session
+from fedgram.protocol.clientside import explain
+from fedgram.protocol.fit import Fit, outcome
 
 NAME = "flower"
 

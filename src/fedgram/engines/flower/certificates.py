@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from fedgram.core.errors import InvalidParameter
 from fedgram.engines.flower.node import folder_name
-from fedgram.errors import InvalidParameter
 
 DAYS = 30
 

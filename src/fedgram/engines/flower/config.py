@@ -12,20 +12,20 @@ from typing import TypeVar, cast
 import numpy as np
 from platformdirs import user_data_path
 
+from fedgram.core.errors import InvalidData, InvalidParameter, UnknownName
+from fedgram.core.labels import distinct
 from fedgram.data import load_dataset
-from fedgram.data.bad import OnBad
 from fedgram.data.client import Client
+from fedgram.data.own.bad import OnBad
 from fedgram.data.spread import spread
 from fedgram.engines.flower.keys import PublicKey, read_keys
 from fedgram.engines.flower.node import folder_name
 from fedgram.engines.flower.split import held_back, node_key
-from fedgram.errors import InvalidData, InvalidParameter, UnknownName
 from fedgram.features import featurize
-from fedgram.features.specs import in_catalogue
-from fedgram.labels import distinct
-from fedgram.methods.base import Method, Require
-from fedgram.methods.parameters import read_require, read_settings
-from fedgram.methods.registry import registry
+from fedgram.features.backbones.specs import in_catalogue
+from fedgram.protocol.method import Method, Require
+from fedgram.protocol.parameters import read_require, read_settings
+from fedgram.protocol.registry import registry
 
 T = TypeVar("T")
 Config = Mapping[str, bool | float | int | str]

@@ -8,7 +8,7 @@ from math import inf
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
-from fedgram.errors import RefusedMessage
+from fedgram.core.errors import RefusedMessage
 
 NAME = "query.name"  # who are you?
 STEP = "query.step"  # perform this step
@@ -22,7 +22,7 @@ def action(kind: str) -> str:
 
 def pack(data: bytes) -> ArrayRecord:
     """Return bytes as a record."""
-    return ArrayRecord({"wire": Array(dtype="uint8", shape=(len(data),), stype="fedgram.wire", data=data)})
+    return ArrayRecord({"wire": Array(dtype="uint8", shape=(len(data),), stype="fedgram.core.wire", data=data)})
 
 
 def unpack(record: ArrayRecord) -> bytes:

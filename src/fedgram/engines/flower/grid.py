@@ -11,10 +11,10 @@ from typing import TypeAlias
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
-from fedgram import wire
+from fedgram.core import wire
+from fedgram.core.errors import ClientFailed, FedgramError, InvalidData, RefusedMessage
 from fedgram.engines.flower import envelope
 from fedgram.engines.flower.keys import PublicKey, check_name
-from fedgram.errors import ClientFailed, FedgramError, InvalidData, RefusedMessage
 
 UNDER_WAY = 64  # requests that nodes may hold at a time
 PULLED = 4  # replies taken at a time: the server's memory does not grow with the number of nodes

@@ -15,7 +15,7 @@ from typing import Any
 
 import flwr.supernode  # noqa: F401  so that a missing extra is noticed here
 
-from fedgram.errors import InvalidParameter
+from fedgram.core.errors import InvalidParameter
 
 MODULE = "fedgram.engines.flower.installed"
 FORBIDDEN = "--allow-runtime-dependency-installation"  # would install what the SuperLink's app asks for

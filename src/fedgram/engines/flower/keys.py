@@ -13,7 +13,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key, load_ssh_public_key
 
-from fedgram.errors import InvalidParameter, RefusedMessage
+from fedgram.core.errors import InvalidParameter, RefusedMessage
 
 PublicKey: TypeAlias = EllipticCurvePublicKey
 

@@ -13,13 +13,13 @@ from urllib.parse import quote
 from flwr.app import Context, Error, Message
 from flwr.clientapp import ClientApp
 
-from fedgram import wire
-from fedgram.cache import replace_file
+from fedgram.core import wire
+from fedgram.core.cache import replace_file
+from fedgram.core.errors import ClientFailed, InvalidData, about_the_request
 from fedgram.data.client import Client
 from fedgram.engines.flower import envelope
-from fedgram.errors import ClientFailed, InvalidData, about_the_request
-from fedgram.methods.base import Method
-from fedgram.methods.clientside import ClientSide, explain, perform
+from fedgram.protocol.clientside import ClientSide, explain, perform
+from fedgram.protocol.method import Method
 
 MODEL_FILE = "model.safetensors"
 _MEMORY = "fedgram"

@@ -6,9 +6,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from fedgram.errors import InvalidParameter
-from fedgram.methods.parameters import describe, parameter_types, read_settings
-from fedgram.methods.registry import registry
+from fedgram.core.errors import InvalidParameter
+from fedgram.protocol.parameters import describe, parameter_types, read_settings
+from fedgram.protocol.registry import registry
 
 _APP = '''\
 # A Flower app of fedgram. There is no code to write: choose below, start the nodes, and

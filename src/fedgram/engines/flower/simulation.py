@@ -22,16 +22,16 @@ from typing import Self
 from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 
+from fedgram.core.errors import ClientFailed, InvalidParameter
+from fedgram.core.labels import Label
 from fedgram.data.client import Client
-from fedgram.engines import session
 from fedgram.engines.flower import envelope
 from fedgram.engines.flower.grid import Expected, GridTransport, Post, roll_call
 from fedgram.engines.flower.node import Node, Party, client_app, folder_name
-from fedgram.errors import ClientFailed, InvalidParameter
-from fedgram.labels import Label
-from fedgram.methods.base import Method, Require
-from fedgram.methods.clients import Progress
-from fedgram.methods.fit import Fit
+from fedgram.protocol import session
+from fedgram.protocol.clients import Progress
+from fedgram.protocol.fit import Fit
+from fedgram.protocol.method import Method, Require
 
 NAME = "flower-sim"
 

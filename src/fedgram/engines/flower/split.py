@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedgram.cache import locked, replace_file
-from fedgram.errors import InvalidData
-from fedgram.labels import Label
+from fedgram.core.cache import locked, replace_file
+from fedgram.core.errors import InvalidData
+from fedgram.core.labels import Label
 
 KEY_FILE = "split.key"
 _KEY_BYTES = 32

@@ -1,0 +1,85 @@
+"""Samples that cannot be used: reported by name, then refused or skipped as the user chose."""
+
+import warnings
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Literal, Self, get_args
+
+from fedgram.core.errors import InvalidData, InvalidParameter
+from fedgram.core.labels import Label
+
+OnBad = Literal["refuse", "skip"]
+SHOWN = 5
+# What compresses better than this is hardly data; small files may be anything.
+EXPANSION, SPARE_BYTES = 200, 1 << 28
+
+
+class Doubtful(UserWarning):
+    """Something in the data that can be used, but is probably not meant so."""
+
+
+class Skipped(UserWarning):
+    """Samples that were left out because they cannot be used, by name."""
+
+
+def warn_of_look_alikes(names: Iterable[Label], where: str) -> None:
+    """Warn of names that differ only in upper and lower case or in blanks around them."""
+    seen: dict[str, str] = {}
+    for name in names:
+        if isinstance(name, str) and (other := seen.setdefault(name.strip().casefold(), name)) != name:
+            warnings.warn(
+                f"{other!r} and {name!r} in {where} differ only in upper and lower case or in blanks, but count as "
+                "two: write them alike if they are one",
+                Doubtful,
+                stacklevel=4,
+            )
+
+
+class Reason(str):
+    """Why a sample is bad. `rule` says it without quoting the sample, for those who may not see it."""
+
+    rule: str
+
+    def __new__(cls, text: str, rule: str) -> Self:
+        """Return the text, with its rule."""
+        reason = super().__new__(cls, text)
+        reason.rule = rule
+        return reason
+
+    def at(self, place: str) -> "Reason":
+        """Return the reason with the sample's place in front of it."""
+        return Reason(f"{place}: {self}", self.rule)
+
+
+def check_on_bad(on_bad: str) -> None:
+    """Refuse anything but "refuse" and "skip"."""
+    if on_bad not in get_args(OnBad):
+        raise InvalidParameter(f"on_bad must be one of {', '.join(get_args(OnBad))}; got {on_bad!r}")
+
+
+def check_expansion(claimed: int, path: Path) -> None:
+    """Refuse a file that would become far larger in memory than any honest one of its size, before it does."""
+    size = path.stat().st_size
+    if claimed > SPARE_BYTES + EXPANSION * size:
+        raise InvalidData(
+            f"{path} has {size:,} bytes and claims to hold {claimed:,}: refused; if that is true, save it uncompressed"
+        )
+
+
+def settle(bad: Sequence[str], kept: int, where: str, kind: str, on_bad: OnBad, *, total: int | None = None) -> None:
+    """Do as the user chose about the bad samples, each described as `name: reason`; also refuse if none is left.
+
+    `total` says how many there are, where only the first `SHOWN` are described. Other parties are told the rules of
+    those reasons that have one, and nothing of the samples.
+    """
+    count = len(bad) if total is None else total
+    if count:
+        listed = "; ".join(bad[:SHOWN]) + (f"; and {count - SHOWN} more" if count > SHOWN else "")
+        found = f"{count} bad {kind}{'s' if count > 1 else ''} in {where}: {listed}"
+        if on_bad == "refuse":
+            rules = dict.fromkeys(reason.rule for reason in bad if isinstance(reason, Reason))
+            error = InvalidData(f"{found}. Mend or remove them, or leave them out with on-bad 'skip'")
+            raise error.telling(f"bad {kind}s: {'; '.join(list(rules)[:SHOWN])}") if rules else error
+        warnings.warn(f"skipped {found}", Skipped, stacklevel=3)
+    if not kept:
+        raise InvalidData(f"{where} holds no usable {kind}").telling(f"the data hold no usable {kind}")

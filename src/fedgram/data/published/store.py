@@ -1,0 +1,156 @@
+"""Data sets as plain arrays in the cache: written once, memory-mapped ever after.
+
+An entry is a folder of `.npy` files and a `meta.json` that lists them with size and sha256. It lives under the
+number of its format, so an entry of another version of fedgram is never misread: it is simply not seen, and
+made again from the archive. Texts are stored as their UTF-8 bytes and where each one ends.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from numpy.lib import format as npy
+
+from fedgram.core.cache import cache_dir
+from fedgram.core.labels import Classes
+from fedgram.core.progress import byte_bar
+from fedgram.data.dataset import Dataset
+from fedgram.data.fingerprint import blocks_of, combined, digest
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Images (uint8) that are made block by block, because all at once may not fit in memory."""
+
+    shape: tuple[int, ...]
+    blocks: Iterable[npt.NDArray[np.uint8]]
+    dtype: np.dtype[Any] = field(default=np.dtype(np.uint8), init=False)
+
+
+Column: TypeAlias = npt.NDArray[Any] | Stream
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a reader found: the classes, and columns by the names of `Dataset`'s fields (x, y, x_test, …).
+
+    `files` are kept beside them, by their paths in the entry's folder: licences.
+    """
+
+    classes: Classes
+    columns: dict[str, Column]
+    files: dict[str, bytes] = field(default_factory=dict)
+
+
+def entry_folder(name: str) -> Path:
+    """Return where the entry of that name is, or would be."""
+    return cache_dir() / "data" / f"v{FORMAT}" / name
+
+
+def save(content: Content, folder: Path, name: str, source: str, show: bool | None = None) -> None:
+    """Write an entry into an empty folder. `source` says what it was made from."""
+    stored: dict[str, Column] = {}
+    for key, column in content.columns.items():
+        stored |= _as_stored(key, column)
+    total = sum(math.prod(column.shape) * column.dtype.itemsize for column in stored.values())
+    with byte_bar(f"converting {name}", total, show) as at:
+        columns = {key: _write(column, folder / f"{key}.npy", at) for key, column in stored.items()}
+    identifier = combined(
+        {key: (item["dtype"], tuple(item["shape"]), item["sha256"]) for key, item in columns.items()},
+        content.classes,
+    )
+    meta = {
+        "format": FORMAT,
+        "name": name,
+        "source": source,
+        "fingerprint": identifier,
+        "classes": content.classes,
+        "columns": columns,
+    }
+    for path, written in content.files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(written)
+    (folder / "meta.json").write_text(json.dumps(meta, indent=1), encoding="utf-8")
+
+
+def open_entry(folder: Path, source: str | None = None) -> Dataset | None:
+    """Return the data set in an entry; None if there is none, it is damaged, or made from another source.
+
+    Looks at sizes only, which takes no time; `damaged` reads every byte.
+    """
+    try:
+        meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+        if meta["format"] != FORMAT or source not in (None, meta["source"]):
+            return None
+        stored = {key: _open(folder / f"{key}.npy", item) for key, item in meta["columns"].items()}
+        return Dataset(
+            name=meta["name"],
+            classes=tuple(meta["classes"]),
+            fingerprint=meta["fingerprint"],
+            **_as_given(stored),
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def damaged(folder: Path) -> list[str]:
+    """Return the columns of an entry whose bytes are not the ones that were written."""
+    columns = json.loads((folder / "meta.json").read_text(encoding="utf-8"))["columns"]
+    return [key for key, item in columns.items() if digest(_open(folder / f"{key}.npy", item)) != item["sha256"]]
+
+
+def fingerprint_of(folder: Path) -> str:
+    """Return the fingerprint of an entry."""
+    return str(json.loads((folder / "meta.json").read_text(encoding="utf-8"))["fingerprint"])
+
+
+def _write(column: Column, path: Path, at: Callable[[int], None]) -> dict[str, Any]:
+    """Write one column by blocks, so that a full disk is an error here and not a crash of a mapped page."""
+    dtype = column.dtype.newbyteorder("<")
+    sha, rows = hashlib.sha256(), 0
+    with path.open("wb") as file:
+        header = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": column.shape}
+        npy.write_array_header_1_0(file, header)
+        for block in column.blocks if isinstance(column, Stream) else [column]:
+            rows += len(block)
+            for part in blocks_of(block):
+                sha.update(part)
+                file.write(part)
+                at(len(part))
+        size = file.tell()
+    assert rows == column.shape[0], f"{path.name}: {rows} rows written, {column.shape[0]} announced"
+    return {"dtype": dtype.str, "shape": list(column.shape), "sha256": sha.hexdigest(), "bytes": size}
+
+
+def _open(path: Path, item: dict[str, Any]) -> npt.NDArray[Any]:
+    if path.stat().st_size != item["bytes"]:
+        raise ValueError(f"{path.name} has been cut")
+    array: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    # Small columns are read: they are used whole, and a mapped file stays open.
+    return array if array.nbytes > 1 << 22 else np.array(array)
+
+
+def _as_stored(key: str, column: Column) -> dict[str, Column]:
+    if column.dtype != np.dtype(object) or isinstance(column, Stream):
+        return {key: column}
+    texts = [str(text).encode() for text in column]
+    ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
+    return {f"{key}.text": np.frombuffer(b"".join(texts), dtype=np.uint8), f"{key}.ends": ends}
+
+
+def _as_given(stored: dict[str, npt.NDArray[Any]]) -> dict[str, Any]:
+    given = {key: column for key, column in stored.items() if "." not in key}
+    for key in (name.removesuffix(".ends") for name in stored if name.endswith(".ends")):
+        raw, ends = stored[f"{key}.text"].tobytes(), stored[f"{key}.ends"].tolist()
+        starts = [0, *ends[:-1]]
+        given[key] = np.empty(len(ends), dtype=object)
+        given[key][:] = [raw[a:b].decode() for a, b in zip(starts, ends, strict=True)]
+    return given

@@ -1,0 +1,152 @@
+"""Logistic regression from pooled moments and summed gradients.
+
+The log-likelihood bends nowhere more than half the Gram matrix does (Böhning 1992). So a step that would be right for
+half the Gram matrix gains at least half of what the gradient promises, and never loses: no learning rate, and the
+moments tell all that it takes. That is true of the plain step, from wherever it is taken. The accelerated climb takes
+such steps from points that lie ahead, so from round to round the log-likelihood may fall now and then.
+"""
+
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import softmax
+
+from fedgram.core.arrays import Array
+from fedgram.heads.head import deviations, log_frequencies
+from fedgram.heads.likelihood import Labels
+from fedgram.models import LinearModel
+from fedgram.moments import solve
+from fedgram.moments.accumulate import ROWS_AT_ONCE, as_block
+from fedgram.moments.moments import Moments
+from fedgram.moments.regression import STEPS
+
+# Above what part of least squares' ridge that of the logistic model stays.
+FLOOR = 1 / 3
+
+
+class Said(NamedTuple):
+    """What samples say of a model: their log-likelihood's gradient [X 1]ᵀ(Y - P), (d + 1, c), and three numbers.
+
+    These are for the ridge: `unexplained` is ‖Y - P‖², `undecided` is Σ 1 - ‖p‖², and `left_out` is the same by models
+    that have not seen the sample.
+    """
+
+    slope: Array
+    unexplained: float
+    undecided: float
+    left_out: float
+
+
+def slope(x: npt.NDArray[Any], labels: Labels, model: LinearModel, leverage: float = 0.0) -> Said:
+    """Return what the samples say of the model.
+
+    `leverage` is what part of its residual a sample's scores would lack without it, on average over all samples.
+    """
+    total, sums = np.zeros((x.shape[1] + 1, len(model.classes))), np.zeros(3)
+    for start in range(0, len(x), ROWS_AT_ONCE):
+        rows = x[start : start + ROWS_AT_ONCE]
+        scores = model.scores(rows)
+        p = softmax(scores, axis=1)
+        residual = -p
+        residual[np.arange(len(rows)), labels[start : start + ROWS_AT_ONCE]] += 1
+        without = softmax(scores - leverage * residual, axis=1)
+        sums += (residual**2).sum(), len(rows) - (p**2).sum(), len(rows) - (without**2).sum()
+        total += as_block(rows, bias=True).T @ residual
+    return Said(total, *sums.clip(0).tolist())  # rounding may leave less than nothing
+
+
+class Logistic:
+    """Multinomial logistic regression with a ridge on standardised features, one accelerated step after another.
+
+    With "auto" the ridge follows generalised cross-validation of the least-squares problem that a step solves (Gu
+    1992): scores XW + (Y - P)/w regressed on the features with weights w, the mean curvature. Its moments are those
+    that have been sent, and the gradient. Where samples can be separated that would fall without end, so it stays above
+    `FLOOR` of the ridge that least squares on the labels asks for, at the curvature that left-out samples have.
+    """
+
+    def __init__(self, total: Moments, ridge: float | Literal["auto"]) -> None:
+        problem = total.regression(intercept=True)
+        self._total, self._mean = total, problem.mean
+        self._scale = _units(total, problem.packed[solve.packed_diagonal(total.d)] / total.n)
+        problem = problem.scaled(1 / self._scale)
+        # Where nothing varies there is nothing to learn, and what seems to be a gradient is rounding.
+        self._curvatures, self._directions = problem.eigenpairs
+        self._free = max(int(np.count_nonzero(total.counts)) - 1, 1)
+        self._weight = self._per_sample(total.n * (1 - (problem.frequencies**2).sum()))
+        # What least squares on the labels asks for; without any weights yet, the same goes for the first step.
+        self._squares = problem.cross_validated() if ridge == "auto" else None
+        self.ridge = float(ridge if self._squares is None else self._squares * self._weight)
+        # Weights of standardised features, and below them the intercepts; classes that nobody has stay impossible.
+        self._point = np.zeros((total.d + 1, len(total.classes)))
+        self._point[-1] = log_frequencies(total.counts)
+        self._ahead, self._pace = self._point.copy(), 1.0
+
+    @property
+    def model(self) -> LinearModel:
+        """The model so far."""
+        return self._as_model(self._point)
+
+    @property
+    def ahead(self) -> LinearModel:
+        """The model whose gradient comes next: a bit further in the direction of the last step (Nesterov)."""
+        return self._as_model(self._ahead)
+
+    @property
+    def leverage(self) -> float:
+        """What part of its residual a sample's scores under `ahead` would lack without it, on average."""
+        mean = float((self._curvatures / (self._weight * self._curvatures + self.ridge)).sum()) / self._total.n
+        return mean / max(1 - self._weight * mean, 1e-3)
+
+    def climb(self, said: Said) -> None:
+        """Take a step, given what everybody says of `ahead`."""
+        slope = said.slope
+        rise = np.vstack([(slope[:-1] - np.outer(self._mean, slope[-1])) / self._scale[:, None], slope[-1:]])
+        self._update_ridge(said, rise)
+        rise[:-1] -= self.ridge * self._ahead[:-1]
+        lengths = 1 / (self._curvatures / 2 + self.ridge)
+        climbed = self._directions @ (lengths[:, None] * (self._directions.T @ rise[:-1]))
+        point = self._ahead + np.vstack([climbed, rise[-1:] * (2 / self._total.n)])
+        step = point - self._point
+        if (rise * step).sum() < 0:  # overshot: begin anew to pick up speed
+            self._pace = 1.0
+        pace = (1 + np.sqrt(1 + 4 * self._pace**2)) / 2
+        self._ahead = point + (self._pace - 1) / pace * step
+        self._point, self._pace = point, pace
+
+    def _update_ridge(self, said: Said, rise: Array) -> None:
+        self._weight = self._per_sample(said.undecided)
+        if self._squares is None or not len(self._curvatures):
+            return
+        weights, slope = (self._directions.T @ rows[:-1] for rows in (self._ahead, rise))
+        # Moments of the scores XW + (Y - P)/w, less their means.
+        cross = self._curvatures[:, None] * weights + slope / self._weight
+        squares = (weights * (cross + slope / self._weight)).sum()
+        squares += (said.unexplained - (rise[-1] ** 2).sum() / self._total.n) / self._weight**2
+        ridge = solve.generalised_cross_validation(
+            self._curvatures,
+            cross,
+            STEPS * self._curvatures.mean(),
+            freedom=self._total.n - 1,
+            squares=float(squares),
+        )
+        self.ridge = max(ridge * self._weight, FLOOR * self._squares * self._per_sample(said.left_out))
+
+    def _per_sample(self, undecided: float) -> float:
+        """Return the mean curvature of a sample's log-likelihood along the directions that its scores can take."""
+        return max(float(undecided) / (self._free * self._total.n), 1e-9)
+
+    def _as_model(self, point: Array) -> LinearModel:
+        weights = point[:-1] / self._scale[:, None]
+        kind, intercept = self._total.kind, point[-1] - self._mean @ weights
+        return LinearModel(weights, kind.classes, intercept, kind.features, kind.columns)
+
+
+def _units(total: Moments, variances: Array) -> Array:
+    """Return the features' deviations: within classes, or all in all if there is none, or infinite if they are
+    constant.
+
+    In units of infinity a feature is zero, and so is its weight.
+    """
+    within, constant = deviations(total)
+    return np.where(variances > 0, np.where(constant, np.sqrt(variances), within), np.inf)

@@ -1,0 +1,179 @@
+"""Everybody's least-squares system, factored: what a client needs in order to personalize."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import lapack
+
+from fedgram.core.arrays import Array
+from fedgram.core.columns import Columns, as_columns
+from fedgram.core.errors import InvalidData, InvalidParameter, NotMoments
+from fedgram.core.labels import Classes, read_classes, shorten
+from fedgram.core.wire import Field, register_message
+from fedgram.heads import adapt
+from fedgram.models import LinearModel, sent_columns
+from fedgram.moments import solve
+from fedgram.moments.accumulate import as_features
+from fedgram.moments.blas import solve_triangular
+from fedgram.moments.moments import Moments
+from fedgram.moments.regression import Ridge
+
+# Where "auto" looks: from not at all to own samples only, five steps a decade.
+ALPHAS = (0.0, *np.geomspace(0.1, 1e5, 31).tolist())
+
+
+@register_message
+@dataclass(frozen=True, eq=False)
+class System:
+    """S = XᵀX + βI = LLᵀ over everybody's samples, and the global model G = S⁻¹XᵀY.
+
+    `lower` is L, packed like a symmetric matrix: d(d + 1)/2 numbers to download.
+
+    An intercept that β does not shrink is one more feature, always 1, without its share of β. With the other
+    features less their `mean`, that of all n samples, it has nothing to do with them in S: L only gets √n as a last
+    diagonal element, and G the class `frequencies` as a last row.
+    """
+
+    lower: Array
+    weights: Array
+    classes: Classes
+    features: str = ""
+    columns: Columns = ()
+    mean: Array | None = None
+    frequencies: Array | None = None
+    n: int = 0
+
+    wire_name: ClassVar[str] = "system"
+    wire_version: ClassVar[int] = 2
+    wire_fields: ClassVar[Mapping[str, Field]] = {
+        "lower": Field("float64", ("p",)),
+        "weights": Field("float64", ("d", "c")),
+        "mean": Field("float64", ("d",), optional=True),
+        "frequencies": Field("float64", ("c",), optional=True),
+    }
+
+    @classmethod
+    def of(cls, total: Moments, *, ridge: Ridge, intercept: bool = False) -> Self:
+        """Factor everybody's moments; "auto" takes the ridge of least generalised cross-validation error."""
+        problem = total.regression(intercept=intercept)
+        ridge = problem.cross_validated() if ridge == "auto" else ridge
+        factor = problem.factor(ridge)
+        if factor.lower is None or factor.scale is None:
+            raise InvalidParameter(
+                f"a ridge of {ridge} leaves the pooled features singular (rank {factor.rank} of {total.d}): "
+                "use a larger one to personalize"
+            )
+        lower = solve.pack(np.tril(factor.lower) / factor.scale[:, None])
+        rest = (problem.mean, problem.frequencies, total.n) if intercept else (None, None, 0)
+        kind = total.kind
+        return cls(lower, factor.solve(problem.cross), kind.classes, kind.features, kind.columns, *rest)
+
+    def model(self) -> LinearModel:
+        """Return the global model."""
+        return self._as_model(self.weights, self.frequencies)
+
+    def personalize(
+        self, x: npt.ArrayLike, y: npt.NDArray[np.int64], alpha: float | Literal["auto"], *, member: bool = True
+    ) -> LinearModel:
+        """Return a client's own model: (S + αX_kᵀX_k)⁻¹(XᵀY + αX_kᵀY_k) for its samples x (m, d) with label
+        indices y (m,).
+
+        "auto" takes the α of least squared leave-one-out error. `member` says whether the client's samples are in
+        the total.
+        """
+        if alpha == "auto":
+            model, _ = self.choose(x, y, member=member)
+            return model
+        lower = self._lower()
+        v, residual = self._seen_by(x, y, lower)
+        return self._changed(adapt.correction(v, residual, alpha), lower)
+
+    def choose(
+        self, x: npt.ArrayLike, y: npt.NDArray[np.int64], *, member: bool = True
+    ) -> tuple[LinearModel, adapt.Chosen]:
+        """Return a client's own model with the α of least squared leave-one-out error, that α and that error."""
+        lower = self._lower()
+        v, residual = self._seen_by(x, y, lower)
+        spectrum = adapt.Spectrum.of(v)
+        errors = spectrum.leave_one_out(residual, ALPHAS, member=member)
+        best = int(errors.argmin())
+        model = self._changed(spectrum.correction(residual, ALPHAS[best]), lower)
+        return model, adapt.Chosen(ALPHAS[best], float(errors[best]))
+
+    def _changed(self, change: Array, lower: Array) -> LinearModel:
+        """Return the model whose weights, in terms of V, differ from G by `change`."""
+        d = len(self.weights)
+        weights = self.weights + solve_triangular(lower, change[:d], transposed=True)
+        own = None if self.frequencies is None else self.frequencies + change[d] / sqrt(self.n)
+        return self._as_model(weights, own)
+
+    def leave_one_out(
+        self, x: npt.ArrayLike, y: npt.NDArray[np.int64], alphas: npt.ArrayLike, *, member: bool = True
+    ) -> Array:
+        """Return the mean squared error of a client's own models on its samples, each left out, for each α."""
+        v, residual = self._seen_by(x, y, self._lower())
+        return adapt.Spectrum.of(v).leave_one_out(residual, alphas, member=member)
+
+    def _seen_by(self, x: npt.ArrayLike, y: npt.NDArray[np.int64], lower: Array) -> tuple[Array, Array]:
+        """Return V of a client's samples, and what G leaves of their labels."""
+        rows = np.ascontiguousarray(as_features(x), dtype=np.float64)
+        if rows.shape[1] != len(self.weights) or len(rows) != len(y):
+            raise InvalidData(f"samples {rows.shape} with {len(y)} labels do not fit {len(self.weights)} features")
+        rows = rows if self.mean is None else rows - self.mean
+        residual = np.eye(len(self.classes))[y] - rows @ self.weights
+        return self._whitened(rows, lower), residual if self.frequencies is None else residual - self.frequencies
+
+    def influence(self, rows: Array) -> adapt.Influence:
+        """Return what samples (m, d) that are in the total have done to G."""
+        return adapt.Influence.of(self._whitened(rows if self.mean is None else rows - self.mean, self._lower()))
+
+    def _whitened(self, rows: Array, lower: Array) -> Array:
+        """Return V = L⁻¹X_kᵀ for rows (m, d) less the mean; the intercept is its last row."""
+        v = solve_triangular(lower, rows.T)
+        return v if self.mean is None else np.vstack([v, np.full(len(rows), 1 / sqrt(self.n))])
+
+    def _as_model(self, weights: Array, level: Array | None) -> LinearModel:
+        """Return the model with weights (d, c), and scores `level` (c,) at the mean."""
+        intercept = None if level is None or self.mean is None else level - self.mean @ weights
+        return LinearModel(weights, self.classes, intercept, self.features, self.columns)
+
+    def _lower(self) -> Array:
+        lower, _ = lapack.dtfttr(len(self.weights), self.lower, uplo="L")
+        return np.asarray(lower)
+
+    def to_fields(self) -> dict[str, Any]:
+        """Take the system apart for the wire."""
+        return {
+            "lower": self.lower,
+            "weights": self.weights,
+            "classes": shorten(self.classes),
+            "features": self.features,
+            "mean": self.mean,
+            "frequencies": self.frequencies,
+            "n": self.n,
+            **sent_columns(self.columns),
+        }
+
+    @classmethod
+    def from_fields(cls, fields: dict[str, Any]) -> Self:
+        """Put a system together from the wire."""
+        d, c = fields["weights"].shape
+        if len(fields["lower"]) != solve.packed_size(d):
+            raise NotMoments(
+                f"field 'lower' has {len(fields['lower'])} numbers; {d} dimensions need {solve.packed_size(d)}"
+            )
+        columns = as_columns(fields.get("columns", ()), d)
+        return cls(**fields | {"classes": read_classes(fields["classes"], c), "columns": columns})
+
+    def check(self) -> None:
+        """Refuse a factor whose diagonal is not positive, and an intercept without all that it takes."""
+        diagonal = self.lower[solve.packed_diagonal(len(self.weights))]
+        if not (diagonal > 0).all():
+            raise NotMoments(f"field 'lower' has {diagonal.min()} on its diagonal: not a Cholesky factor")
+        whole = (self.mean is None, self.frequencies is None, not (isinstance(self.n, int) and self.n > 0))
+        if len(set(whole)) > 1:
+            raise NotMoments(f"fields 'mean', 'frequencies' and 'n' ({self.n!r}) go together: some are missing")

@@ -1,0 +1,229 @@
+"""APFL: analytic personalized federated learning by dual-stream least squares."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from fedgram.core.arrays import Array
+from fedgram.core.columns import Columns, as_columns, samples_of
+from fedgram.core.errors import InvalidParameter, Mismatch
+from fedgram.core.labels import Classes, read_classes, shorten
+from fedgram.core.wire import Field, register_message
+from fedgram.features.projection import RandomFeatures
+from fedgram.heads import adapt
+from fedgram.heads.system import System
+from fedgram.models import best_labels, finite, sent_columns
+from fedgram.moments.moments import Moments
+from fedgram.protocol.clientside import ClientSide
+from fedgram.protocol.fit import Pool
+from fedgram.protocol.method import step
+from fedgram.protocol.onemessage import OneMessage
+from fedgram.protocol.registry import register
+from fedgram.protocol.replies import MomentsOf, Question
+
+GAMMAS = np.geomspace(1e-3, 1e4, 29)
+BETAS = np.geomspace(1e-2, 1e4, 25)
+ROWS_AT_ONCE = 4096
+
+# Every client of a run asks for the same two maps.
+_map = lru_cache(maxsize=4)(RandomFeatures)
+
+
+@register_message
+@dataclass(frozen=True, eq=False)
+class TwoStreams:
+    """Scores Φ(x) G + λ Ψ(x) P — (14). The maps Φ and Ψ travel as their seeds; a global model has no second stream.
+
+    `system` is the packed factor of ΦᵀΦ + γI where clients have asked for it.
+    """
+
+    primary: RandomFeatures
+    weights: Array
+    classes: Classes
+    features: str = ""
+    refine: RandomFeatures | None = None
+    own: Array | None = None
+    lam: float = 0.0
+    system: Array | None = None
+    columns: Columns = ()
+
+    wire_name: ClassVar[str] = "two-streams"
+    wire_version: ClassVar[int] = 1
+    wire_fields: ClassVar[Mapping[str, Field]] = {
+        "weights": Field("float64", ("p", "c")),
+        "own": Field("float64", ("r", "c"), optional=True),
+        "system": Field("float64", ("s",), optional=True),
+    }
+
+    def scores(self, x: Any) -> Array:
+        """Return the scores (n, c) of x (n, d), by blocks of rows."""
+        samples = samples_of(x, self.columns)
+        if samples.ndim != 2 or samples.shape[1] != self.primary.dim_in:
+            raise Mismatch(f"this model scores samples of shape (n, {self.primary.dim_in}), got {samples.shape}")
+        blocks = [np.zeros((0, len(self.classes)))]
+        for start in range(0, len(samples), ROWS_AT_ONCE):
+            block = samples[start : start + ROWS_AT_ONCE].astype(np.float64)
+            scores = self.primary(block) @ self.weights
+            if self.refine is not None and self.own is not None:
+                scores += self.lam * (self.refine(block) @ self.own)
+            blocks.append(scores)
+        return finite(np.concatenate(blocks))
+
+    def predict(self, x: Any) -> npt.NDArray[Any]:
+        """Return the labels (n,) of x (n, d)."""
+        return best_labels(self.scores(x), self.classes)
+
+    def influence(self, x: Array) -> adapt.Influence:
+        """Return what samples x (n, d) have done to G, if they are among those that made it."""
+        assert self.system is not None
+        return System(self.system, self.weights, self.classes).influence(self.primary(x))
+
+    def to_fields(self) -> dict[str, Any]:
+        """Take the model apart for the wire."""
+        maps = {"primary": asdict(self.primary), "refine": self.refine and asdict(self.refine)}
+        rest = {"weights": self.weights, "own": self.own, "lam": self.lam, "features": self.features}
+        rest |= {"system": self.system} | sent_columns(self.columns)
+        return maps | rest | {"classes": shorten(self.classes)}
+
+    @classmethod
+    def from_fields(cls, fields: dict[str, Any]) -> Self:
+        """Put a model together from the wire."""
+        refine = fields["refine"]
+        primary = _map(**fields["primary"])
+        changes = {
+            "primary": primary,
+            "refine": None if refine is None else _map(**refine),
+            "classes": read_classes(fields["classes"], fields["weights"].shape[1]),
+            "columns": as_columns(fields.get("columns", ()), primary.dim_in),
+        }
+        return cls(**fields | changes)
+
+    def check(self) -> None:
+        """Refuse weights that do not fit their maps."""
+        if isinstance(self.lam, bool) or not isinstance(self.lam, int | float) or not abs(self.lam) < 1e300:
+            raise Mismatch(f"lam must be a number, got {self.lam!r:.60}")
+        for map_, weights in ((self.primary, self.weights), (self.refine, self.own)):
+            if (map_ is None) != (weights is None) or (map_ and weights is not None and map_.dim_out != len(weights)):
+                raise Mismatch(f"weights {np.shape(weights)} do not fit {map_}")  # type: ignore[arg-type]
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class APFL(OneMessage):
+    """APFL — Fan et al. 2025: everybody's ridge on random features, refined by each client's ridge on others.
+
+    The primary stream G, (2)–(10), is one ridge over all clients' Φ = σ(x R_P); the refinement P_k, (11)–(13),
+    fits what it leaves over on a client's own Ψ = σ(x R_R); λ weighs it, (14). The projections come from `seed`
+    and are never sent; the paper does not give their law, here it is normal with deviation 1/√d. (Not the APFL of
+    Deng et al. 2020.)
+
+    "auto" takes γ by generalised cross-validation on the pooled moments, and β and λ per client by leave-one-out; and
+    for d_P the paper's 1024, or for more than 1024 features the next power of two.
+    By default that is conditional on G: no download but G, and too little account of G having seen the client's
+    samples. With `exact` they are left out of G, too, for a download of d_P²/2 numbers more.
+    """
+
+    personal = True
+
+    gamma: float | Literal["auto"] = "auto"
+    beta: float | Literal["auto"] = "auto"
+    lam: float | Literal["auto"] = "auto"
+    dim_primary: int | Literal["auto"] = "auto"
+    dim_refine: int = 1024
+    activation_primary: str = "relu"
+    activation_refine: str = "relu"
+    exact: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("gamma", "beta"):
+            value = getattr(self, name)
+            if value != "auto" and not 0 < value < float("inf"):
+                raise InvalidParameter(f"{name} must be 'auto' or a number > 0, got {value}")
+        if self.lam != "auto" and not 0 <= self.lam < float("inf"):
+            raise InvalidParameter(f"lam must be 'auto' or a number ≥ 0, got {self.lam}")
+        self._maps(1)  # refuses unknown activations and impossible dimensions
+
+    def _maps(self, d: int) -> tuple[RandomFeatures, RandomFeatures]:
+        # Fewer random features than features cost some points where samples are few, whatever γ is.
+        width = max(1024, 1 << (d - 1).bit_length()) if self.dim_primary == "auto" else self.dim_primary
+        primary = _map(d, width, self.activation_primary, 2 * self.seed)
+        return primary, _map(d, self.dim_refine, self.activation_refine, 2 * self.seed + 1)
+
+    # server
+    def publish(self, pool: Pool) -> TwoStreams:
+        """Solve the primary stream; the total is (6), (7)."""
+        total = pool.total
+        gamma = self._cross_validated(total) if self.gamma == "auto" else self.gamma
+        primary, _ = self._maps(*pool.shape)
+        backbone = total.kind.features.removesuffix(primary.fingerprint)
+        if not self.exact:
+            weights, system = total.solve(gamma), None  # G — (10)
+        else:
+            world = System.of(total, ridge=gamma)
+            weights, system = world.weights, world.lower
+        columns = total.kind.columns
+        return TwoStreams(primary, weights, total.classes, backbone, system=system, columns=columns)
+
+    def reveals(self) -> str:
+        """With `exact`, all of the total: S - γI, and SG."""
+        return "Gram matrix and class sums of random features" if self.exact else ""
+
+    def global_model(self, published: TwoStreams) -> TwoStreams:
+        """Return the primary stream alone."""
+        return replace(published, system=None)
+
+    def _cross_validated(self, total: Moments) -> float:
+        return total.regression(intercept=False).cross_validated(GAMMAS)
+
+    # client
+    @step(reply=lambda method, question: method.moments_of(question))
+    def summarize(self, client: ClientSide) -> Moments:
+        """Return Φ_kᵀΦ_k and Φ_kᵀY_k — (3), (5), (6): moments of another map are of another kind."""
+        primary, _ = self._maps(client.x.shape[1])
+        phi, features = primary(client.x.astype(np.float64)), client.data.features + primary.fingerprint
+        return Moments.of_indices(phi, client.y, classes=client.classes, features=features, columns=client.columns)
+
+    def moments_of(self, question: Question) -> MomentsOf:
+        """Return what a client's moments must be."""
+        primary, _ = self._maps(*question.shape)
+        return MomentsOf(primary.dim_out, question.features + primary.fingerprint)
+
+    @step
+    def personalize(self, client: ClientSide, published: TwoStreams) -> None:
+        """Keep G with P_k and λ — (11)–(14)."""
+        _, refine = self._maps(client.x.shape[1])
+        x = client.x.astype(np.float64)
+        left_over = np.eye(len(client.classes))[client.y] - published.scores(x)
+        psi = np.ascontiguousarray(refine(x).T)
+        if self.beta != "auto" and self.lam != "auto":
+            lam, own = self.lam, adapt.correction(psi, left_over, 1 / self.beta)  # P_k — (13)
+        else:
+            spectrum = adapt.Spectrum.of(psi)
+            # Samples that G has never seen need no leaving out there.
+            seen = published.influence(x) if self.exact and client.member else None
+            beta, lam = self._chosen(spectrum, left_over, seen)
+            own = spectrum.correction(left_over, 1 / beta)
+        client.keep(replace(published, refine=refine, own=own, lam=lam, system=None))
+
+    def _chosen(
+        self, spectrum: adapt.Spectrum, left_over: Array, influence: adapt.Influence | None
+    ) -> tuple[float, float]:
+        """Return β and λ, where they are free those of least leave-one-out error."""
+        target = left_over if influence is None else influence.left_out(left_over)
+        candidates = []
+        betas = BETAS if self.beta == "auto" else np.array([self.beta], dtype=np.float64)
+        for beta, predicted in zip(
+            betas.tolist(), spectrum.predict_left_out(left_over, 1 / betas, influence), strict=True
+        ):
+            # The error is quadratic in λ, so its least value is known.
+            best = np.vdot(predicted, target) / max(np.vdot(predicted, predicted), np.finfo(float).tiny)
+            lam = float(np.clip(best, 0.0, 1.0)) if self.lam == "auto" else self.lam
+            candidates.append((float(np.mean((target - lam * predicted) ** 2)), beta, lam))
+        _, beta, lam = min(candidates)
+        return beta, lam

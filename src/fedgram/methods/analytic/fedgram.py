@@ -1,0 +1,61 @@
+"""FedGram: Bayes' rule from everybody's moments, and what a client's own samples add to it."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fedgram.core.errors import InvalidParameter
+from fedgram.heads.head import Head
+from fedgram.heads.personal import personal_model
+from fedgram.models import LinearModel
+from fedgram.protocol.clientside import ClientSide
+from fedgram.protocol.fit import Pool
+from fedgram.protocol.method import step
+from fedgram.protocol.onemessage import OneMessage
+from fedgram.protocol.registry import register
+
+# Gaussians are too sure of themselves, since features depend on each other more than they know.
+OVERCONFIDENT = 0.5
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class FedGram(OneMessage):
+    """FedGram — ours: Bayes' rule with everybody's Gaussians and a client's own class frequencies, refined.
+
+    Everybody's moments give the classes' means and their common covariance, hence a head for all. A client
+    multiplies in how often it has seen each class, with a temperature for the head's over-confidence. Then it
+    regresses what is left unexplained on its own features, for the case that these are shifted. All that is
+    chosen, is chosen for the likelihood of samples that were left out; a refinement that gains nothing there is
+    not used. The result is a linear model with calibrated scores: log-probabilities but for a constant.
+
+    One message up, d × c numbers down. `docs/fedgram.md` says why it works and what else was tried.
+    """
+
+    personal = True
+
+    shrinkage: float | Literal["auto"] = "auto"
+    refine: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.shrinkage != "auto" and not 0 < self.shrinkage < float("inf"):
+            raise InvalidParameter(f"shrinkage must be 'auto' or a number > 0, got {self.shrinkage}")
+
+    # server
+    def publish(self, pool: Pool) -> Head:
+        """Turn everybody's moments into means and a covariance."""
+        return Head.of_gaussians(pool.total, self.shrinkage)
+
+    def reveals(self) -> str:
+        """How many samples each class has."""
+        return "class counts"
+
+    def global_model(self, published: Head) -> LinearModel:
+        """Return the head with everybody's class frequencies."""
+        return published.model()
+
+    # client
+    @step
+    def personalize(self, client: ClientSide, published: Head) -> None:
+        """Keep Bayes' rule with the client's own frequencies, and the refinement if it is worth it."""
+        client.keep(personal_model(published, client.x, client.y, temperature=OVERCONFIDENT, refine=self.refine))

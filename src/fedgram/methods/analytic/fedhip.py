@@ -1,0 +1,76 @@
+"""FedHiP: heterogeneity-invariant personalized federated learning, in closed form."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from fedgram.core.errors import InvalidParameter
+from fedgram.heads import adapt
+from fedgram.heads.system import System
+from fedgram.models import LinearModel
+from fedgram.protocol.clientside import ClientSide
+from fedgram.protocol.fit import Pool
+from fedgram.protocol.method import step
+from fedgram.protocol.onemessage import OneMessage
+from fedgram.protocol.registry import register
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class FedHiP(OneMessage):
+    """FedHiP — Tang et al. 2025, Algorithm 1: each client's samples count 1 + α times in its own model.
+
+    (1): client k minimises ‖Y − XP‖² + α‖Y_k − X_kP‖² + β‖P‖², the first term over all clients. Its model does not
+    depend on how the other data are spread. The paper's α is 10 to 30, its β 0 to 5, both chosen by hand. "auto" takes
+    for each client the α of least leave-one-out error on its own samples, exactly and without refitting, and the β of
+    least generalised cross-validation error from the pooled moments. With a β that fits everybody, no α gives what own
+    samples alone give with a ridge that fits them; under strong label skew that is best, so with "auto" a client takes
+    that instead where its leave-one-out error is less (`alone`).
+
+    The paper has no intercept: `intercept=False`. By default there is one, also a client's own, which β does not
+    shrink.
+    """
+
+    personal = True
+
+    alpha: float | Literal["auto"] = "auto"
+    beta: float | Literal["auto"] = "auto"
+    intercept: bool = True
+    alone: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("alpha", "beta"):
+            value = getattr(self, name)
+            if value != "auto" and not 0 <= value < float("inf"):
+                raise InvalidParameter(f"{name} must be a number ≥ 0 or 'auto', got {value}")
+
+    # phase 1 is OneMessage's: F_kᵀF_k and F_kᵀY_k go up, which (6) and (7) are made of
+    # server: phase 2
+    def publish(self, pool: Pool) -> System:
+        """Factor once: the total is S_K − KβI, and S_K M_K — (9)–(11)."""
+        return System.of(pool.total, ridge=self.beta, intercept=self.intercept)
+
+    def reveals(self) -> str:
+        """All of the total: S - βI, and SG."""
+        return "Gram matrix and class sums"
+
+    def global_model(self, published: System) -> LinearModel:
+        """Return G_K — (12)."""
+        return published.model()
+
+    # client: phase 3
+    @step
+    def personalize(self, client: ClientSide, published: System) -> None:
+        """Keep P_k — (13), (14)."""
+        if self.alpha != "auto":
+            client.keep(published.personalize(client.x, client.y, self.alpha, member=client.member))
+            return
+        model, chosen = published.choose(client.x, client.y, member=client.member)
+        if self.alone:
+            targets = np.eye(len(client.classes))[client.y]
+            ridge, error = adapt.own_ridge(client.x.astype(np.float64), targets, intercept=self.intercept)
+            if error < chosen.error:
+                model = client.moments().model(ridge, intercept=self.intercept)
+        client.keep(model)

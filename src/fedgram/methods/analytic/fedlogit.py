@@ -1,0 +1,100 @@
+"""FedLogit: the logistic model of all data, step by step, and Bayes' rule at every client."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from fedgram.core.errors import InvalidParameter
+from fedgram.heads import logistic
+from fedgram.heads.head import Head
+from fedgram.heads.logistic import Logistic, Said
+from fedgram.heads.personal import personal_model
+from fedgram.models import LinearModel
+from fedgram.moments.accumulate import as_features
+from fedgram.moments.moments import Moments
+from fedgram.protocol.clients import Clients
+from fedgram.protocol.clientside import ClientSide
+from fedgram.protocol.method import step
+from fedgram.protocol.onemessage import Publishing
+from fedgram.protocol.registry import register
+from fedgram.protocol.replies import Number, Numbers, Question
+
+CALIBRATED = 1.0  # what is trained for the likelihood is as sure as it should be
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class FedLogit(Publishing):
+    """FedLogit — ours: the logistic model of all data in a few small rounds without a learning rate, personalized.
+
+    FedGram with a better head, for whoever can ask clients more than once. Everybody's Gram matrix bounds how the
+    log-likelihood bends, so the gradients, (d + 1) × c numbers a round, are all that is still needed to climb it. The
+    ridge is found by cross-validation on the way, for which clients add three numbers. Gradients add up, so the model
+    for all is the same however the data is spread. Clients personalize as in FedGram, and so can clients that come
+    later: the fit keeps the head.
+
+    A client that fails between rounds leaves what it has sent: fit.notes["remains"] says what that is. Its moments stay
+    in the bound, which is then larger than it need be and bounds all the same, and in the class frequencies.
+    """
+
+    personal = True
+
+    rounds: int = 20
+    ridge: float | Literal["auto"] = "auto"
+    refine: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse values that make no sense."""
+        super().__post_init__()
+        if self.rounds < 1:
+            raise InvalidParameter(f"rounds must be a whole number ≥ 1, got {self.rounds}")
+        if self.ridge != "auto" and not 0 < self.ridge < float("inf"):
+            raise InvalidParameter(f"ridge must be 'auto' or a number > 0, got {self.ridge}")
+
+    # server
+    def serve(self, clients: Clients) -> LinearModel:
+        """Climb, then publish the head."""
+        total = clients.sum(self.summarize)
+        ascent = Logistic(total, self.ridge)
+        members = clients.names
+        remains: dict[str, str] = {}
+        for number in clients.rounds_of(self.rounds):
+            asked = {"model": ascent.ahead, "leverage": ascent.leverage}
+            ascent.climb(Said(**clients.sum(self.slope, asked)))
+            gone = set(members).difference(clients.names, remains)
+            remains |= {name: _remaining(number) for name in members if name in gone}
+            clients.report(number, ascent.model)
+        if remains:
+            clients.note("remains", remains)
+        clients.warn_of_two("class counts")
+        clients.message = Head.of_model(ascent.model, total)
+        clients.each(self.personalize, clients.message)
+        return ascent.model
+
+    # client
+    @step
+    def summarize(self, client: ClientSide) -> Moments:
+        """Return X_kᵀX_k and X_kᵀY_k."""
+        return client.moments()
+
+    @step(reply=lambda method, question: method.slope_of(question))
+    def slope(self, client: ClientSide, asked: dict[str, Any]) -> dict[str, Any]:
+        """Return the gradient of the log-likelihood here, how wrong the model is, and how undecided."""
+        return logistic.slope(as_features(client.x), client.y, **asked)._asdict()
+
+    def slope_of(self, question: Question) -> dict[str, Any]:
+        """Return what a client's slope must be."""
+        slope = Numbers((question.shape[0] + 1, len(question.classes)))
+        undecided = Number(0, question.samples)
+        wrong = Number(0, 2 * question.samples)
+        return {"slope": slope, "unexplained": wrong, "undecided": undecided, "left_out": undecided}
+
+    @step
+    def personalize(self, client: ClientSide, head: Head) -> None:
+        """Keep Bayes' rule with the client's own frequencies, and the refinement if it is worth it."""
+        client.keep(personal_model(head, client.x, client.y, temperature=CALIBRATED, refine=self.refine))
+
+
+def _remaining(lost: int) -> str:
+    """Return what is in the model of a client that failed in a round."""
+    rounds = {0: "no gradients", 1: "the gradient of round 0"}.get(lost, f"the gradients of rounds 0 to {lost - 1}")
+    return f"its moments in the bound and in the class frequencies, {rounds}"

@@ -1,0 +1,48 @@
+"""Every client for itself: what federation has to beat."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from fedgram.core.errors import InvalidParameter
+from fedgram.heads import adapt
+from fedgram.protocol.clients import Clients
+from fedgram.protocol.clientside import ClientSide
+from fedgram.protocol.method import Method, step
+from fedgram.protocol.registry import register
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class Local(Method):
+    """Local — a ridge per client on its own samples; nothing is sent, and there is no global model.
+
+    This is what a client can do alone; the reference line at the other end is the centralised solution. "auto" takes
+    the ridge of least leave-one-out error on the client's own samples, exactly and without refitting. The ridge does
+    not shrink the intercept.
+    """
+
+    personal = True
+
+    ridge: float | Literal["auto"] = "auto"
+    intercept: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.ridge != "auto" and not 0 <= self.ridge < float("inf"):
+            raise InvalidParameter(f"ridge must be 'auto' or a number ≥ 0, got {self.ridge}")
+
+    def serve(self, clients: Clients) -> None:
+        """Let every client train alone."""
+        for _ in clients.call(self.train):
+            pass
+
+    @step
+    def train(self, client: ClientSide) -> None:
+        """Keep the ridge solution of the client's own samples."""
+        moments, ridge = client.moments(), self.ridge
+        if ridge == "auto":
+            targets = np.eye(len(client.classes))[client.y]
+            ridge, _ = adapt.own_ridge(client.x.astype(np.float64), targets, intercept=self.intercept)
+        client.keep(moments.model(ridge, intercept=self.intercept))

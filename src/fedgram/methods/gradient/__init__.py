@@ -1,0 +1,1 @@
+"""Methods that train by gradients, all in the one loop of `fedgram.nets`."""

@@ -1,0 +1,183 @@
+"""What methods that train by gradients have in common: a network, rounds, and local SGD."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fedgram.core.errors import InvalidData, InvalidParameter
+from fedgram.features.backbones.base import require
+from fedgram.moments.accumulate import check_finite
+from fedgram.nets import PLAIN, Hooks, Net, Plan, TrainedNet, net_for, read_network, train
+from fedgram.nets.layers import Shape, Vector
+from fedgram.protocol.clients import Clients
+from fedgram.protocol.clientside import ClientSide
+from fedgram.protocol.method import Method, step
+from fedgram.protocol.replies import Question
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradientMethod(Method):
+    """Base of methods that train by gradients; the settings are those of FedAPA's experiments.
+
+    `network` is "linear", "mlp", "mlp:WIDTH:…", "lenet5" or "cnn"; "auto" is lenet5 for images and linear for
+    features. In each round a share of the clients (`participation`) trains for some `epochs`, or for so many
+    batches (`local_steps`), from where the method lets it begin. All these methods draw the same random numbers,
+    so that with the same seed they begin with the same weights, ask the same clients and shuffle alike: what differs is
+    the method.
+    """
+
+    draws: ClassVar[str] = "gradient"
+    rounding: ClassVar[float] = 1e-4
+    # Whether the method says nothing without layers below the last; "auto" is then an mlp for features.
+    needs_base: ClassVar[bool] = False
+    # Whether every client has a vector of its own from the first, in its state.
+    remembers: ClassVar[bool] = False
+
+    network: str = "auto"
+    rounds: int = 50
+    participation: float = 1.0
+    epochs: int = 2
+    local_steps: int | None = None
+    batch: int = 64
+    lr: float = 0.01
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse values that make no sense."""
+        super().__post_init__()
+        read_network(self.network)
+        for name in ("rounds", "epochs", "batch", *(["local_steps"] if self.local_steps is not None else [])):
+            if getattr(self, name) < 1:
+                raise InvalidParameter(f"{name} must be a whole number ≥ 1, got {getattr(self, name)}")
+        if not 0 < self.participation <= 1:
+            raise InvalidParameter(f"participation must be more than 0 and at most 1, got {self.participation}")
+        if not 0 < self.lr < float("inf"):
+            raise InvalidParameter(f"lr must be a number > 0, got {self.lr}")
+        if not 0 <= self.momentum < 1:
+            raise InvalidParameter(f"momentum must be at least 0 and less than 1, got {self.momentum}")
+        self.check_not_negative("weight_decay")
+
+    def check_not_negative(self, *names: str) -> None:
+        """Refuse settings below zero."""
+        for name in names:
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise InvalidParameter(f"{name} must be a number ≥ 0, got {getattr(self, name)}")
+
+    def check_pulls(self, *names: str) -> None:
+        """Refuse strengths of proximal terms that are negative, or so large that SGD would overshoot for ever."""
+        self.check_not_negative(*names)
+        most = 2 * (1 + self.momentum) / self.lr
+        for name in names:
+            if getattr(self, name) >= most:
+                raise InvalidParameter(
+                    f"{name} must be less than {most:g} with lr {self.lr:g}, or training diverges; "
+                    f"got {getattr(self, name)}"
+                )
+
+    def fewest_samples(self, n: int) -> int:
+        """Return of how few of a client's n samples a reply may be made: some batches need not be all of them."""
+        return n if self.local_steps is None else min(n, self.local_steps * self.batch)
+
+    # server
+    def begin(self, clients: Clients) -> tuple[Net, Vector]:
+        """Return the network and its first weights; clients that cannot train are told apart now."""
+        require("torch", "nets", f"the method {self.name}")
+        assert clients.classes is not None
+        net = self.net(clients.shape, len(clients.classes))
+        first = net.initial(clients.rng)
+        clients.each(self.ready, first if self.remembers else None)
+        return net, first
+
+    def check_base(self, net: Net) -> None:
+        """Refuse a network without layers below the last, where that is all that clients share."""
+        if net.base.stop == net.buffers:
+            raise InvalidParameter(
+                f"{self.name} shares the layers below the last, and {net.network!r} has none: use mlp"
+            )
+
+    def give_to_the_unasked(self, clients: Clients, world: Vector) -> None:
+        """Let clients that never took part keep the global model; what they began with is nobody's."""
+        unasked = set(clients.names).difference(clients.contributors)
+        clients.each(self.adopt, world, to=[name for name in clients.names if name in unasked])
+
+    def model(self, clients: Clients, vector: Vector) -> TrainedNet:
+        """Return a vector as a model."""
+        assert clients.classes is not None
+        net = self.net(clients.shape, len(clients.classes))
+        return TrainedNet(net.network, net.shape, clients.classes, vector, clients.features, net.memory)
+
+    # client
+    @step
+    def ready(self, client: ClientSide, first: Vector | None = None) -> None:
+        """Refuse samples that are not finite before they spoil everybody's weights; begin with the common ones."""
+        check_finite(client.x)
+        if first is not None:
+            self.remember(client, first)
+
+    @step
+    def adopt(self, client: ClientSide, world: Vector) -> None:
+        """Keep the global model."""
+        self.keep(client, world)
+
+    def net(self, shape: Shape, classes: int) -> Net:
+        """Return the network for such samples."""
+        network = "mlp" if self.network == "auto" and self.needs_base and len(shape) == 1 else self.network
+        return net_for(network, tuple(shape), classes)
+
+    def net_of(self, client: ClientSide) -> Net:
+        """Return the network as a client sees it."""
+        return self.net(client.x.shape[1:], len(client.classes))
+
+    def net_for(self, question: Question) -> Net:
+        """Return the network as the server sees it when it asks."""
+        return self.net(question.shape, len(question.classes))
+
+    def keep(self, client: ClientSide, vector: Vector) -> None:
+        """Let the client keep a vector as its own model."""
+        client.keep(self.own_model(client, vector))
+
+    def own_model(self, client: ClientSide, vector: Vector) -> TrainedNet:
+        """Return a vector as a model, at the client."""
+        net = self.net_of(client)
+        return TrainedNet(net.network, net.shape, client.classes, vector, client.data.features, net.memory)
+
+    def remember(self, client: ClientSide, vector: Vector) -> None:
+        """Let the client keep a vector, and begin from it in the next round."""
+        own = np.array(vector)  # a row of many would keep them all in memory
+        client.state["own"] = own
+        self.keep(client, own)
+
+    def trained_part(self, clients: Sequence[ClientSide], vectors: Sequence[Vector]) -> list[Vector]:
+        """Return vectors without their buffers, as hooks see weights."""
+        return [vector[self.net_of(clients[0]).buffers :] for vector in vectors]
+
+    def descend(
+        self, clients: Sequence[ClientSide], starts: Sequence[Vector], hooks: Hooks = PLAIN, **changes: Any
+    ) -> list[Vector]:
+        """Return each client's vector after local SGD from its start."""
+        return self.descend_with(clients, starts, hooks, **changes)[0]
+
+    def descend_with(
+        self,
+        clients: Sequence[ClientSide],
+        starts: Sequence[Vector],
+        hooks: Hooks,
+        rngs: Sequence[np.random.Generator] | None = None,
+        **changes: Any,
+    ) -> tuple[list[Vector], dict[str, list[Vector]]]:
+        """Do what `descend` does, and also return what the hooks carried along."""
+        usual = {name: getattr(self, name) for name in ("lr", "momentum", "weight_decay", "batch", "epochs")}
+        vectors, carried = train(
+            self.net_of(clients[0]),
+            [(client.x, client.y) for client in clients],
+            starts,
+            rngs or [client.rng for client in clients],
+            Plan(**usual | {"steps": self.local_steps} | changes),
+            hooks,
+        )
+        if not all(np.isfinite(vector).all() for vector in vectors):
+            raise InvalidData(f"training diverged: take a smaller lr than {self.lr}, or scale the samples")
+        return vectors, carried

@@ -1,0 +1,47 @@
+"""FedAvg: everybody trains, the server averages."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedgram.methods.gradient.base import GradientMethod
+from fedgram.nets import PLAIN, Hooks, TrainedNet
+from fedgram.nets.layers import Vector
+from fedgram.protocol.clients import Clients
+from fedgram.protocol.clientside import ClientSide
+from fedgram.protocol.method import step
+from fedgram.protocol.registry import register
+from fedgram.protocol.replies import like_payload
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class FedAvg(GradientMethod):
+    """FedAvg — McMahan et al. 2017, Algorithm 1: local SGD from the global weights, then their mean by samples.
+
+    >>> import fedgram as fg
+    >>> from fedgram.checks import some_clients
+    >>> fit = fg.FedAvg(rounds=2).fit(some_clients(), classes=10)
+    >>> fit.model.weights.shape, len(fit.rounds)
+    ((64, 10), 2)
+    """
+
+    # server
+    def serve(self, clients: Clients) -> TrainedNet:
+        """Return the global model of the last round."""
+        _, world = self.begin(clients)
+        for number in clients.rounds_of(self.rounds):
+            world = clients.mean(self.train, world, to=clients.sample(self.participation))
+            clients.report(number, None if self.remembers else self.model(clients, world))
+        if self.remembers:
+            self.give_to_the_unasked(clients, world)
+        return self.model(clients, world)
+
+    # client
+    @step(batched=True, reply=like_payload)
+    def train(self, clients: Sequence[ClientSide], worlds: Sequence[Vector]) -> list[Vector]:
+        """Return the weights after local SGD."""
+        return self.descend(clients, worlds, self.hooks())
+
+    def hooks(self) -> Hooks:
+        """Return what a method that averages in the same way adds to its clients' loss."""
+        return PLAIN

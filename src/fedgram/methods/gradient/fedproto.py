@@ -1,0 +1,112 @@
+"""FedProto: clients share the means of their features by class, and nothing else."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from fedgram.methods.gradient.base import GradientMethod
+from fedgram.nets import Hooks, Now, outputs
+from fedgram.nets.layers import Vector
+from fedgram.protocol.clients import Clients
+from fedgram.protocol.clientside import ClientSide
+from fedgram.protocol.method import step
+from fedgram.protocol.registry import register
+from fedgram.protocol.replies import Numbers, Question
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+NEVER = -1e30
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class FedProto(GradientMethod):
+    """FedProto — Tan et al. 2022, Algorithm 1: a sample's features are drawn to the prototype of its class.
+
+    The term is λ · mean((z - C_y)²) of the features z.
+
+    C_y is the mean over clients of their mean features of class y, by samples. A client sends these means and how many
+    samples of each class they stand for; its network never leaves it. It predicts with its own head or, with
+    `predict` = "prototype", by the nearest prototype among its own classes. With λ = 0 each client trains alone.
+    """
+
+    personal = True
+    remembers = True
+    needs_base = True
+
+    lam: float = 1.0
+    predict: Literal["head", "prototype"] = "head"
+
+    def __post_init__(self) -> None:
+        """Refuse a negative λ."""
+        super().__post_init__()
+        self.check_not_negative("lam")
+
+    # server
+    def serve(self, clients: Clients) -> None:
+        """Let every client end with a network of its own."""
+        net, _ = self.begin(clients)
+        if self.predict == "head":
+            self.check_base(net)
+        prototypes = np.zeros((net.classes, net.features), dtype=np.float32)
+        known = np.zeros(net.classes, dtype=np.float32)
+        for number in clients.rounds_of(self.rounds):
+            world = {"prototypes": prototypes, "known": known}
+            sums: Any = clients.sum(self.train, world, to=clients.sample(self.participation))
+            met = sums["counts"] > 0
+            prototypes[met] = sums["features"][met] / sums["counts"][met, None]
+            known[met] = 1
+            clients.report(number)
+
+    # client
+    @step(batched=True, reply=lambda method, question: method.sums_of(question))
+    def train(self, clients: Sequence[ClientSide], worlds: Sequence[dict[str, Vector]]) -> list[dict[str, Any]]:
+        """Return the sums of the features of each class after SGD, and the numbers of samples."""
+        carried = {name: [world[name] for world in worlds] for name in ("prototypes", "known")}
+        starts = [client.state["own"] for client in clients]
+        trained = self.descend(clients, starts, Hooks(term=self._regularize, carried=carried))
+        replies = []
+        for client, own, world in zip(clients, trained, worlds, strict=True):
+            sums = self._sums(client, own)
+            self.remember(client, own)
+            if self.predict == "prototype":
+                self.keep(client, self._by_prototype(client, own, sums, world))
+            replies.append(sums)
+        return replies
+
+    def sums_of(self, question: Question) -> dict[str, Numbers]:
+        """Return what a client's sums must be."""
+        net = self.net_for(question)
+        counts = Numbers((net.classes,), "int32", low=0, high=question.samples)
+        return {"features": Numbers((net.classes, net.features), "float32"), "counts": counts}
+
+    def _regularize(self, now: Now) -> "Tensor":
+        """Return λ mean((z - C_y)²) for each client; a class without a prototype adds nothing."""
+        wanted = (
+            now.carried["prototypes"].transpose(1, 2).gather(2, now.y.unsqueeze(1).expand(-1, now.net.features, -1))
+        )
+        away = (now.features - wanted).square().mean(1)
+        return self.lam * (away * now.share * now.carried["known"].gather(1, now.y)).sum(1)
+
+    def _sums(self, client: ClientSide, own: Vector) -> dict[str, Any]:
+        net = self.net_of(client)
+        features = np.concatenate([block for block, _ in outputs(net, own, client.x)]).astype(np.float64)
+        sums = np.zeros((net.classes, net.features))
+        np.add.at(sums, client.y, features)
+        # The network computes with 32 bits; more would only be more to send.
+        counts = np.bincount(client.y, minlength=net.classes).astype(np.int32)
+        return {"features": sums.astype(np.float32), "counts": counts}
+
+    def _by_prototype(self, client: ClientSide, own: Vector, sums: dict[str, Any], world: dict[str, Vector]) -> Vector:
+        """Return the network with a head whose best score is the nearest prototype: z·C_y - ½‖C_y‖²."""
+        mine = sums["counts"] > 0
+        prototypes = np.zeros_like(sums["features"])
+        prototypes[mine] = sums["features"][mine] / sums["counts"][mine, None]
+        shared = mine & (world["known"] > 0)
+        prototypes[shared] = world["prototypes"][shared]
+        constants = np.where(mine, -0.5 * np.square(prototypes).sum(axis=1), NEVER)
+        head = np.concatenate([prototypes.ravel(), constants]).astype(np.float32)
+        return np.concatenate([own[self.net_of(client).base], head])

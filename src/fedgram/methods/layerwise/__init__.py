@@ -1,0 +1,1 @@
+"""Networks solved layer by layer, without gradients."""

@@ -1,0 +1,137 @@
+"""FedACnnL: networks trained layer by layer in closed form, across clients."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from fedgram.core.errors import InvalidParameter
+from fedgram.layerwise import Network, layer_moments, read_stack
+from fedgram.layerwise.layers import rows_per_sample
+from fedgram.models import Model
+from fedgram.moments.moments import Moments, Total
+from fedgram.protocol.clients import Clients
+from fedgram.protocol.clientside import ClientSide
+from fedgram.protocol.method import Method, step
+from fedgram.protocol.registry import register
+from fedgram.protocol.replies import MomentsOf, Numbers, Question
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class FedACnnL(Method):
+    """FedACnnL — Gu et al. 2025, Algorithm 1: a deep network in one round per layer, without gradients.
+
+    Each layer is a least-squares problem, (1)–(5): from its input (for convolutions, patches) to the labels under a
+    random encoding Q_l. Moments of layer inputs add over clients, so the network is that of the pooled data, for any
+    partition and any batch size. The paper adds γ once per client in (3) and once in all in (5); this is (5).
+
+    Clients send X_lᵀX_l and X_lᵀY; the server applies Q_l, since X_lᵀ(YQ_l) = (X_lᵀY)Q_l. `network` is a preset ("lr",
+    "dnn", "dcnn", "small-dcnn") or layers in a line such as "conv:32:5 pool:2 flatten dense:64". `adaptive=False` is
+    the paper's FedACnnL-WA: every batch has `batch` samples.
+
+    >>> import fedgram as fg
+    >>> from fedgram.checks import some_clients
+    >>> fit = fg.FedACnnL(network="flatten dense:40", gamma=1.0).fit(some_clients(), classes=10)
+    >>> [weights.shape for weights in fit.model.weights]
+    [(64, 40), (40, 10)]
+    """
+
+    network: str = "dnn"
+    gamma: float = 100.0
+    batch: int = 256
+    batch_max: int = 4096
+    adaptive: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        read_stack(self.network)
+        if not 0 <= self.gamma < float("inf"):
+            raise InvalidParameter(f"gamma must be a number ≥ 0, got {self.gamma}")
+        if not 1 <= self.batch <= self.batch_max:
+            raise InvalidParameter(f"batch must be from 1 to batch_max, {self.batch_max}; got {self.batch}")
+
+    # server
+    def serve(self, clients: Clients) -> Model | None:
+        """Train one network with everybody."""
+        [network], _, _ = self._train(clients, self._seed(clients), [clients.names])
+        return network
+
+    def _seed(self, clients: Clients) -> int:
+        return int(clients.rng.integers(2**31))  # s
+
+    def _train(
+        self, clients: Clients, seed: int, groups: Sequence[Sequence[str]]
+    ) -> tuple[list[Network], list[list[Moments]], list[list[int]]]:
+        """Return a network for each group of clients: lines 2–27 of Algorithm 1.
+
+        With it, for each of its layers, the group's moments and how many clients they are of: some may have been lost.
+        """
+        group_of = {name: k for k, group in enumerate(groups) for name in group}
+        assert clients.classes is not None
+        networks = [Network(self.network, clients.shape, clients.classes, seed)] * len(groups)
+        moments: list[list[Moments]] = [[] for _ in groups]
+        members: list[list[int]] = [[] for _ in groups]
+        batches, quickest = dict.fromkeys(clients.names, self.batch), 0.0
+        for _ in clients.rounds_of(networks[0].depth):
+            solutions = [network.solutions[-1] if network.solutions else None for network in networks]
+            tasks = {
+                name: {"seed": seed, "solution": solutions[group_of[name]], "batch": np.array(batches[name])}
+                for name in clients.names
+            }
+            totals, seconds = [Total() for _ in groups], {}
+            for client, reply in clients.call(self.summarize, per_client=tasks):
+                totals[group_of[client]].add(reply["moments"])  # A_0, A_1 — (4)
+                seconds[client] = float(reply["seconds"])
+            heard = Counter(group_of[client] for client in seconds)
+            for k in sorted(heard):  # a group may have lost all its clients
+                total = totals[k].moments()
+                trained = networks[k].extend(total.solve(self.gamma))  # Ŵ_l — (5), (11)
+                networks[k] = replace(trained, features=total.kind.features)
+                moments[k].append(total)
+                members[k].append(heard[k])
+            quickest = quickest or min(seconds.values())
+            if self.adaptive:
+                batches = {
+                    name: self._batch(batches[name], seconds[name] / quickest, clients.samples[name])
+                    for name in clients.names
+                }
+        return networks, moments, members
+
+    def _batch(self, before: int, slowness: float, samples: int) -> int:
+        """Return B_{l+1} — (7) — for a client that took so many times the quickest client's first round.
+
+        As printed, a client that a larger batch has made quick gets the small one back for the next layer, and is slow
+        again; so batches never shrink here. More than all its samples, or `batch_max`, no client takes.
+        """
+        wanted = max(ceil(slowness * self.batch), before)
+        return min(wanted, self.batch_max, max(samples, self.batch))
+
+    # client
+    @step(reply=lambda method, question: method.summary_of(question))
+    def summarize(self, client: ClientSide, task: Mapping[str, Any]) -> dict[str, Any]:
+        """Return X_lᵀX_l and X_lᵀY — (6) — and how long they took."""
+        started = perf_counter()
+        network = self._grown(client, task["seed"], task["solution"])
+        own = layer_moments(network, client.x, client.y, batch=int(task["batch"]))
+        # As an array, because the number of its digits would be seen in the traffic.
+        return {"moments": own, "seconds": np.array(perf_counter() - started)}
+
+    def summary_of(self, question: Question) -> dict[str, Any]:
+        """Return what a client's summary of the layer of this round must be."""
+        layer, shape = Network(self.network, question.shape, question.classes, seed=0).learning(question.round)
+        moments = MomentsOf(layer.fan_in(shape), rows=rows_per_sample(layer, shape))
+        return {"moments": moments, "seconds": Numbers((), low=0, high=1e9)}
+
+    def _grown(self, client: ClientSide, seed: int, solution: Any) -> Network:
+        """Return the network as far as it is trained, which the client keeps from round to round."""
+        if solution is None:
+            network = Network(self.network, client.x.shape[1:], client.classes, seed, features=client.data.features)
+        else:
+            network = client.state["network"].extend(solution)
+        client.state["network"] = network
+        return network

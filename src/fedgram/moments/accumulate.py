@@ -1,0 +1,93 @@
+"""From rows of features to Gram matrix and class sums, block by block, in float64."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csc_array
+
+from fedgram.core.arrays import Array
+from fedgram.core.errors import InvalidData
+from fedgram.moments import solve
+
+ROWS_AT_ONCE = 2048
+Indices = npt.NDArray[np.int64]
+
+
+class Accumulator:
+    """Running XᵀX (packed) and sums per class, in O(d²) memory however much is added."""
+
+    def __init__(self, d: int, classes: int) -> None:
+        self.packed = np.zeros(solve.packed_size(d))
+        self.sums = np.zeros((classes, d))
+        self._stacked = np.empty((0, d))
+        self._height = 0
+
+    def add_samples(self, rows: npt.NDArray[Any], labels: Indices, *, bias: bool = False) -> None:
+        """Add samples (n, d), float32 or float64, never holding a float64 copy of them all."""
+        for start in range(0, len(rows), ROWS_AT_ONCE):
+            block = as_block(rows[start : start + ROWS_AT_ONCE], bias=bias)
+            solve.add_gram(self.packed, block)
+            self.sums += class_sums(block, labels[start : start + ROWS_AT_ONCE], len(self.sums))
+
+    def add_factor(self, factor: Array) -> None:
+        """Add RᵀR. Factors are stacked, so that BLAS gets tall blocks instead of slivers."""
+        m, d = factor.shape
+        if not len(self._stacked):
+            self._stacked = np.empty((max(m, min(ROWS_AT_ONCE, 2 * d)), d))
+        if self._height + m > len(self._stacked):
+            self.flush()
+        self._stacked[self._height : self._height + m] = factor
+        self._height += m
+
+    def flush(self) -> None:
+        """Bring stacked factors into `packed`."""
+        solve.add_gram(self.packed, self._stacked[: self._height])
+        self._height = 0
+
+
+def as_features(x: npt.ArrayLike) -> npt.NDArray[Any]:
+    """Return features as an (n, d) array of numbers; refuse other shapes and kinds."""
+    try:
+        rows = np.asarray(x)
+    except ValueError as error:  # numpy's word for rows of unequal length
+        raise InvalidData(f"features are not an array of numbers: {error}") from error
+    if rows.ndim != 2 or rows.shape[1] == 0:
+        raise InvalidData(f"features must have shape (n, d) with d ≥ 1, got {rows.shape}")
+    if rows.dtype.kind not in "fiub":
+        raise InvalidData(f"features must be numbers, got {rows.dtype}")
+    return rows
+
+
+def as_block(rows: npt.NDArray[Any], *, bias: bool) -> Array:
+    """Return the rows in float64 and C order, with a last column of ones if `bias`."""
+    if not bias:
+        return np.ascontiguousarray(rows, dtype=np.float64)
+    block = np.ones((len(rows), rows.shape[1] + 1))
+    block[:, :-1] = rows
+    return block
+
+
+def class_sums(block: Array, labels: Indices, classes: int) -> Array:
+    """Return YᵀX (c, d) for one-hot Y: n · d additions, where a matrix product would take c times as many."""
+    n = len(block)
+    return np.asarray(csc_array((np.ones(n), labels, np.arange(n + 1)), shape=(classes, n)) @ block)
+
+
+def check_finite(x: npt.NDArray[Any]) -> None:
+    """Refuse samples (n, …) that are not finite."""
+    # A sum is finite unless an element is not, or the sum overflows; it needs no second array.
+    if not np.isfinite(x.sum()) and not np.isfinite(x).all():
+        raise not_finite(x.reshape(len(x), -1))
+
+
+def not_finite(rows: npt.NDArray[Any]) -> InvalidData:
+    """Say where features are not finite."""
+    bad = np.argwhere(~np.isfinite(rows))
+    if not len(bad):
+        return InvalidData("features are so large that their squares overflow: rescale them")
+    row, column = (int(i) for i in bad[0])
+    return InvalidData(
+        f"features are not finite: {rows[row, column]} in row {row}, column {column} "
+        f"({len(np.unique(bad[:, 0]))} rows in all): remove or mend these samples"
+    ).telling(f"features are not finite in column {column}")

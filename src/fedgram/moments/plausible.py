@@ -1,0 +1,97 @@
+"""Could any data set have these arrays as its moments? Arrays only; what is refused is named as a field of the message.
+
+The matrix [X Y]ᵀ[X Y] must be positive semidefinite. Since YᵀY is the diagonal of class counts, that is the scatter
+within classes, XᵀX - MᵀM, being so, where the rows of M are the classes' sums divided by the roots of their counts.
+"""
+
+from math import isfinite
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import eigh
+
+from fedgram.core.arrays import Array
+from fedgram.core.errors import NotMoments
+from fedgram.moments import solve
+
+# More samples than anybody has, and few enough that thousands of parties' counts add up without overflowing.
+MOST_SAMPLES = 2**48
+TINY = float(np.finfo(np.float64).tiny)
+# Rounding grows in a pivoted factorisation; what is larger than this many times the noise is no rounding.
+RANK_NOISE = 10.0
+
+
+def check_counts(counts: npt.NDArray[np.int64]) -> None:
+    """Check the samples of each class."""
+    if (counts < 0).any():
+        raise NotMoments(f"field 'counts' has a negative count: {counts.min()}")
+    if sum(counts.tolist()) > MOST_SAMPLES:
+        raise NotMoments(f"field 'counts' adds up to {sum(counts.tolist())}: more than the {MOST_SAMPLES} that can be")
+
+
+def check_gram(packed: Array, means: Array, n: int, noise: float, *, bias: bool, field: str = "gram") -> None:
+    """Check a packed XᵀX (d, d) of n samples with M (p, d), but for rounding errors up to `noise`.
+
+    With `bias` the last feature is a column of ones. `field` is where the matrix was in the message.
+    """
+    d = means.shape[1]
+    if not n and packed.any():
+        raise NotMoments("field 'gram' is not zero, but field 'counts' has no samples")
+    diagonal = packed[solve.packed_diagonal(d)]
+    if not isfinite(noise):
+        raise NotMoments(f"field 'gram' has {diagonal.max()} on its diagonal: too large")
+    noise = max(noise, TINY)
+    if bias and abs(diagonal[-1] - n) > noise:
+        raise NotMoments(f"field 'gram' counts {diagonal[-1]} samples, field 'counts' {n}")
+    scatter = packed - _between(means)
+    if not solve.is_positive_semidefinite(scatter, d, noise):
+        raise _impossible(field)
+    # Within classes n samples span n - p dimensions at the most.
+    if n - len(means) < d and (rank := solve.rank(scatter, d, RANK_NOISE * noise)) > n - len(means):
+        raise NotMoments(
+            f"field '{field}' has rank {rank} within classes, where {n} samples have at most {n - len(means)}"
+        )
+
+
+def nearest(packed: Array, means: Array, n: int, *, bias: bool) -> Array:
+    """Return the nearest packed matrix that n samples with M (p, d) can have: semidefinite within classes, of rank
+    n - p.
+    """
+    d, between = means.shape[1], _between(means)
+    scatter = solve.unpack(packed - between, d)
+    if bias:
+        scatter[-1] = scatter[:, -1] = 0.0  # a column of ones does not vary
+    values, vectors = eigh(scatter, overwrite_a=True, check_finite=False)
+    kept = np.flatnonzero(values > 0)[::-1][: max(n - len(means), 0)]
+    return solve.pack((vectors[:, kept] * values[kept]) @ vectors[:, kept].T) + between
+
+
+def _between(means: Array) -> Array:
+    between = np.zeros(solve.packed_size(means.shape[1]))
+    solve.add_gram(between, means)
+    return between
+
+
+def check_factor(factor: Array, means: Array, noise: float, *, bias: bool) -> None:
+    """Check R (n, d) with RᵀR = XᵀX, without a d × d matrix: in the at most n dimensions that its rows span.
+
+    M = CR for a C with orthonormal rows, so M lies in them. C itself is no measure: samples that are nearly equal make
+    it uncertain, however honest they are.
+    """
+    n = len(factor)
+    if not isfinite(noise):
+        raise NotMoments("field 'factor' is too large to be squared")
+    if not n:
+        return
+    if bias and abs(float(factor[:, -1] @ factor[:, -1]) - n) > 1e-6 * n:
+        raise NotMoments(f"field 'factor' counts other samples than field 'counts', {n}")
+    axes, parts = np.linalg.qr(factor.T)
+    spanned = means @ axes
+    missed = np.abs(spanned @ axes.T - means).max(initial=0.0)
+    if missed > noise / max(float(np.linalg.norm(factor)), TINY):
+        raise _impossible("factor")
+    check_gram(solve.pack(parts @ parts.T), spanned, n, noise, bias=False, field="factor")
+
+
+def _impossible(field: str) -> NotMoments:
+    return NotMoments(f"field '{field}' with field 'sums' is not positive semidefinite: no samples have these moments")

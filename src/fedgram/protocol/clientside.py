@@ -1,0 +1,111 @@
+"""The client's side of a run: what a step sees, and how a request is carried out."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedgram.core.columns import Columns, as_columns
+from fedgram.core.errors import FedgramError, InvalidParameter, UnknownName
+from fedgram.core.labels import Classes, as_classes, to_indices
+from fedgram.core.randomness import generator
+from fedgram.core.wire import Payload
+from fedgram.data.client import Client
+from fedgram.models import Model, with_columns
+from fedgram.moments.accumulate import as_features
+from fedgram.moments.moments import Moments
+
+if TYPE_CHECKING:
+    from fedgram.protocol.method import Method
+
+
+class ClientSide:
+    """What a step sees of its client: x, y, classes, rng, round and a state that lasts for the run.
+
+    `y` and `y_test` (for evaluation only) hold indices into the agreed `classes`. `rng` is derived from (seed, method,
+    step, round, client name), so that results depend neither on the engine nor on who comes first. `state` may hold
+    payloads only: on other engines it travels.
+    """
+
+    def __init__(self, data: Client, *, classes: Classes = (), columns: Columns = (), member: bool = True) -> None:
+        self.data = data.reordered(columns)
+        self.member = member  # whether its samples are in what the others send
+        self.name = data.name
+        self.x = self.data.x
+        self.classes: Classes = ()
+        self.y = self.y_test = np.zeros(0, dtype=np.int64)
+        self.round = 0
+        self.state: dict[str, Payload] = {}
+        self.model: Model | None = None
+        self.personal = False
+        self._purpose: tuple[int, str, str] = (0, "", "")
+        if classes:
+            self._agree(classes)
+
+    def enter(self, method: str, request: dict[str, Any]) -> None:
+        """Get ready for one step: the agreed classes and order of columns, the round, fresh random numbers."""
+        if request["classes"] is not None and not self.classes:
+            self._agree(as_classes(request["classes"]))
+        if request.get("columns"):
+            self.data = self.data.reordered(as_columns(request["columns"]))
+            self.x = self.data.x
+        self.round = request["round"]
+        self._purpose = (request["seed"], method, request["step"])
+        self.__dict__.pop("rng", None)
+
+    def _agree(self, classes: Classes) -> None:
+        """Take the classes as agreed; labels that are not among them are refused here, where they are."""
+        self.y = to_indices(self.data.y, classes)
+        if self.data.y_test is not None:
+            self.y_test = to_indices(self.data.y_test, classes)
+        self.classes = classes
+
+    @property
+    def columns(self) -> Columns:
+        """The names of the columns of x, in the agreed order; () where samples have no names."""
+        return self.data.columns
+
+    @cached_property
+    def rng(self) -> np.random.Generator:
+        """Random numbers of this step."""
+        seed, method, step = self._purpose
+        return generator(seed, method, step, self.round, self.name)
+
+    def moments(self, *, bias: bool = False) -> Moments:
+        """Return the moments of the client's training samples."""
+        return Moments.of_indices(
+            as_features(self.x),
+            self.y,
+            classes=self.classes,
+            bias=bias,
+            features=self.data.features,
+            columns=self.columns,
+        )
+
+    def keep(self, model: Model) -> None:
+        """Keep a personal model; it never leaves the client."""
+        if not isinstance(model, Model):
+            raise InvalidParameter(f"only models can be kept, got a {type(model).__name__}")
+        self.model, self.personal = with_columns(model, self.columns), True
+
+
+def perform(method: "Method", sides: Sequence[ClientSide], requests: Sequence[dict[str, Any]]) -> list[Payload]:
+    """Carry out the same step at some clients, each with its own request, and return their replies."""
+    steps, name = method.steps(), requests[0]["step"]
+    if name not in steps:
+        raise UnknownName(f"step of {type(method).__name__}", name, steps)
+    for side, request in zip(sides, requests, strict=True):
+        side.enter(method.purpose, request)
+    function, payloads = getattr(method, name), [request["payload"] for request in requests]
+    if steps[name]:
+        return list(function(sides) if all(payload is None for payload in payloads) else function(sides, payloads))
+    return [
+        function(side) if payload is None else function(side, payload)
+        for side, payload in zip(sides, payloads, strict=True)
+    ]
+
+
+def explain(error: BaseException) -> str:
+    """Return what to tell the server of an error: ours are clear already, others need their type."""
+    return str(error) if isinstance(error, FedgramError) else f"{type(error).__name__}: {error}"

@@ -1,0 +1,190 @@
+"""What a method is: hyper-parameters, a server's side, and client steps."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias, TypeVar, overload
+
+from fedgram.core.errors import InvalidData, UnknownName
+from fedgram.core.labels import Label, distinct
+from fedgram.data.client import Client
+from fedgram.evaluation import count_correct
+from fedgram.models import Model
+from fedgram.moments.plausible import MOST_SAMPLES
+from fedgram.protocol import parameters, replies
+from fedgram.protocol.clients import Clients, Progress
+from fedgram.protocol.clientside import ClientSide
+from fedgram.protocol.fit import Fit
+from fedgram.protocol.replies import SOMETHING, Either, ListOf, Number, Text
+
+Require: TypeAlias = Literal["all"] | int | float
+F = TypeVar("F", bound=Callable[..., Any])
+NAMES, NUMBERS = "names as", "numbers as"  # what labels are
+# Classes that clients may find out among themselves; more of them would make every message large, so they are agreed.
+MOST_FOUND = 2**14
+COUNT, LABEL = Number(0, MOST_SAMPLES, whole=True), Either(Text(), Number(-(2**63), 2**63 - 1, whole=True))
+HELLO = {
+    "n": COUNT,
+    "shape": ListOf(Number(0, 2**31, whole=True), most=8),
+    "features": Text(),
+    "columns": ListOf(Text(), most=2**20),
+    "kind": Text(choices=(NAMES, NUMBERS)),
+    "tested": COUNT,
+}
+
+
+def _hello(_: "Method", question: replies.Question) -> dict[str, replies.Reply]:
+    """Return what a hello must be; labels are in it if, and only if, the classes are to be found out."""
+    return HELLO | {"labels": None if question.classes else ListOf(LABEL, most=MOST_FOUND)}
+
+
+@overload
+def step(function: F) -> F: ...
+@overload
+def step(*, batched: bool = ..., reply: replies.Reply = ...) -> Callable[[F], F]: ...
+def step(function: F | None = None, *, batched: bool = False, reply: replies.Reply = SOMETHING) -> F | Callable[[F], F]:
+    """Mark a method's function as a step that the server may ask clients to perform.
+
+    A step takes the client and at most one payload, and returns a payload. With `batched` it takes lists of clients and
+    payloads and returns a list of replies: the engine may hand it many clients at once, or one. `reply` says what a
+    reply must be (see `replies`); one that is not so counts as its client's failure.
+    """
+
+    def mark(function: F) -> F:
+        function.fedgram_step = "batched" if batched else "single"  # type: ignore[attr-defined]
+        function.fedgram_reply = reply  # type: ignore[attr-defined]
+        return function
+
+    return mark if function is None else mark(function)
+
+
+class Engine(Protocol):
+    """Something that carries a method's messages between server and clients."""
+
+    def run(
+        self,
+        method: "Method",
+        clients: Sequence[Client],
+        *,
+        classes: int | Iterable[Label] | None,
+        seed: int,
+        require: Require,
+        progress: Progress | None,
+    ) -> Fit:
+        """Run the method from hello to evaluation."""
+        ...
+
+
+# Engines enter themselves here, so that methods need not know them.
+engines: dict[str, Callable[..., Engine]] = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """Base of all methods: a frozen dataclass whose fields are the hyper-parameters.
+
+    A method implements `serve`, the server's side, and marks the client's side with `@step`. It knows no engine: all it
+    sees of the clients is the `Clients` it is given, and what crosses is a message that has been through `wire`.
+    """
+
+    name: ClassVar[str] = ""
+    # Whether clients end with models of their own; if not, they are sent the global one.
+    personal: ClassVar[bool] = False
+    # Methods of the same `draws` get the same random numbers from a seed; by default each has its own.
+    draws: ClassVar[str] = ""
+    # To what relative precision results are the same for any order of the clients and any engine.
+    rounding: ClassVar[float] = 1e-9
+
+    def __init_subclass__(cls) -> None:
+        """Name the method after its class, in lower case, unless it names itself."""
+        cls.name = cls.__dict__.get("name") or cls.__name__.lower()
+
+    def __new__(cls, *_: Any, **settings: Any) -> Self:
+        """Refuse an unknown hyper-parameter, naming the nearest one."""
+        for setting in settings:
+            parameters.check_name(cls, setting)
+        return super().__new__(cls)
+
+    def __post_init__(self) -> None:
+        """Check the hyper-parameters' kinds; a method that bounds them does so after calling this."""
+        parameters.check_values(self)
+
+    def serve(self, clients: Clients) -> Model | None:
+        """Return the global model (None if there is none); ask clients for steps on the way."""
+        raise TypeError(f"{type(self).__name__} must define serve(self, clients)")
+
+    def fit(
+        self,
+        clients: Iterable[Client],
+        *,
+        classes: int | Iterable[Label] | None = None,
+        seed: int = 0,
+        engine: str | Engine = "inprocess",
+        require: Require = "all",
+        progress: Progress | None = None,
+    ) -> Fit:
+        """Run the method over clients and return what came of it.
+
+        `classes` is a number, or the names in order; None takes the labels that occur. `require` says how many
+        clients must take part: "all", a number, or a fraction; the result lists who did. `engine` is a name or an
+        engine object.
+        `progress(step, done, total)` is called as replies arrive; those that are refused do not count as done.
+        """
+        parties = list(clients)
+        for party in parties:
+            if not isinstance(party, Client):
+                raise InvalidData(f"clients must be fg.Client objects, got a {type(party).__name__}")
+        if isinstance(engine, str):
+            if engine not in engines:
+                raise UnknownName("engine", engine, engines)
+            engine = engines[engine]()
+        return engine.run(self, parties, classes=classes, seed=seed, require=require, progress=progress)
+
+    def fewest_samples(self, n: int) -> int:
+        """Return of how few of a client's n samples a reply may be made, with these settings."""
+        return n
+
+    @property
+    def purpose(self) -> str:
+        """What random numbers are drawn for."""
+        return self.draws or self.name
+
+    def settings(self) -> dict[str, Any]:
+        """Return the hyper-parameters by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @classmethod
+    def steps(cls) -> dict[str, bool]:
+        """Return the steps that may be asked for, and whether each takes a batch of clients."""
+        return _steps(cls)  # type: ignore[arg-type]
+
+    @step(reply=_hello)
+    def hello(self, client: ClientSide) -> dict[str, Any]:
+        """Tell what kind of data the client has, before anything is computed; its labels only if classes are sought."""
+        data = client.data
+        return {
+            "n": len(data.x),
+            "shape": data.x.shape[1:],
+            "features": data.features,
+            "columns": data.columns,
+            "kind": NAMES if data.y.dtype.kind == "U" else NUMBERS,
+            "labels": None if client.classes else distinct(data.y, data.y_test),
+            "tested": 0 if data.x_test is None else len(data.x_test),
+        }
+
+    @step
+    def receive(self, client: ClientSide, model: Model) -> None:
+        """Take the global model as the client's own, where the method has not given it a personal one."""
+        client.model = model
+
+    @step(reply=lambda method, question: Either(None, Number(0, question.tested, whole=True)))
+    def evaluate(self, client: ClientSide, model: Model | None = None) -> int | None:
+        """Return how many of its own test samples the client's model (or the one given) gets right."""
+        judged = model or client.model
+        return None if judged is None else count_correct(judged, client.data.x_test, client.y_test)
+
+
+@cache
+def _steps(cls: type[Method]) -> dict[str, bool]:
+    marks = {name: getattr(getattr(cls, name), "fedgram_step", None) for name in dir(cls)}
+    return {name: mark == "batched" for name, mark in marks.items() if mark}

@@ -1,0 +1,86 @@
+"""Methods that publish, and among them those of one message: moments go up, something published comes down."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from fedgram.core.columns import Columns, difference
+from fedgram.core.errors import Mismatch
+from fedgram.core.labels import Classes
+from fedgram.data.client import Client
+from fedgram.models import Model
+from fedgram.moments.moments import Moments
+from fedgram.protocol.clients import Clients
+from fedgram.protocol.clientside import ClientSide
+from fedgram.protocol.fit import Pool
+from fedgram.protocol.method import Method, step
+
+
+@dataclass(frozen=True, kw_only=True)
+class Publishing(Method):
+    """Base of methods whose server publishes a message from which any client can make its own model."""
+
+    @step
+    def personalize(self, client: ClientSide, published: Any) -> None:
+        """Keep the client's own model; a method without personal ones is never asked."""
+        raise TypeError(f"{type(self).__name__} must define personalize(self, client, published)")
+
+    def adapt(self, published: Any, client: Client, *, member: bool = False) -> Model:
+        """Return the model of a client that needs nothing but what was published.
+
+        `member` says whether its samples are in the total that was published from.
+        """
+        if client.features != published.features:
+            raise Mismatch(f"client {client.name!r} has features {client.features!r}, not {published.features!r}")
+        columns: Columns = getattr(published, "columns", ())
+        if columns and (unlike := difference(client.columns, columns)):
+            raise Mismatch(f"client {client.name!r} {unlike}")
+        side = ClientSide(client, classes=published.classes, columns=columns, member=member)
+        self.personalize(side, published)
+        assert side.model is not None
+        return side.model
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneMessage(Publishing):
+    """Base of methods of one message: a subclass says what is published, and what a client makes of it.
+
+    What is published depends on everybody's moments alone. So clients can join and leave afterwards (`fit.add`,
+    `fit.remove`), and a client that was never there can personalize (`adapt`).
+    """
+
+    # server
+    def serve(self, clients: Clients) -> Model:
+        """Add up, publish, and let every client personalize."""
+        published = self.publish(clients.pool(self.summarize))
+        if self.personal:
+            if revealed := self.reveals():
+                clients.warn_of_two(revealed)
+            clients.each(self.personalize, published)
+        return self.global_model(published)
+
+    def publish(self, pool: Pool) -> Any:
+        """Return the message for everybody."""
+        raise TypeError(f"{type(self).__name__} must define publish(self, pool)")
+
+    def reveals(self) -> str:
+        """Say what of the pooled moments can be computed from what is published, "" for nothing."""
+        return ""
+
+    def global_model(self, published: Any) -> Model:
+        """Return the global model in what was published, by default that itself."""
+        return published  # type: ignore[no-any-return]
+
+    # client
+    @step
+    def summarize(self, client: ClientSide) -> Moments:
+        """Return X_kᵀX_k and X_kᵀY_k."""
+        return client.moments()
+
+    @step
+    def personalize(self, client: ClientSide, published: Any) -> None:
+        """Keep the client's own model; a method without personal ones is never asked."""
+        client.keep(self.global_model(published))
+
+    def summary(self, client: Client, classes: Classes, columns: Columns = ()) -> Moments:
+        """Return what the client would send to others who have agreed on these classes and columns."""
+        return self.summarize(ClientSide(client, classes=classes, columns=columns))

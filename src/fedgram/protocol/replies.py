@@ -1,0 +1,218 @@
+"""What a reply must be. Every reply is checked before it meets any other, so that who lies or errs fails alone.
+
+A step says what it replies with: `@step(reply=…)` takes one of the kinds below, an array that the reply must be like, a
+dict or list of these, or a function of the method and the `Question` that returns one of them. A step that says
+nothing, but is annotated to return None or Moments, is checked for that; one that says nothing at all may send any
+payload, and sums are made of what most clients send (see `totals`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from math import inf, isfinite
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from fedgram.core.columns import Columns
+from fedgram.core.errors import RefusedMessage
+from fedgram.core.labels import Classes
+from fedgram.core.wire import Payload
+from fedgram.moments.moments import Moments
+
+Reply: TypeAlias = Any  # a kind, an array, a dict or list of these, None, or a function that returns one of them
+SOMETHING = object()  # any payload at all
+
+
+@dataclass(frozen=True)
+class Question:
+    """What one client was asked, and what the run knows of it."""
+
+    client: str
+    payload: Payload
+    round: int
+    classes: Classes
+    shape: tuple[int, ...]  # of a sample
+    features: str
+    samples: int
+    tested: int
+    columns: Columns = ()
+
+
+class Kind(Protocol):
+    """A kind of reply."""
+
+    def check(self, value: Any, question: Question, where: str) -> None:
+        """Raise RefusedMessage if the value is not of this kind."""
+        ...
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """An array of this shape and dtype, with elements from `low` to `high`."""
+
+    shape: tuple[int, ...]
+    dtype: str = "float64"
+    low: float = -inf
+    high: float = inf
+
+    def check(self, value: Any, question: Question, where: str) -> None:
+        """Refuse anything else."""
+        if not isinstance(value, np.ndarray) or value.shape != self.shape or value.dtype.name != self.dtype:
+            raise _wrong(where, f"an array of {self.dtype} with shape {self.shape}", value)
+        if value.size and isfinite(self.low + self.high) and not (self.low <= value.min() <= value.max() <= self.high):
+            raise _wrong(where, f"from {self.low:g} to {self.high:g}", f"{value.min():g} … {value.max():g}")
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number from `low` to `high`; a `whole` one has no fraction."""
+
+    low: float = -inf
+    high: float = inf
+    whole: bool = False
+
+    def check(self, value: Any, question: Question, where: str) -> None:
+        """Refuse anything else."""
+        kinds = int if self.whole else (int, float)
+        if isinstance(value, bool) or not isinstance(value, kinds) or not self.low <= value <= self.high:
+            raise _wrong(where, f"a {'whole ' * self.whole}number from {self.low:.15g} to {self.high:.15g}", value)
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text of at most so many characters, if need be one of `choices`."""
+
+    most: int = 1000
+    choices: tuple[str, ...] = ()
+
+    def check(self, value: Any, question: Question, where: str) -> None:
+        """Refuse anything else."""
+        if not isinstance(value, str) or len(value) > self.most or (self.choices and value not in self.choices):
+            choices = " or ".join(map(repr, self.choices))
+            raise _wrong(where, choices or f"a text of up to {self.most} characters", value)
+
+
+@dataclass(frozen=True)
+class ListOf:
+    """A list of at most so many items of a kind."""
+
+    item: Reply
+    most: int
+
+    def check(self, value: Any, question: Question, where: str) -> None:
+        """Refuse anything else."""
+        if not isinstance(value, list) or len(value) > self.most:
+            raise _wrong(where, f"a list of up to {self.most} items", value)
+        for i, item in enumerate(value):
+            check(item, self.item, question, f"{where}/{i}")
+
+
+@dataclass(frozen=True)
+class Either:
+    """One of two kinds."""
+
+    one: Reply
+    other: Reply
+
+    def check(self, value: Any, question: Question, where: str) -> None:
+        """Refuse what is neither."""
+        try:
+            check(value, self.one, question, where)
+        except RefusedMessage:
+            check(value, self.other, question, where)
+
+
+@dataclass(frozen=True)
+class MomentsOf:
+    """Moments of the agreed classes; by default of the client's samples as they are.
+
+    `dimension` and `features` are those of a method that makes other features first, `rows` how many rows it makes of a
+    sample, `bias` whether it adds a column of ones to them.
+    """
+
+    dimension: int | None = None
+    features: str | None = None
+    rows: int = 1
+    bias: bool = False
+
+    def check(self, value: Any, question: Question, where: str) -> None:
+        """Refuse anything else."""
+        if not isinstance(value, Moments):
+            raise _wrong(where, "moments", value)
+        kind = value.kind
+        dimension = question.shape[0] if self.dimension is None else self.dimension
+        features = question.features if self.features is None else self.features
+        # Features of another dimension may have forgotten what they were made from.
+        columns = () if self.dimension is not None and not kind.columns else question.columns
+        for what, got, want in (
+            ("classes", kind.classes, question.classes),
+            ("features", kind.features, features),
+            ("bias", kind.bias, self.bias),
+            ("dimension", kind.dimension - kind.bias, dimension),
+            ("columns", kind.columns, columns),
+            ("number of samples", value.n, self.rows * question.samples),
+        ):
+            if got != want:
+                raise _wrong(where, f"moments of {what} {_short(want)}", f"moments of {what} {_short(got)}")
+
+
+def like_payload(method: Any, question: Question) -> Payload:
+    """Expect an array like the one that was sent."""
+    return question.payload
+
+
+@cache
+def expected(method: type, step: str) -> Reply:
+    """Return what a method says that a step replies with; what a base class says holds unless it is said anew."""
+    for cls in method.__mro__:
+        function = vars(cls).get(step)
+        declared = getattr(function, "fedgram_reply", SOMETHING)
+        if declared is not SOMETHING:
+            return declared
+        annotation = getattr(function, "__annotations__", {}).get("return")
+        if annotation is Moments:
+            return MomentsOf()
+        if annotation is None and "return" in getattr(function, "__annotations__", {}):
+            return None
+    return SOMETHING
+
+
+def check(value: Any, kind: Reply, question: Question, where: str = "reply") -> None:
+    """Raise RefusedMessage if a reply is not what its step declares."""
+    if kind is SOMETHING:
+        return
+    if kind is None:
+        if value is not None:
+            raise _wrong(where, "nothing", value)
+    elif isinstance(kind, np.ndarray):
+        Numbers(kind.shape, kind.dtype.name).check(value, question, where)
+    elif isinstance(kind, Mapping):
+        if not isinstance(value, dict) or value.keys() != kind.keys():
+            raise _wrong(where, f"a dict of {sorted(kind)}", value)
+        for key in kind:
+            check(value[key], kind[key], question, f"{where}/{key}")
+    elif isinstance(kind, list | tuple):
+        if not isinstance(value, list) or len(value) != len(kind):
+            raise _wrong(where, f"a list of {len(kind)} items", value)
+        for i, item in enumerate(kind):
+            check(value[i], item, question, f"{where}/{i}")
+    else:
+        kind.check(value, question, where)
+
+
+def _wrong(where: str, want: str, got: Any) -> RefusedMessage:
+    return RefusedMessage(f"{where} must be {want}, got {_describe(got)}")
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"an array of {value.dtype.name} with shape {value.shape}"
+    if isinstance(value, dict):
+        return f"a dict of {_short(sorted(value))}"
+    return _short(value) if isinstance(value, str | int | float | None) else f"a {type(value).__name__}"
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= 60 else f"{text[:60]} …"

@@ -1,0 +1,168 @@
+"""One run of a method over any transport: hello, serve, receive, evaluate."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from time import perf_counter, process_time
+from typing import Any, TypeAlias
+
+from fedgram.core.columns import Columns, as_columns, difference
+from fedgram.core.errors import FedgramError, InvalidData, InvalidParameter, Mismatch
+from fedgram.core.labels import Label, as_classes
+from fedgram.core.randomness import read_seed
+from fedgram.data.client import Client
+from fedgram.data.own.bad import warn_of_look_alikes
+from fedgram.models import Model, with_columns
+from fedgram.protocol.clients import Clients, Progress
+from fedgram.protocol.fit import Fit
+from fedgram.protocol.method import NAMES, Method, Require
+from fedgram.protocol.transport import Transport
+
+# Shape of a sample, fingerprint of the features, kind of the labels, sorted names of the columns.
+_Kind: TypeAlias = tuple[tuple[int, ...], str, str, Columns]
+NOBODY = "no clients: give at least one"
+
+
+def run(
+    method: Method,
+    transport: Transport,
+    *,
+    classes: int | Iterable[Label] | None,
+    seed: int,
+    require: Require,
+    progress: Progress | None,
+) -> Fit:
+    """Run a method and return its fit (without personal models, which stay with the clients)."""
+    started, cpu_started = perf_counter(), process_time()
+    seed = read_seed(seed)
+    if not transport.names:  # nobody came
+        raise InvalidData(NOBODY)
+    clients = Clients(transport, method=method, seed=seed, require=require, progress=progress)
+    clients.classes = None if classes is None else as_classes(classes)
+    agree(clients, method)
+    model = method.serve(clients)
+    if model is not None:
+        if not isinstance(model, Model):
+            raise InvalidParameter(f"serve of {method.name} must return a model or None, got a {type(model).__name__}")
+        model = with_columns(model, clients.columns)
+        # Whoever has no personal model gets the global one; everybody can predict afterwards.
+        without = [name for name in clients.present if not method.personal or name not in clients.names]
+        clients.each(method.receive, model, to=without)
+    # Reports of rounds are for the reader; without them the result would be the same.
+    seconds = perf_counter() - started - clients.reporting["wall"]
+    cpu_seconds = process_time() - cpu_started - clients.reporting["cpu"]
+    client_seconds = transport.client_seconds - clients.reporting["clients"]
+    server_seconds = cpu_seconds - client_seconds if transport.trusted else cpu_seconds
+    evaluation = clients.evaluate()
+    return Fit(
+        model=model,
+        method=method.name,
+        settings=method.settings(),
+        seed=seed,
+        contributors=tuple(clients.contributors),
+        absent=clients.absent,
+        lost=clients.lost,
+        traffic=clients.traffic,
+        evaluation=evaluation,
+        rounds=clients.rounds,
+        seconds=seconds,
+        cpu_seconds={"clients": client_seconds, "server": max(0.0, server_seconds)},
+        engine=transport.engine,
+        carried=dict(transport.carried),
+        total=clients.total,
+        contributions=clients.contributions,
+        message=clients.message,
+        notes=clients.notes,
+        shape=clients.shape,
+    )
+
+
+def unique_names(clients: Sequence[Client]) -> list[str]:
+    """Return the clients' names, which tell them apart."""
+    names = [client.name for client in clients]
+    if not names:
+        raise InvalidData(NOBODY)
+    name, count = Counter(names).most_common(1)[0]
+    if count > 1:
+        raise InvalidData(f"{count} clients are named {name!r}: names must be unique")
+    return names
+
+
+def agree(clients: Clients, method: Method) -> None:
+    """Find out what data the clients have, and go on only with those that have the same kind.
+
+    The kind that most clients have counts; the others are refused by name. Class folders {cat, dog} and {dog, fox} are
+    never added as 0, 1: labels are matched by name. So are columns, in the order that most clients have.
+    """
+    hellos = {reply.client: reply.value for reply in clients.ask(method.hello, to=clients.present)}
+    odd = {name: error for name, hello in hellos.items() if (error := _contradiction(hello)) is not None}
+    if odd:
+        clients.lose(odd, during="agreeing on the data")
+        hellos = {name: hello for name, hello in hellos.items() if name not in odd}
+    kinds = {name: _kind(hello) for name, hello in hellos.items() if hello["n"]}
+    if not kinds:
+        raise InvalidData(f"none of the {len(hellos)} clients has any samples")
+    (usual, most), *rest = Counter(kinds.values()).most_common(2)
+    if rest and rest[0][1] == most:
+        what = "; ".join(f"client {name!r} has {_describe(kind)}" for name, kind in kinds.items())
+        raise Mismatch(f"agreeing on the data: clients differ, and no kind of data is the most frequent: {what}")
+    strangers = {name: Mismatch(_unlike(kind, usual)) for name, kind in kinds.items() if kind != usual}
+    if strangers:
+        clients.lose(strangers, during="agreeing on the data")
+    if clients.classes is None:
+        alike = (hellos[name] for name in kinds if name not in strangers)
+        clients.classes = as_classes(sorted({label for hello in alike for label in hello["labels"]}))
+        # "Well" here and "well" there would be two classes, each of which half of the clients have never seen.
+        warn_of_look_alikes(clients.classes, "the clients' labels")
+    for name, hello in hellos.items():
+        clients.samples[name] = hello["n"]
+        clients.tested[name] = hello["tested"]
+        if not hello["n"]:
+            clients.leave_out(name)
+    clients.shape, clients.features, *_ = usual
+    clients.columns = _usual_order(tuple(hellos[name]["columns"]) for name, kind in kinds.items() if kind == usual)
+    clients.lose({}, during="agreeing on the data")
+
+
+def _contradiction(hello: dict[str, Any]) -> FedgramError | None:
+    """Return what in a client's own words does not go together; left in, it would be everybody's error."""
+    n, shape, labels, tested = (hello[key] for key in ("n", "shape", "labels", "tested"))
+    try:
+        as_columns(hello["columns"], *shape[:1])
+    except FedgramError as error:
+        return error
+    if n and not shape:
+        return Mismatch(f"has {n} samples without any shape")
+    if n and labels is not None:
+        wanted = str if hello["kind"] == NAMES else int
+        if strangers := [label for label in labels if type(label) is not wanted]:
+            return Mismatch(f"says that it has {hello['kind']} labels, and lists {repr(strangers[0])[:60]}")
+        if not 0 < len(labels) <= n + tested:
+            return Mismatch(f"lists {len(labels)} labels of {n + tested} samples")
+    return None
+
+
+def _usual_order(orders: Iterable[Columns]) -> Columns:
+    """Return the order of columns that most clients have; of several such, the first in the alphabet."""
+    votes = Counter(orders)
+    return min(votes, key=lambda columns: (-votes[columns], columns))
+
+
+def _kind(hello: dict[str, Any]) -> _Kind:
+    return tuple(hello["shape"]), hello["features"], hello["kind"], tuple(sorted(hello["columns"]))
+
+
+def _unlike(kind: _Kind, usual: _Kind) -> str:
+    """Say how a client's data differ from those that most clients have."""
+    if unlike := difference(kind[-1], usual[-1]):
+        return f"{unlike} (as to what most clients have)"
+    return f"has {_describe(kind)}; most clients have {_describe(usual)}"
+
+
+def _describe(kind: _Kind) -> str:
+    shape, features, labels, _ = kind
+    parts = [
+        f"samples of shape {shape}",
+        f"features {features!r}" if features else "",
+        f"{labels} labels" if labels else "",
+    ]
+    return ", ".join(part for part in parts if part)

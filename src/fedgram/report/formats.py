@@ -1,0 +1,202 @@
+"""A table as Markdown, LaTeX, CSV or on the terminal."""
+
+import csv
+import io
+import re
+import unicodedata
+from collections.abc import Callable, Sequence
+from html import escape
+from statistics import fmean
+
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from fedgram.core.terminal import visible
+from fedgram.experiments.results import Results
+from fedgram.report.tables import BEST, SECOND, Entry, Table, cells, ranks
+
+_STYLES = {BEST: "bold", SECOND: "underline"}
+# Those that LaTeX has commands for; the others look like Latin letters.
+_GREEK = "αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΥΦΨΩ"
+
+
+def _greek_name(letter: str) -> str:
+    name = unicodedata.name(letter).split()[-1].lower().replace("lamda", "lambda")
+    return name.capitalize() if letter.isupper() else name
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "≤": r"$\leq$",
+    "≥": r"$\geq$",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': "''",
+    "–": "--",
+    **{letter: rf"$\{_greek_name(letter)}$" for letter in _GREEK},
+    **{character: "\\" + character for character in "&%$#_{}"},
+}
+_MARKDOWN = re.compile(r"([\\|*_`\[\]<>])")
+
+
+def terminal(table: Table) -> RichTable:
+    """Return a table for Rich to print."""
+    drawn = RichTable(
+        title=Text(visible(table.caption)), title_justify="left", title_style="italic", box=None, pad_edge=False
+    )
+    drawn.add_column("", no_wrap=True)
+    groups = [text for text, width in table.spans for _ in range(width)]
+    for group, head in zip(groups, table.heads, strict=True):
+        drawn.add_column(Text(f"{visible(group)}\n{visible(head)}"), justify="right", no_wrap=True)
+    for name, *entries in table.rows:
+        drawn.add_row(
+            Text(visible(name.text)), *(Text(entry.text, style=_STYLES.get(entry.rank, "")) for entry in entries)
+        )
+    return drawn
+
+
+def markdown(table: Table) -> str:
+    """Return a table in GitHub's Markdown."""
+    groups = [text for text, width in table.spans for _ in range(width)]
+    heads = [f"{group}, {head}" if group else head for group, head in zip(groups, table.heads, strict=True)]
+    lines = [
+        _line(["", *map(_markdown_escape, heads)]),
+        _line(["---", *["---:"] * len(heads)]),
+        *(_line([_markdown_entry(entry) for entry in row]) for row in table.rows),
+    ]
+    return f"{_markdown_escape(table.caption)}\n\n" + "\n".join(lines) + "\n"
+
+
+def _line(texts: list[str]) -> str:
+    return "| " + " | ".join(texts) + " |"
+
+
+def _markdown_escape(text: str) -> str:
+    return _MARKDOWN.sub(r"\\\1", " ".join(text.split()))
+
+
+def _markdown_entry(entry: Entry) -> str:
+    text = _markdown_escape(entry.text)
+    return {BEST: f"**{text}**", SECOND: f"<ins>{text}</ins>"}.get(entry.rank, text)
+
+
+def latex(table: Table) -> str:
+    """Return a table for a paper; it needs the package booktabs."""
+    heads = " & ".join(["", *map(_latex_escape, table.heads)])
+    spans, rules, at = [""], [], 2
+    for text, width in table.spans:
+        spans.append(rf"\multicolumn{{{width}}}{{c}}{{{_latex_escape(text)}}}")
+        if text:
+            rules.append(rf"\cmidrule(lr){{{at}-{at + width - 1}}}")
+        at += width
+    lines = [
+        r"\begin{table}",
+        r"  \centering",
+        rf"  \caption{{{_latex_escape(table.caption)}}}",
+        rf"  \begin{{tabular}}{{l{'r' * len(table.heads)}}}",
+        r"    \toprule",
+        rf"    {' & '.join(spans)} \\",
+        f"    {' '.join(rules)}",
+        rf"    {heads} \\",
+        r"    \midrule",
+        *(rf"    {_latex_row(row)} \\" for row in table.rows),
+        r"    \bottomrule",
+        r"  \end{tabular}",
+        r"\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _latex_escape(text: str) -> str:
+    return "".join(_LATEX.get(character, character) for character in " ".join(text.split()))
+
+
+def _latex_row(row: Sequence[Entry]) -> str:
+    text = " & ".join(map(_latex_entry, row))
+    # After the end of a row, these would be taken for its arguments.
+    return "{}" + text if text.startswith(("[", "*")) else text
+
+
+def _latex_entry(entry: Entry) -> str:
+    text = _latex_escape(entry.text)
+    return {BEST: rf"\textbf{{{text}}}", SECOND: rf"\underline{{{text}}}"}.get(entry.rank, text)
+
+
+def comma_separated(results: Results, metric: str) -> str:
+    """Return one line per method and column, for other programs: accuracies in percent."""
+    found = cells(results, metric)
+    rank = ranks(results, found)
+    out = io.StringIO()
+    write = csv.writer(out, lineterminator="\n")
+    costs: dict[str, Callable[..., float | None]] = {
+        "bytes_up": lambda run: sum(run.up) if run.up else None,
+        "bytes_down": lambda run: sum(run.down) if run.down else None,
+        "cpu_clients": lambda run: run.cpu_seconds.get("clients"),
+        "cpu_server": lambda run: run.cpu_seconds.get("server"),
+        "peak_memory": lambda run: run.peak_memory,
+    }
+    about = ["method", "reference", "data", "backbone", "clients", "partition", "test"]
+    about += ["test_fraction", "samples", "label_column", "client_column", "shift", "metric"]
+    write.writerow([*about, "mean", "sd", "seeds", "failed", "rank", *costs])
+    for label in results.labels:
+        for column in results.columns:
+            cell = found.get((label, column))
+            if cell is None:
+                continue
+            runs = [run for run in results.finished if run.label == label and run.column == column]
+            known = {name: [value for run in runs if (value := cost(run)) is not None] for name, cost in costs.items()}
+            reference = any(run.reference for run in results.runs if run.label == label)
+            write.writerow(
+                [_cell(label), str(reference).lower(), _cell(column.data), _cell(column.backbone), column.clients]
+                + [
+                    _cell(column.partition),
+                    _cell(column.test),
+                    column.test_fraction,
+                    column.samples,
+                    _cell(column.label_column),
+                    _cell(column.client_column),
+                    _cell(column.shift),
+                    metric,
+                    _digits(fmean(cell.values) if cell.values else None),
+                    _digits(cell.deviation),
+                ]
+                + [len(cell.values), cell.failed, rank.get((label, column), "")]
+                + [f"{fmean(values):.12g}" if values else "" for values in known.values()]
+            )
+    return out.getvalue()
+
+
+def _cell(text: str | None) -> str:
+    """Return a text as a cell that no spreadsheet takes for a formula; what is a number stays as it is."""
+    if text is None or not (text.startswith(("\t", "\r")) or text.lstrip().startswith(("=", "+", "-", "@"))):
+        return text or ""
+    try:
+        float(text)
+    except ValueError:
+        return f"'{text}"
+    return text
+
+
+def _digits(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
+
+
+def html(table: Table) -> str:
+    """Return a plain HTML table, for readers without JavaScript."""
+    groups = [text for text, width in table.spans for _ in range(width)]
+    heads = [f"{group}, {head}" if group else head for group, head in zip(groups, table.heads, strict=True)]
+    head = "".join(f"<th>{escape(text)}</th>" for text in ["", *heads])
+    body = "".join(f"<tr>{''.join(map(_html_entry, row))}</tr>" for row in table.rows)
+    return (
+        f"<table><caption>{escape(table.caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    )
+
+
+def _html_entry(entry: Entry) -> str:
+    text = escape(entry.text)
+    return f"<td>{ {BEST: f'<b>{text}</b>', SECOND: f'<u>{text}</u>'}.get(entry.rank, text) }</td>"

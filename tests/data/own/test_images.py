@@ -1,0 +1,174 @@
+"""The user's own images: folders of them, good and bad."""
+
+import io
+import sys
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fedgram.core.errors import InvalidData, InvalidParameter, MissingExtra
+from fedgram.data.own.bad import Skipped
+from fedgram.data.own.files import open_path
+from fedgram.data.own.images import BadImage, ImageFiles, decode
+from support.data import Bytes, private_cache, some_photos
+
+
+@pytest.fixture(scope="session")
+def photos() -> Bytes:
+    return some_photos()
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, photos: Bytes) -> Path:
+    return private_cache(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, photos: Bytes) -> Path:
+    """Real photographs, ten in each of three classes."""
+    for i, name in enumerate(["cat", "dog", "fox"]):
+        (tmp_path / "pets" / name).mkdir(parents=True)
+        for j in range(10):
+            Image.fromarray(photos[10 * i + j]).save(tmp_path / "pets" / name / f"{j}.png")
+    (tmp_path / "pets" / "cat" / ".DS_Store").write_bytes(b"not meant as an image")
+    return tmp_path / "pets"
+
+
+def test_a_folder_of_images_per_class(folder: Path, photos: Bytes) -> None:
+    data = open_path(folder)
+    assert data.classes == ("cat", "dog", "fox")
+    assert data.y.tolist() == [0] * 10 + [1] * 10 + [2] * 10
+    assert isinstance(data.x, ImageFiles)
+    assert data.x.shape == (30, 32, 32, 3)
+    np.testing.assert_array_equal(data.x[:], photos[:30])
+    np.testing.assert_array_equal(data.x[5:8], photos[5:8])
+    np.testing.assert_array_equal(data.x[-1], photos[29])
+    np.testing.assert_array_equal(data.x[[3, 1]], photos[[3, 1]])
+    np.testing.assert_array_equal(data.x[data.y == 1], photos[10:20])
+    part = data.x.take([29, 0])
+    assert isinstance(part, ImageFiles)
+    np.testing.assert_array_equal(part[:], photos[[29, 0]])
+
+
+def test_train_and_test_folders_are_told_apart(tmp_path: Path, photos: Bytes) -> None:
+    for part, names in (("train", "ab"), ("val", "ba")):
+        for i, name in enumerate(names):
+            (tmp_path / "set" / part / name).mkdir(parents=True)
+            Image.fromarray(photos[i]).save(tmp_path / "set" / part / name / "0.png")
+    data = open_path(tmp_path / "set")
+    np.testing.assert_array_equal(data.x[:], photos[:2])
+    np.testing.assert_array_equal(data.x_test[:], photos[[1, 0]])
+    assert data.y_test is not None
+    assert data.y_test.tolist() == [0, 1]
+    (tmp_path / "set" / "val" / "c").mkdir()
+    Image.fromarray(photos[0]).save(tmp_path / "set" / "val" / "c" / "0.png")
+    with pytest.raises(InvalidData, match="class 'c', which has no training images"):
+        open_path(tmp_path / "set")
+
+
+def make_bad(folder: Path) -> None:
+    whole = io.BytesIO()
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)).save(whole, "JPEG")
+    (folder / "cat" / "truncated.jpg").write_bytes(whole.getvalue()[:-200])
+    (folder / "dog" / "notes.txt").write_text("not an image")
+    (folder / "dog" / "empty.png").write_bytes(b"")
+    Image.fromarray(np.zeros((32, 32), dtype=np.uint16)).save(folder / "fox" / "deep.png")
+
+
+def test_bad_images_are_refused_by_name(folder: Path) -> None:
+    make_bad(folder)
+    with pytest.raises(InvalidData, match="4 bad images in") as failure:
+        open_path(folder)
+    said = str(failure.value)
+    assert "cat/truncated.jpg: is damaged" in said
+    assert "dog/notes.txt: is not an image" in said
+    assert "dog/empty.png: is not an image" in said
+    assert "fox/deep.png: has pixels of kind 'I;16': convert it to 8 bits" in said
+
+
+def test_bad_images_are_skipped_by_name(folder: Path, photos: Bytes) -> None:
+    good = open_path(folder).fingerprint
+    make_bad(folder)
+    for _ in range(2):  # the second time from what was remembered
+        with pytest.warns(Skipped, match="skipped 4 bad images .*cat/truncated.jpg"):
+            data = open_path(folder, on_bad="skip")
+        np.testing.assert_array_equal(data.x[:], photos[:30])
+        assert data.fingerprint == good
+
+
+def test_a_folder_is_examined_again_when_a_file_changes(folder: Path, photos: Bytes) -> None:
+    first = open_path(folder)
+    assert open_path(folder).fingerprint == first.fingerprint
+    Image.fromarray(photos[35]).save(folder / "dog" / "3.png")
+    second = open_path(folder)
+    assert second.fingerprint != first.fingerprint
+    np.testing.assert_array_equal(second.x[13], photos[35])
+
+
+def test_images_of_many_sizes_kinds_and_orientations(folder: Path, photos: Bytes) -> None:
+    data = open_path(folder, size=16)
+    assert data.x[:2].shape == (2, 16, 16, 3)
+    assert data.fingerprint != open_path(folder).fingerprint
+    Image.fromarray(photos[0]).resize((300, 200)).save(folder / "fox" / "large.jpg")
+    Image.fromarray(photos[0]).convert("L").save(folder / "fox" / "grey.png")
+    Image.fromarray(photos[0]).convert("RGBA").save(folder / "fox" / "clear.png")
+    Image.fromarray(photos[0]).convert("P").save(folder / "fox" / "palette.gif")
+    mixed = open_path(folder)
+    assert mixed.x.shape == (34, 224, 224, 3)
+    assert mixed.x[:].std(axis=(1, 2, 3)).min() > 0
+
+    exif = Image.Exif()
+    exif[0x0112] = 6  # lying on its side
+    path = folder.parent / "turned.png"
+    Image.fromarray(photos[0]).save(path, exif=exif)
+    np.testing.assert_array_equal(decode(path), np.rot90(photos[0], -1))
+
+
+def test_grey_images_stay_grey(tmp_path: Path, photos: Bytes) -> None:
+    grey = photos[:, :, :, 0]
+    for i in range(4):
+        (tmp_path / "grey" / f"c{i % 2}").mkdir(parents=True, exist_ok=True)
+        Image.fromarray(grey[i]).save(tmp_path / "grey" / f"c{i % 2}" / f"{i}.png")
+    data = open_path(tmp_path / "grey")
+    np.testing.assert_array_equal(data.x[:], grey[[0, 2, 1, 3]])
+
+
+def test_an_image_that_goes_bad_later_is_named(folder: Path) -> None:
+    data = open_path(folder)
+    (folder / "cat" / "4.png").unlink()
+    with pytest.raises(BadImage, match=r"4.png is missing"):
+        data.x[:]
+
+
+def test_memory_stays_flat_in_the_number_of_images(tmp_path: Path, photos: Bytes) -> None:
+    for name in "ab":
+        (tmp_path / "many" / name).mkdir(parents=True)
+        for i in range(150):
+            Image.fromarray(photos[i % 40]).resize((128, 128)).save(tmp_path / "many" / name / f"{i}.jpg")
+    open_path(tmp_path / "many")  # warm up Pillow
+    Image.fromarray(photos[0]).resize((128, 128)).save(tmp_path / "many" / "a" / "one-more.jpg")
+    tracemalloc.start()
+    data = open_path(tmp_path / "many")
+    for start in range(0, len(data), 10):
+        data.x[start : start + 10]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    whole = 301 * 128 * 128 * 3
+    assert peak < whole / 8
+
+
+def test_folders_that_hold_no_classes(tmp_path: Path, folder: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InvalidData, match="expected one subfolder per class"):
+        open_path(tmp_path / "empty")
+    with pytest.raises(InvalidParameter, match="subfolders are the labels"):
+        open_path(folder, label="kind")
+
+
+def test_without_pillow_one_line_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'fedgram\[vision\]'"):
+        open_path(folder)

@@ -1,0 +1,245 @@
+"""What a deployed node gives away, and what it refuses: its rows are its own choice, its errors name no data."""
+
+import json
+import logging
+import stat
+from collections import Counter
+
+import numpy as np
+import pytest
+from flwr.app import Message
+from flwr.common.serde import message_to_proto
+
+import fedgram as fg
+from fedgram.core import wire
+from fedgram.core.errors import FedgramError, InvalidData, InvalidParameter
+from fedgram.data import digits
+from fedgram.engines.flower import envelope
+from fedgram.engines.flower.app import _party
+from fedgram.engines.flower.config import App, NodeConfig
+from fedgram.engines.flower.split import KEY_FILE, held_back, node_key
+from support.flower_grid import LocalGrid
+
+
+@pytest.fixture
+def node(tmp_path):
+    """A node with 60 patients."""
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "a.npz", x=rng.normal(size=(60, 4)), y=np.arange(60) % 2)
+    return {"name": "a", "data": str(tmp_path / "a.npz"), "folder": str(tmp_path / "a")}
+
+
+def party(node, **run):
+    grid = LocalGrid([node], run)
+    return _party(None, grid.context(1, node)).client
+
+
+def ask(node, run=None, step="hello", payload=None, classes=None):
+    """Return the node's reply to one step of a run."""
+    request = {"round": 0, "seed": 0}
+    grid = LocalGrid([node], run or {})
+    hello = {"step": "hello", "classes": None, "payload": None}
+    for asked in [hello, {"step": step, "classes": classes, "payload": payload}]:
+        grid.push_messages([Message(envelope.letter(wire.encode(request | asked)), 1, envelope.STEP)])
+    return grid.seen[-1]
+
+
+def test_no_run_changes_the_rows_that_are_used(node):
+    rng = np.random.default_rng(1)
+    first = party(node)
+    assert 30 < len(first.x) < 60
+    for _ in range(300):
+        run = {
+            "seed": int(rng.integers(1e9)), "method": str(rng.choice(["afl", "fedhip", "fedavg", "fedacnnl"])),
+            "classes": str(rng.choice(["", "2", "0, 1"])), "clients": str(rng.choice(["", "a"])),
+            "nodes": int(rng.integers(5)), "minimum-samples": int(rng.integers(20)),
+        }  # fmt: skip
+        again = party(node, **run)
+        assert np.array_equal(again.x, first.x)
+        assert np.array_equal(again.y_test, first.y_test)
+
+
+@pytest.mark.parametrize("name", ["test-fraction", "data", "on-bad", "partition", "partition-id", "num-partitions"])
+def test_a_run_cannot_choose_what_is_the_nodes(node, name):
+    reply = ask(node, {name: 0.999999})
+    assert reply.has_error()
+    assert name in reply.error.reason
+
+
+def test_test_fraction_is_the_nodes(node):
+    with pytest.raises(InvalidParameter, match="test-fraction is each node's own choice"):
+        App.read({"test-fraction": 0.2})
+    assert not len(party(node | {"test-fraction": 0}).x_test)
+    with pytest.raises(InvalidParameter, match="test-fraction must be at least 0 and less than 1, got 1"):
+        NodeConfig.read({"test-fraction": 1.0})
+
+
+def test_the_partition_to_try_things_out_does_not_follow_the_run(tmp_path):
+    config = {"name": "a", "data": "digits", "partition-id": 0, "num-partitions": 3, "folder": str(tmp_path)}
+    assert np.array_equal(party(config, seed=1).x, party(config, seed=2).x)
+    assert not np.array_equal(party(config).x[:20], party(config | {"partition-seed": 1}).x[:20])
+    for wrong in (-1, 3):
+        with pytest.raises(InvalidParameter, match=f"partition-id must be from 0 to 2, .* got {wrong}"):
+            party(config | {"partition-id": wrong})
+
+
+def test_the_key_is_made_once_and_only_its_owner_reads_it(tmp_path):
+    key = node_key(tmp_path / "node")
+    file = tmp_path / "node" / KEY_FILE
+    assert len(key) == 32
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert node_key(tmp_path / "node") == key != node_key(tmp_path / "other")
+    file.write_bytes(key[:-1])
+    with pytest.raises(InvalidData, match="damaged: it has 31 bytes, not 32"):
+        node_key(tmp_path / "node")
+    assert file.read_bytes() == key[:-1], "never written over"
+
+
+def test_the_split_is_of_content_with_the_key():
+    data = digits()
+    x, labels = np.round(16 * data.x[:400]), data.y[:400].tolist()
+    chosen = held_back(x, labels, 0.2, b"k" * 32)
+    assert 40 < chosen.sum() < 120
+    order = np.random.default_rng(0).permutation(400)
+    assert np.array_equal(held_back(x[order], [labels[i] for i in order], 0.2, b"k" * 32), chosen[order])
+    assert np.array_equal(held_back(x.astype(np.int16), list(map(str, labels)), 0.2, b"k" * 32), chosen)
+    assert not np.array_equal(held_back(x, labels, 0.2, b"l" * 32), chosen), "who has no key cannot tell"
+    assert (chosen <= held_back(x, labels, 0.5, b"k" * 32)).all()
+    assert not held_back(x, labels, 0.0, b"k" * 32).any()
+    texts = np.array(["well", "ill", "well"] * 20)
+    twice = held_back(texts, [0, 1, 0] * 20, 0.5, b"k" * 32)
+    assert len(set(twice[::3])) == len(set(twice[1::3])) == 1, "duplicates are on one side"
+
+
+def test_images_are_split_by_their_files(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    rng = np.random.default_rng(0)
+    for k in range(60):
+        folder = tmp_path / "images" / ("ill" if k % 2 else "well")
+        folder.mkdir(parents=True, exist_ok=True)
+        image.fromarray(rng.integers(0, 255, (4, 4), dtype=np.uint8)).save(folder / f"{k}.png")
+    config = {"name": "a", "data": str(tmp_path / "images"), "folder": str(tmp_path / "a")}
+    one, two = (party(config, backbone="pixels", seed=seed) for seed in (0, 1))
+    assert np.array_equal(one.x, two.x)
+    assert 30 < len(one.x) < 60
+
+
+@pytest.mark.parametrize("step", ["hello", "summarize"])
+def test_too_few_samples_are_refused_by_rule_without_figures(node, tmp_path, step, caplog):
+    np.savez(tmp_path / "a.npz", x=np.eye(9), y=np.arange(9) % 2)
+    reply = ask(node | {"test-fraction": 0}, step=step, classes=2)
+    assert "minimum-samples" in reply.error.reason
+    assert not any(figure in reply.error.reason for figure in "0123456789")
+    assert "9 training samples in a reply, minimum-samples is 10" in caplog.text
+    assert not ask(node | {"test-fraction": 0, "minimum-samples": 9}, step=step, classes=2).has_error()
+
+
+def test_a_rare_class_is_refused_by_rule_without_its_name(node, tmp_path):
+    np.savez(
+        tmp_path / "a.npz", x=np.eye(60), y=np.where(np.arange(60) < 2, "rare", np.where(np.arange(60) % 2, "b", "c"))
+    )
+    config = node | {"test-fraction": 0}
+    reply = ask(config)
+    assert "minimum-cell" in reply.error.reason
+    assert "rare" not in str(reply.error)
+    assert not ask(config | {"minimum-cell": 2}).has_error()
+    np.savez(tmp_path / "a.npz", x=np.eye(60), y=np.arange(60) % 2, x_test=np.eye(60)[:3], y_test=[0, 1, 2])
+    assert "minimum-cell" in ask(config).error.reason, "a class that is only tested is one that it has"
+
+
+def test_the_stricter_minimum_counts(node):
+    assert "minimum-samples" in ask(node, {"minimum-samples": 100}).error.reason
+    assert "minimum-samples" in ask(node | {"minimum-samples": 100}, {"minimum-samples": 1}).error.reason
+    assert "minimum-cell" in ask(node, {"minimum-cell": 100}).error.reason
+    assert not ask(node, {"minimum-samples": 1, "minimum-cell": 1}).has_error()
+
+
+def test_a_few_batches_are_too_few_samples(node):
+    """One step of one sample would be that sample, chosen by the run's seed."""
+    few = {"method": "fedavg", "settings.batch": 1, "settings.local_steps": 1}
+    assert "minimum-samples" in ask(node, few).error.reason
+    assert not ask(node, few | {"settings.local_steps": 10}).has_error()
+    assert fg.FedAvg(batch=4, local_steps=3).fewest_samples(100) == 12
+
+
+def test_a_test_set_of_less_than_a_cell_is_left_aside(node, tmp_path):
+    x, y = np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) % 2
+    np.savez(tmp_path / "a.npz", x=x, y=y, x_test=x[:2], y_test=y[:2])
+    assert len(party(node).x_test) == 0
+    assert len(party(node | {"minimum-cell": 2}).x_test) == 2
+
+
+@pytest.mark.parametrize("backbone", ["hub:someone/model", "model.onnx", "/etc/model.onnx", "hub:lite0"])
+def test_a_run_does_not_choose_files_or_models_for_a_node(backbone):
+    with pytest.raises(InvalidParameter, match="does not come with fedgram"):
+        NodeConfig(name="a").backbone_for(App(backbone=backbone))
+    assert NodeConfig(name="a", backbone="own.onnx").backbone_for(App(backbone=backbone)) == "own.onnx"
+    assert NodeConfig(name="a").backbone_for(App(backbone="lite0:96")) == "lite0:96"
+
+
+SECRETS = ("W1000", "flu", "ward-1.csv", "patients")
+CSV = "patient_id,age,label\n" + "".join(f"W{1000 + k},{20 + k},{'flu' if k % 2 else 'well'}\n" for k in range(40))
+
+
+@pytest.mark.filterwarnings("ignore::fedgram.data.own.bad.Doubtful")
+@pytest.mark.parametrize(
+    ("content", "classes", "told", "logged"),
+    [
+        (CSV, None, "column 'patient_id' must hold numbers", "holds 'W1000', not a number"),
+        (CSV.replace("W", ""), ["ill", "well"], "a label is not one of the agreed classes", "label 'flu' is not one"),
+        (CSV.replace("W", "").replace(",20,", ",nan,"), None, "column 'age' must be finite", "column 'age' is nan"),
+        (CSV.replace("W", "").replace("label", "outcome"), None, "name the label column", "it has patient_id, age"),
+        (CSV.replace("W", "").replace(",flu", ",0.5").replace("well", "1.5"), None, "whole numbers or names", "1.5"),
+        (None, None, "there is no such file or folder", "patients/ward-1.csv"),
+        ("a,label\n1,\xff", None, "InvalidData: the data here cannot be used", "ward-1.csv is not UTF-8"),
+    ],
+    ids=["text", "label", "nan", "no label", "fractions", "no file", "not text"],
+)
+def test_errors_that_leave_a_node_name_rules_not_data(content, classes, told, logged, tmp_path, caplog):
+    file = tmp_path / "patients" / "ward-1.csv"
+    file.parent.mkdir()
+    if content is not None:
+        file.write_text(content, encoding="latin-1")
+    with caplog.at_level(logging.ERROR, logger="flwr"):
+        reply = ask({"name": "a", "data": str(file), "folder": str(tmp_path / "a")}, classes=classes)
+    left = message_to_proto(reply).SerializeToString().decode(errors="replace")
+    assert told in left
+    assert not [secret for secret in SECRETS if secret in left]
+    assert str(tmp_path) not in left
+    assert logged in caplog.text, "the node's own log has all of it"
+
+
+def test_of_unexpected_errors_only_the_kind_leaves(node, caplog):
+    reply = ask(node, step="summarize", classes=2, payload="not what the step takes")
+    assert reply.error.reason == "TypeError: unexpected (more in the node's own log)"
+    assert "Traceback" in caplog.text
+
+
+def test_in_process_errors_say_all():
+    clients = [fg.Client(name, np.eye(4), ["a", "b", "a", "flu"]) for name in ("p", "q")]
+    with pytest.raises(FedgramError, match="label 'flu' is not one of the 2 classes"):
+        fg.AFL().fit(clients, classes=["a", "b"])
+
+
+def test_labels_outside_the_classes_are_refused_not_dropped(node):
+    """Classes of the server cannot narrow the rows: what is not among them ends the step."""
+    assert ask(node, step="summarize", classes=[0, 2]).error.reason.startswith("a label is not one of the agreed")
+
+
+def test_a_run_of_deployed_nodes(node, tmp_path):
+    """The whole way, with the real apps: a report, the same accuracy as in process, nodes that tell apart."""
+    nodes = [node | {"name": name, "folder": str(tmp_path / name)} for name in "ab"]
+    grid = LocalGrid(nodes, {"method": "afl", "classes": "2", "clients": "a, b", "out": str(tmp_path / "out")})
+    grid.serve()
+    report = json.loads((tmp_path / "out" / "7" / "report.json").read_text())
+    parties = [party(config) for config in nodes]
+    assert not np.array_equal(parties[0].x, parties[1].x), "each has its own key"
+    assert report["accuracy"] == fg.AFL().fit(parties, classes=2).evaluation.summary()
+    assert report["contributors"] == ["a", "b"]
+    assert not Counter(report["refused"])
+
+
+def test_a_node_may_keep_to_some_methods(node):
+    config = node | {"methods": "afl, FedGram"}
+    assert ask(config, {"method": "fedavg"}).error.reason == "methods: this node takes no part in fedavg"
+    assert not ask(config, {"method": "fedgram"}).has_error()

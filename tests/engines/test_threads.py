@@ -1,0 +1,375 @@
+"""Threads: the same bits for any number, BLAS' own given back, clients side by side without the interpreter's lock."""
+
+import os
+import subprocess
+import sys
+from threading import Barrier, Thread, get_ident
+from time import perf_counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from threadpoolctl import threadpool_info, threadpool_limits
+
+import fedgram as fg
+from fedgram.core.errors import ClientFailed, InvalidParameter
+from fedgram.engines import inprocess, threads
+from fedgram.engines.threads import Limit, many_small_enough
+from fedgram.experiments.measure import peak_memory, reset_peak_memory
+from fedgram.moments import blas, solve
+from support.probe import Probe, clients, fit
+from support.problems import seeds
+
+sizes = st.integers(1, 30)
+
+
+def large_clients(count=6, n=400, d=240):
+    """Return clients whose steps BLAS would split among threads if it were let."""
+    rng = np.random.default_rng(0)
+    return [fg.Client(f"c{k}", rng.standard_normal((n, d)), rng.integers(0, 3, n)) for k in range(count)]
+
+
+def blas_threads():
+    return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+
+
+@pytest.fixture
+def two_threads():
+    """Let BLAS have two threads, whatever the environment says."""
+    with threadpool_limits(2, user_api="blas"):
+        yield
+
+
+@pytest.fixture
+def without_routines(monkeypatch):
+    """Make believe that SciPy declares its routines in another way."""
+    monkeypatch.setattr(blas, "_routine", lambda name: None)
+
+
+@given(seeds, sizes, sizes)
+def test_gram_is_packed_exactly_as_scipy_does(seed, m, d):
+    rows = np.random.default_rng(seed).normal(size=(m, d))
+    packed, want = np.ones(solve.packed_size(d)), np.ones(solve.packed_size(d))
+    blas.add_gram(packed, rows)
+    solve.lapack.dsfrk(d, m, 1.0, rows.T, 1.0, want, trans="N", uplo="L", overwrite_c=1)
+    assert np.array_equal(packed, want)
+    full = solve.unpack(packed - 1, d)
+    assert np.array_equal(full, full.T)
+    np.testing.assert_allclose(full, rows.T @ rows, atol=1e-12)
+
+
+def _solutions(seed, d, c):
+    rng = np.random.default_rng(seed)
+    lower, rhs = np.tril(rng.normal(size=(d, d))) + 4 * d * np.eye(d), rng.normal(size=(d, c))
+    system = lower @ lower.T
+    return [
+        (blas.solve_triangular(lower, rhs), np.linalg.solve(lower, rhs)),
+        (blas.solve_triangular(np.asfortranarray(lower), rhs, transposed=True), np.linalg.solve(lower.T, rhs)),
+        (blas.solve_positive_definite(system.copy(), rhs), np.linalg.solve(system, rhs)),
+        (blas.solve_positive_definite(system.copy("F"), rhs.T.copy().T), np.linalg.solve(system, rhs)),
+    ]
+
+
+@given(seeds, sizes, st.integers(1, 4))
+def test_solutions(seed, d, c):
+    for solution, want in _solutions(seed, d, c):
+        np.testing.assert_allclose(solution, want, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.usefixtures("without_routines")
+def test_scipys_own_wrappers_step_in_where_its_declarations_are_not_known():
+    for solution, want in _solutions(0, 7, 2):
+        np.testing.assert_allclose(solution, want, rtol=1e-9)
+    packed = np.zeros(6)
+    blas.add_gram(packed, np.eye(3))
+    assert np.array_equal(solve.unpack(packed, 3), np.eye(3))
+
+
+def test_scipys_routines_are_known_here():
+    assert all(blas._routine(name) for name in ("dsfrk", "dtrsm", "dposv"))
+    assert blas._routine("no such routine") is None
+
+
+def test_arguments_that_would_corrupt_memory_are_refused():
+    with pytest.raises(ValueError, match="cannot hold a packed matrix of 3"):
+        blas.add_gram(np.zeros(5), np.eye(3))
+    with pytest.raises(TypeError, match="not float32"):
+        blas.add_gram(np.zeros(6, dtype=np.float32), np.eye(3))
+    with pytest.raises(TypeError, match="contiguous"):
+        blas.add_gram(np.zeros(12)[::2], np.eye(3))
+    with pytest.raises(ValueError, match="does not fit"):
+        blas.solve_triangular(np.eye(3), np.ones((2, 1)))
+    with pytest.raises(ValueError, match="does not fit"):
+        blas.solve_positive_definite(np.eye(3), np.ones((2, 1)))
+
+
+def _python_runs_during(work):
+    """Say whether this thread gets on in the middle of another's work; a lock that is held stops it."""
+    times, moments = [], []
+
+    def run():
+        times.append(perf_counter())
+        work()
+        times.append(perf_counter())
+
+    thread = Thread(target=run)
+    thread.start()
+    while thread.is_alive():
+        moments.append(perf_counter())
+    started, ended = times
+    return any(0.3 < (moment - started) / (ended - started) < 0.7 for moment in moments)
+
+
+def test_the_interpreter_is_free_while_blas_works():
+    rows, square = np.ones((2000, 700)), np.eye(700)
+    packed = np.zeros(solve.packed_size(700))
+    works = {
+        "sfrk": lambda: solve.add_gram(packed, rows),
+        "trsm": lambda: blas.solve_triangular(square, rows.T),
+        "posv": lambda: blas.solve_positive_definite(np.eye(700), rows.T),
+    }
+    with threadpool_limits(1, user_api="blas"):
+        free = {name: sum(_python_runs_during(work) for _ in range(5)) for name, work in works.items()}
+    assert min(free.values()) >= 3, free  # a busy machine disturbs some of the five
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize(
+    ("method", "count"),
+    [(fg.AFL(), 6), (fg.FedHiP(), 6), (fg.AFL(), 2), (fg.AFL(), 1)],  # one client alone is left to BLAS' threads
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_the_same_bits_for_any_number_of_workers(method, count):
+    parties = large_clients(count)
+    results = [fit(method, parties, classes=3, engine=fg.InProcess(workers=n)) for n in (1, 2, 4, "auto")]
+    probe = np.random.default_rng(1).standard_normal((5, 240))
+    for result in results[1:]:
+        assert np.array_equal(result.total.packed, results[0].total.packed)
+        for a, b in zip(result.personal.values(), results[0].personal.values(), strict=True):
+            assert np.array_equal(a.scores(probe), b.scores(probe))
+        assert np.array_equal(result.model.weights, results[0].model.weights)
+
+
+def test_clients_compute_the_same_bits_whatever_the_environment_allows():
+    program = (
+        "import hashlib, numpy as np, fedgram as fg;"
+        "x, y = np.random.default_rng(0).standard_normal((1600, 240)), np.arange(1600) % 3;"
+        "parts = np.split(np.arange(1600), 4);"
+        "clients = [fg.Client(f'c{k}', x[part], y[part]) for k, part in enumerate(parts)];"
+        "print(hashlib.sha256(fg.AFL().fit(clients, classes=3).total.packed).hexdigest())"
+    )
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env=os.environ | {"OPENBLAS_NUM_THREADS": str(count)},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for count in (1, 2)
+    }
+    assert len(digests) == 1
+
+
+class Watch(Probe):
+    """Notes BLAS' threads in every step and on the server, and who performs the steps."""
+
+    def run(self, clients):
+        self.seen.clear()
+        self.performers.clear()
+        for _ in clients.call(self.look):
+            pass
+        self.seen.append(("server", blas_threads()))
+
+    @fg.step
+    def look(self, client):
+        self.seen.append(("client", blas_threads()))
+        self.performers.add(get_ident())
+        if self.work:
+            self.work()
+
+    seen: list = []  # noqa: RUF012
+    performers: set = set()  # noqa: RUF012
+    work = None
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize("workers", [1, 2, "auto"])
+def test_clients_get_one_thread_each_and_the_server_all(workers):
+    before = blas_threads()
+    assert set(before) == {2}
+    fit(Watch(), clients(4), engine=fg.InProcess(workers=workers))
+    assert all(set(found) == {1} for who, found in Watch.seen if who == "client")
+    assert Watch.seen[-1] == ("server", before)
+    assert blas_threads() == before
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_few_large_clients_get_blas_threads_and_a_number_overrides():
+    parties = large_clients(1, n=800)
+    fit(Watch(), parties, classes=3)
+    assert set(Watch.seen[0][1]) == {2}
+    fit(Watch(), parties, classes=3, engine=fg.InProcess(threads=1))
+    assert set(Watch.seen[0][1]) == {1}
+    fit(Watch(), clients(4), engine=fg.InProcess(threads=2))
+    assert set(Watch.seen[0][1]) == {2}
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_threads_are_given_back_after_errors(workers):
+    class ServerFails(Watch):
+        def run(self, clients):
+            for _ in clients.call(self.look):
+                raise RuntimeError("in the middle of an exchange")
+
+    class ClientFails(Watch):
+        @fg.step
+        def look(self, client):
+            raise RuntimeError("at a client")
+
+    before = blas_threads()
+    with pytest.raises(RuntimeError, match="in the middle") as caught:
+        fit(ServerFails(), engine=fg.InProcess(workers=workers))
+    assert blas_threads() == before, f"although {caught} keeps the exchange alive"
+    with pytest.raises(ClientFailed, match="at a client"):
+        fit(ClientFails(), engine=fg.InProcess(workers=workers))
+    assert blas_threads() == before
+    assert not Limit._held
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_runs_at_the_same_time_do_not_lose_threads():
+    before = blas_threads()
+    runs = [Thread(target=fit, args=(fg.AFL(), clients(20))) for _ in range(6)]
+    for run in runs:
+        run.start()
+    for run in runs:
+        run.join()
+    assert blas_threads() == before
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_limits_within_limits():
+    outer, inner = Limit(2), Limit(1)
+    assert set(blas_threads()) == {1}
+    assert Limit.allowed() == 2
+    outer.release()
+    outer.release()
+    assert set(blas_threads()) == {1}
+    inner.release()
+    assert set(blas_threads()) == {2}
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_workers_are_used_where_steps_are_worth_it(monkeypatch):
+    fit(Watch(), clients(30))
+    assert len(Watch.performers) == 1, "small steps stay where they are"
+    monkeypatch.setattr(inprocess, "WORTH_A_THREAD", 0.0)
+    meeting = Barrier(2, timeout=60)  # nobody gets past it alone
+    monkeypatch.setattr(Watch, "work", lambda self: meeting.wait())
+    fit(Watch(), clients(30))
+    assert len(Watch.performers - {get_ident()}) == 2
+
+
+def test_no_more_workers_than_the_environment_allows_threads(monkeypatch):
+    monkeypatch.setattr(inprocess, "WORTH_A_THREAD", 0.0)
+    with threadpool_limits(1, user_api="blas"):
+        fit(Watch(), clients(30))
+    assert Watch.performers == {get_ident()}
+
+
+def test_batched_steps_are_left_to_their_own_threads(monkeypatch):
+    monkeypatch.setattr(inprocess, "WORTH_A_THREAD", 0.0)
+    seen = []
+
+    class Batch(Probe):
+        def run(self, clients):
+            list(clients.call(self.look))
+
+        @fg.step(batched=True)
+        def look(self, clients):
+            seen.append((len(clients), get_ident(), blas_threads()))
+            return [0 for _ in clients]
+
+    with threadpool_limits(2, user_api="blas"):
+        before = blas_threads()
+        fit(Batch(), clients(5), engine=fg.InProcess(batch=2))
+    assert seen == [(2, get_ident(), before), (2, get_ident(), before), (1, get_ident(), before)]
+
+
+def test_the_rule_is_about_sizes():
+    def many(*lengths, d=512):
+        return many_small_enough([fg.Client("c", np.zeros((n, d)), np.zeros(n, dtype=int)) for n in lengths], 4)
+
+    assert many(10)
+    assert not many(1000)
+    assert not many(1000, 1000, 1000)
+    assert many(1000, 1000, 1000, 1000)
+    assert not many(4000, *[500] * 10)
+    assert many(*[500] * 10)
+
+
+@pytest.mark.parametrize("workers", [1, 2, "auto"])
+def test_cpu_time_of_clients_counts_once(workers):
+    """Client and server together have spent what the process has, and clients no less than their steps took."""
+
+    class Busy(Watch):
+        def work(self):
+            for _ in range(3):
+                np.ones((300, 300)) @ np.ones((300, 300))
+
+    result = fit(Busy(), clients(10), engine=fg.InProcess(workers=workers))
+    assert 0 < result.cpu_seconds["clients"] <= 1.05 * sum(result.cpu_seconds.values())
+
+
+def test_a_batch_that_fails_is_not_counted_twice(monkeypatch):
+    ticks = iter(range(100))
+    monkeypatch.setattr(inprocess, "process_time", lambda: float(next(ticks)))
+    monkeypatch.setattr(inprocess, "thread_time", lambda: float(next(ticks)))
+
+    class Fails(Probe):
+        def run(self, clients):
+            before = clients._transport.client_seconds
+            with pytest.raises(ClientFailed):
+                list(clients.call(self.refuse))
+            spent.append(clients._transport.client_seconds - before)
+
+        @fg.step(batched=True)
+        def refuse(self, clients):
+            raise ValueError("no")
+
+    spent = []
+    fit(Fails(), clients(3), require="all")
+    assert spent == [1.0]
+
+
+def test_memory_stays_bounded_with_workers():
+    parties = large_clients(40, n=128, d=512)
+    fit(fg.AFL(), parties, classes=3)
+    peaks = []
+    for workers in (1, 2):
+        reset_peak_memory()
+        before = peak_memory()
+        if before is None:
+            pytest.skip("peak memory is not known here")
+        fit(fg.AFL(), parties, classes=3, engine=fg.InProcess(workers=workers))
+        peaks.append(peak_memory() - before)
+    assert peaks[1] <= peaks[0] + 2 * 2 * 4 * 8 * solve.packed_size(512)
+
+
+@pytest.mark.parametrize("options", [{"workers": 0}, {"workers": "many"}, {"threads": 0}, {"batch": "auto"}])
+def test_impossible_numbers(options):
+    [(name, value)] = options.items()
+    with pytest.raises(InvalidParameter, match=f"{name} must be at least 1, got {value!r}"):
+        fg.InProcess(**options)
+
+
+def test_without_a_blas_that_can_be_limited(monkeypatch):
+    """Apple's BLAS, for one, has no such switch: workers are as many as processors."""
+    from threadpoolctl import ThreadpoolController
+
+    monkeypatch.setattr(threads, "_blas", lambda: ThreadpoolController().select(user_api="no such"))
+    assert Limit.allowed() == threads._processors() >= 1
+    assert fit(fg.AFL(), clients(4)).contributors == ("c0", "c1", "c2", "c3")

@@ -1,0 +1,220 @@
+"""Experiment files: what they may say, and what is refused before anything runs."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import fedgram as fg
+from fedgram.cli import app
+from fedgram.core.errors import FedgramError, InvalidParameter, UnknownName
+from fedgram.experiments import Experiment, read_file, runs_of
+from fedgram.experiments.variants import from_options, read_variants
+from support.gradual import Gradual
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.toml"))
+
+
+def experiment(**keys):
+    return Experiment.of({"data": "digits", "methods": ["afl"], **keys})
+
+
+@pytest.fixture
+def gradual(monkeypatch):
+    monkeypatch.setitem(fg.registry._methods, "gradual", Gradual)
+
+
+def test_grid_has_every_combination_once():
+    many = experiment(
+        clients=[5, 10],
+        partitions=["iid", "dirichlet:0.1", "shards:2"],
+        seeds=[0, 1],
+        methods=["afl", {"name": "local", "ridge": [0.1, 1]}],
+    )
+    runs = list(runs_of(many))
+    assert len(runs) == len({run.key for run in runs}) == 2 * 3 * 2 * 4
+    assert sum(run.method is None for run in runs) == 2 * 3 * 2
+    assert [run.setting.seed for run in runs] == sorted(run.setting.seed for run in runs)
+
+
+def test_keys_depend_on_what_is_run_and_not_on_how_it_is_written():
+    def keys(**about):
+        return [run.key for run in runs_of(experiment(**about))]
+
+    assert keys(methods=["afl"]) == keys(methods=[{"name": "afl", "label": "ours", "gamma": 1}])
+    assert keys() == keys(clients=20, partitions="dirichlet:0.1", title="other")
+    for other in (
+        {"seeds": [1]},
+        {"clients": 21},
+        {"test_fraction": 0.3},
+        {"shift": "camera:1"},
+        {"methods": [{"name": "afl", "ri": False}]},
+    ):
+        assert keys()[1] != keys(**other)[1]
+
+
+def test_keys_stay_the_same_from_version_to_version():
+    # Somebody's results would be computed again if these changed.
+    reference, afl = runs_of(experiment(methods=[{"name": "afl", "intercept": False}], centralised_intercept=False))
+    assert (reference.key, afl.key) == ("378e8a83a5777560", "2bf3cd4cba8bccd9")
+    # With an intercept, which there was not at first, results are others.
+    reference, afl = runs_of(experiment())
+    assert (reference.key, afl.key) == ("5ffd574e5b00255d", "a7d03be749db03a1")
+
+
+def test_labels_tell_variants_apart():
+    entries = ["afl", {"name": "afl", "ri": False, "gamma": [1, 10.0]}, {"name": "local", "label": "alone", "ridge": 2}]
+    labels = [variant.label for variant in read_variants(entries)]
+    assert labels == ["afl", "afl (ri=false, gamma=1)", "afl (ri=false, gamma=10)", "alone"]
+
+
+def test_labels_tell_close_values_apart():
+    labels = [variant.label for variant in read_variants([{"name": "afl", "gamma": [0.1234567, 0.1234568, 2.0]}])]
+    assert labels == ["afl (gamma=0.1234567)", "afl (gamma=0.1234568)", "afl (gamma=2)"]
+
+
+def test_a_hyper_parameter_that_is_a_list_is_a_grid_only_as_a_list_of_lists(monkeypatch):
+    @dataclass(frozen=True, kw_only=True)
+    class Layered(fg.Method):
+        """A method with layers."""
+
+        hidden: tuple[int, ...] = ()
+
+    monkeypatch.setitem(fg.registry._methods, "layered", Layered)
+    one = read_variants([{"name": "layered", "hidden": [128, 64]}])
+    two = read_variants([{"name": "layered", "hidden": [[128, 64], [32]]}])
+    assert [variant.method.hidden for variant in (*one, *two)] == [(128, 64), (128, 64), (32,)]
+
+
+@pytest.mark.parametrize(
+    ("keys", "error", "message"),
+    [
+        ({"client": 5}, UnknownName, "did you mean 'clients'"),
+        ({"methods": ["afll"]}, UnknownName, "did you mean 'afl'"),
+        ({"methods": [{"name": "afl", "gama": 1}]}, UnknownName, "did you mean 'gamma'"),
+        ({"methods": [{"name": "afl", "gamma": "high"}]}, InvalidParameter, "gamma must be a number"),
+        ({"methods": [{"name": "afl", "gamma": [1, -1]}]}, InvalidParameter, "≥ 0, got -1"),
+        ({"methods": [{"name": "afl", "gamma": []}]}, InvalidParameter, "no values"),
+        ({"methods": [{"gamma": 1}]}, InvalidParameter, "a table with a name"),
+        ({"methods": [{"name": "afl", "label": ""}]}, InvalidParameter, "label of method 'afl'"),
+        ({"methods": "afl"}, InvalidParameter, "must be a list"),
+        ({"methods": []}, InvalidParameter, "needs 'methods'"),
+        ({"methods": ["afl", {"name": "afl", "gamma": 1}]}, InvalidParameter, "the same run twice"),
+        ({"methods": ["afl", {"name": "local", "label": "afl"}]}, InvalidParameter, "two methods have the label 'afl'"),
+        ({"methods": [{"name": "afl", "label": "centralised"}]}, InvalidParameter, "label of the reference"),
+        ({"partitions": ["dirichlet:x"]}, InvalidParameter, "takes a concentration"),
+        ({"partitions": ["dirichle:1"]}, UnknownName, "did you mean 'dirichlet'"),
+        ({"partitions": []}, InvalidParameter, "partitions must not be empty"),
+        ({"clients": [10, 0]}, InvalidParameter, "at least 1; got 0"),
+        ({"clients": [10, 10]}, InvalidParameter, "has 10 twice"),
+        ({"clients": True}, InvalidParameter, "whole numbers"),
+        ({"seeds": [-1]}, InvalidParameter, "at least 0; got -1"),
+        ({"seeds": 1.5}, InvalidParameter, "got 1.5"),
+        ({"test": "locl"}, UnknownName, "did you mean 'local'"),
+        ({"test_fraction": 1.0}, InvalidParameter, "less than 1"),
+        ({"test_fraction": "half"}, InvalidParameter, "must be a number"),
+        ({"centralised_ridge": -1}, InvalidParameter, "≥ 0"),
+        ({"centralised_intercept": 1}, InvalidParameter, "true or false"),
+        ({"require": "most"}, InvalidParameter, "require"),
+        ({"require": float("inf")}, InvalidParameter, "got inf"),
+        ({"require": float("nan")}, InvalidParameter, "got nan"),
+        ({"require": 1.5}, InvalidParameter, "a whole number of clients or a fraction"),
+        ({"partitions": "dirichlet:0"}, InvalidParameter, "takes a number > 0, got 'dirichlet:0'"),
+        ({"partitions": "dirichlet:inf"}, InvalidParameter, "takes a number > 0"),
+        ({"partitions": "shards:0"}, InvalidParameter, "takes a number > 0"),
+        ({"test_fraction": 0}, InvalidParameter, "nothing to test on"),
+        ({"test_fraction": 0, "test": "held-out"}, InvalidParameter, "nothing to test on"),
+        ({"label_column": "kind"}, InvalidParameter, "'digits' has no columns"),
+        ({"client_column": "site", "data": "synthetic:1,1"}, InvalidParameter, "'synthetic:1,1' has no columns"),
+        ({"methods": [{"name": "afl", "lable": "ours"}]}, UnknownName, "did you mean 'label'"),
+        ({"shift": "camra:1"}, UnknownName, "did you mean 'camera'"),
+        ({"shift": "camera:0"}, InvalidParameter, "a number > 0; got '0'"),
+        ({"shift": 1}, InvalidParameter, "shift must be text"),
+        ({"shift": "camera:1", "test": "held-out"}, InvalidParameter, "shift needs test = 'local'"),
+        ({"title": 3}, InvalidParameter, "title must be text"),
+        ({"data": 3}, InvalidParameter, "data must be text"),
+        ({"data": ""}, InvalidParameter, "needs 'data'"),
+    ],
+)
+def test_bad_keys_are_refused(keys, error, message):
+    with pytest.raises(error) as caught:
+        experiment(**keys)
+    assert message in str(caught.value)
+
+
+def test_what_borders_on_the_refused_is_taken():
+    for require in ("all", 1, 20, 0.5, 1.0):
+        assert experiment(require=require).require == require
+    assert experiment(test_fraction=0, test="standard").test_fraction == 0
+    assert experiment(data="my.csv", label_column="kind").label_column == "kind"
+
+
+def test_a_file_with_a_byte_order_mark(tmp_path):
+    (tmp_path / "one.toml").write_bytes(b'\xef\xbb\xbfdata = "digits"\r\n')
+    assert read_file(tmp_path / "one.toml") == {"title": "one", "data": "digits"}
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    (tmp_path / "bad.toml").write_text("data = ")
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
+    for name, message in (
+        ("bad.toml", "not a TOML file"),
+        ("binary.toml", "not a TOML file"),
+        ("no.toml", "cannot read"),
+    ):
+        with pytest.raises(FedgramError, match=message):
+            read_file(tmp_path / name)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_examples_are_valid(path):
+    assert list(runs_of(Experiment.of(read_file(path))))
+
+
+def test_examples_are_there():
+    assert {"digits", "afl-client-number", "afl-heterogeneity", "afl-ablation"} <= {path.stem for path in EXAMPLES}
+
+
+def test_options_become_grids(gradual):
+    assert from_options(["afl", "gradual"], ["afl.ri=false", "gradual.rate=0.1,0.2"]) == [
+        {"name": "afl", "ri": False},
+        {"name": "gradual", "rate": [0.1, 0.2]},
+    ]
+    for bad in ("gamma=1", "local.ridge=1", "afl.gamma"):
+        with pytest.raises(InvalidParameter, match="METHOD.PARAMETER=VALUE"):
+            from_options(["afl"], [bad])
+
+
+def test_dry_run_prints_the_runs_and_writes_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = ["--data", "digits", "--clients", "5,10", "--partition", "iid", "--methods", "afl", "--seeds", "0,1"]
+    result = CliRunner().invoke(app, ["compare", *options, "--set", "afl.gamma=1,2", "--dry-run"])
+    assert result.exit_code == 0, result.output
+    lines = result.output.splitlines()
+    assert lines[-1] == "12 runs, 4 of them the centralised reference"
+    assert "digits, 5 clients, iid, seed 0  afl (gamma=2): gamma=2, ri=true" in lines[2]
+    assert not list(tmp_path.iterdir())
+
+
+def test_options_take_precedence_over_the_file(tmp_path):
+    file = tmp_path / "one.toml"
+    file.write_text('data = "digits"\nmethods = ["afl", "local"]\nclients = [5, 10]\nseeds = [0, 1, 2]\n')
+    result = CliRunner().invoke(app, ["compare", str(file), "--seeds", "7", "--clients", "3", "--dry-run"])
+    assert "3 runs" in result.output
+    assert "3 clients, dirichlet:0.1, seed 7" in result.output
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--set", "afl.gamma=1"], "--set needs --methods"),
+        (["--data", "digits"], "needs 'methods'"),
+        (["--data", "digits", "--methods", "afl,afl"], "--methods has 'afl' twice"),
+        (["--data", "digits", "--methods", "afl", "--clients", "many"], "--clients takes whole numbers"),
+    ],
+)
+def test_bad_options_are_refused(options, message):
+    result = CliRunner().invoke(app, ["compare", *options])
+    assert isinstance(result.exception, FedgramError)
+    assert message in str(result.exception)

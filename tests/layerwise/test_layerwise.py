@@ -1,0 +1,272 @@
+"""Layers against torch, moments against all patches at once, and the trained network on its way out."""
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fedgram as fg
+from fedgram import layerwise
+from fedgram.core import wire
+from fedgram.core.errors import FedgramError, InvalidData, InvalidParameter, Mismatch, UnknownName
+from fedgram.features.projection import ACTIVATIONS
+from fedgram.layerwise import Network, layer_moments, read_stack
+from fedgram.layerwise.grouping import choose_groups, group, without_small
+from fedgram.layerwise.network import label_encoding
+from fedgram.layerwise.personal import own_layer
+from support.problems import relative_error, seeds
+
+
+def whole(stack, shape, classes=3, seed=0):
+    """Return a network with random solutions in all its layers."""
+    rng = np.random.default_rng(seed)
+    network = Network(stack, shape, tuple(range(classes)), seed)
+    while not network.is_whole:
+        d = network.next_layer.fan_in(network.next_shape)
+        network = network.extend(rng.normal(size=(d, classes)) / np.sqrt(d))
+    return network
+
+
+def planes(x):
+    return torch.from_numpy(np.moveaxis(x, 3, 1).copy())
+
+
+@settings(deadline=None, max_examples=40)
+@given(seeds, st.integers(0, 3), st.integers(1, 4), st.integers(1, 3), st.integers(0, 4), st.integers(0, 4))
+def test_patches_against_torch(seed, n, size, channels, more_height, more_width):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, size + more_height, size + more_width, channels))
+    layer = layerwise.Convolution(5, size)
+    w = rng.normal(size=(layer.fan_in(x.shape[1:]), 5))
+    kernels = torch.from_numpy(w.reshape(size, size, channels, 5).transpose(3, 2, 0, 1).copy())
+    want = np.moveaxis(torch.nn.functional.conv2d(planes(x), kernels).numpy(), 1, 3)
+    got = (layer.rows(x) @ w).reshape(n, *layer.shape_out(x.shape[1:]))
+    np.testing.assert_allclose(got, want, atol=1e-12)
+    positions = (more_height + 1) * (more_width + 1)
+    np.testing.assert_allclose(layer.row_sums(x), layer.rows(x).reshape(n, positions, len(w)).sum(axis=1), atol=1e-12)
+
+
+@pytest.mark.parametrize("n", [0, 1, 3])
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_pooling_against_torch(n, size):
+    x = np.random.default_rng(0).normal(size=(n, 7, 8, 2))
+    want = np.moveaxis(torch.nn.functional.avg_pool2d(planes(x), size).numpy(), 1, 3) if n else np.zeros(0)
+    got = layerwise.AveragePooling(size).apply(x)
+    assert got.shape[1:] == layerwise.AveragePooling(size).shape_out(x.shape[1:])
+    np.testing.assert_allclose(got.ravel(), want.ravel(), atol=1e-12)
+
+
+@settings(deadline=None, max_examples=30)
+@given(seeds, st.integers(1, 12), st.integers(1, 20), st.sampled_from(["", "conv:4:2 ", "conv:4:2 pool:2 "]))
+def test_moments_by_blocks_equal_those_of_all_rows(seed, n, batch, below):
+    """Also where there are fewer rows than a quarter of the columns, and the triangular factor is sent."""
+    rng = np.random.default_rng(seed)
+    x, y = rng.normal(size=(n, 7, 6, 2)).astype(np.float32), rng.integers(0, 3, n)
+    network = whole(below + "conv:3:2 flatten", x.shape[1:]).truncate(below.count("conv"))
+    rows = network.next_layer.rows(network.forward(x))
+    labels = np.repeat(y, len(rows) // n)
+    got, want = layer_moments(network, x, y, batch=batch), fg.Moments.of(rows, labels, classes=3)
+    assert relative_error(got.gram, want.gram) < 1e-12
+    assert relative_error(got.cross, want.cross) < 1e-12
+    assert np.array_equal(got.counts, want.counts)
+    got.check()
+
+
+def test_memory_does_not_grow_with_images_or_positions():
+    import tracemalloc
+
+    network = Network("conv:4:5 flatten", (32, 32, 3), (0, 1), 0)
+    x, y = np.random.default_rng(0).random((400, 32, 32, 3), dtype=np.float32), np.arange(400) % 2
+    tracemalloc.start()
+    layer_moments(network, x, y, batch=32)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    all_patches = 400 * 28 * 28 * 75 * 8
+    assert peak < all_patches / 20
+
+
+def test_forward_is_the_plain_network():
+    """Activation(X W) with W = G Q, layer by layer; the output layer without encoding or activation."""
+    network = whole("flatten dense:6:tanh dense:5", (2, 3))
+    x = np.random.default_rng(1).normal(size=(4, 2, 3))
+    first, second, last = network.weights
+    assert np.array_equal(first, network.solutions[0] @ label_encoding(0, 1, 3, 6))
+    assert np.array_equal(last, network.solutions[2])
+    want = np.maximum(np.tanh(x.reshape(4, 6) @ first) @ second, 0) @ last
+    np.testing.assert_allclose(network.scores(x), want, atol=1e-12)
+
+
+def test_encodings_are_normal_and_differ():
+    q = label_encoding(3, 1, 10, 2000)
+    assert abs(q.mean()) < 0.05
+    assert abs(q.std() - 1) < 0.05
+    assert not np.array_equal(q, label_encoding(3, 2, 10, 2000))
+    assert not np.array_equal(q, label_encoding(4, 1, 10, 2000))
+
+
+STACKS = [
+    ("lr", (6,)),
+    ("dnn", (5, 5)),
+    ("dnn", (6, 5, 3)),
+    ("conv:4:3:leaky_relu pool:2 conv:5:2:gelu flatten dense:7:elu", (9, 10, 3)),
+    ("conv:4:2 flatten", (5, 4, 1)),
+    *((f"flatten dense:6:{name}", (4,)) for name in ACTIVATIONS),
+]
+
+
+@pytest.mark.parametrize(("stack", "shape"), STACKS)
+def test_torch_and_onnx_predict_the_same(stack, shape, tmp_path):
+    network = whole(stack, shape, classes=4)
+    x = np.random.default_rng(2).normal(size=(7, *shape)).astype(np.float32)
+    images = x.reshape(7, *network.shapes[0])
+    sent = np.ascontiguousarray(np.moveaxis(images, 3, 1)) if images.ndim == 4 else images
+    want = network.scores(x)
+    module = network.to_torch()
+    assert isinstance(module, torch.nn.Module)
+    with torch.no_grad():
+        np.testing.assert_allclose(module(torch.from_numpy(sent)).numpy(), want, rtol=1e-4, atol=1e-4)
+    network.to_onnx(tmp_path / "network.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "network.onnx")
+    [got] = session.run(None, {"samples": sent})
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+    assert np.array_equal(got.argmax(axis=1), want.argmax(axis=1))
+
+
+def test_network_crosses_the_wire():
+    network = whole("conv:4:3 flatten", (6, 6, 2))
+    again = wire.decode(wire.encode(network), sender="someone")
+    x = np.random.default_rng(0).normal(size=(3, 6, 6, 2))
+    assert np.array_equal(again.scores(x), network.scores(x))
+    # c columns a layer: the encoding is not sent.
+    assert len(wire.encode(whole("flatten dense:5000", (50,)))) < 50 * 5000 * 8 / 2
+
+
+def test_wire_refuses_what_does_not_fit():
+    network = whole("dnn", (4,))
+    broken = {"solutions": [np.zeros((3, 3))]}, {"solutions": [1.0]}, {"stack": "dens:3"}, {"count": 4}
+    for change in broken:
+        with pytest.raises(FedgramError):
+            Network.from_fields(network.to_fields() | change)
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "words"),
+    [
+        ("dens:3", UnknownName, "did you mean 'dense'"),
+        ("small_dcnn", UnknownName, "did you mean 'small-dcnn'"),
+        ("dense", InvalidParameter, "dense:128"),
+        ("dense:4:relu:2", InvalidParameter, "dense:128"),
+        ("dense:wide", InvalidParameter, "not of the form"),
+        ("conv:wide:3", InvalidParameter, "whole numbers"),
+        ("conv:8", InvalidParameter, "conv:32:5"),
+        ("dense:0", InvalidParameter, "at least 1"),
+        ("pool:-1", InvalidParameter, "at least 1"),
+        ("dense:3:rleu", UnknownName, "did you mean 'relu'"),
+    ],
+)
+def test_stacks_that_cannot_be_read(text, error, words):
+    with pytest.raises(error, match=words):
+        read_stack(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "shape", "words"),
+    [
+        ("conv:3:2 flatten", (16,), "takes images"),
+        ("conv:3:2", (4, 4, 1), "put flatten before"),
+        ("conv:3:5 flatten", (4, 4, 1), "does not fit into images of 4 × 4"),
+        ("flatten pool:2", (4, 4, 1), "takes images"),
+    ],
+)
+def test_stacks_that_do_not_fit_the_samples(text, shape, words):
+    with pytest.raises(InvalidParameter, match=words):
+        Network(text, shape, (0, 1), 0)
+
+
+def test_the_papers_dcnn_has_five_layers_and_no_padding():
+    network = Network("dcnn", (32, 32, 3), tuple(range(10)), 0)
+    assert network.depth == 5
+    assert network.shapes == (
+        (32, 32, 3), (28, 28, 512), (14, 14, 512), (12, 12, 1024), (6, 6, 1024), (4, 4, 2048), (2, 2, 2048), (8192,),
+        (10,),
+    )  # fmt: skip
+
+
+def test_half_trained_networks_do_not_score_or_leave():
+    network = Network("dnn", (4,), (0, 1), 0).extend(np.zeros((4, 2)))
+    with pytest.raises(InvalidParameter, match="1 of 3 layers"):
+        network.scores(np.zeros((1, 4)))
+    with pytest.raises(InvalidParameter, match="1 of 3 layers"):
+        network.to_torch()
+    with pytest.raises(InvalidParameter, match="trained already"):
+        whole("lr", (4,)).extend(np.zeros((4, 3)))
+    with pytest.raises(Mismatch):
+        network.extend(np.zeros((4, 2)))
+    with pytest.raises(InvalidData, match="shape \\(4,\\)"):
+        whole("lr", (4,)).predict(np.zeros((1, 5)))
+
+
+@settings(deadline=None, max_examples=15)
+@given(seeds, st.integers(2, 20), st.floats(-1, 3))
+def test_own_dense_layer_against_a_direct_evaluation(seed, n, log_epsilon):
+    rng = np.random.default_rng(seed)
+    x, y, epsilon = rng.normal(size=(n, 6)), rng.integers(0, 3, n), 10**log_epsilon
+    network, G, Y = Network("lr", (6,), (0, 1, 2), 0), rng.normal(size=(6, 3)), np.eye(3)[y]
+    layer = own_layer(network, x, y, batch=4)
+
+    def printed(rows):  # (13)
+        return np.linalg.solve(x[rows].T @ x[rows] + epsilon * np.eye(6), x[rows].T @ Y[rows] + epsilon * G)
+
+    np.testing.assert_allclose(layer.solution(G, epsilon), printed(np.arange(n)), atol=1e-9)
+    left_out = [((Y[i] - x[i] @ printed(np.arange(n) != i)) ** 2).mean() for i in range(n)]
+    np.testing.assert_allclose(layer.errors(G, [epsilon])[0], np.mean(left_out), rtol=1e-6)
+
+
+@settings(deadline=None, max_examples=15)
+@given(seeds, st.integers(2, 9), st.floats(-1, 3))
+def test_own_convolution_against_a_direct_evaluation(seed, n, log_epsilon):
+    """Whole images are left out, and with them all their patches."""
+    rng = np.random.default_rng(seed)
+    x, y, epsilon = rng.normal(size=(n, 4, 4, 2)), rng.integers(0, 3, n), 10**log_epsilon
+    network = Network("conv:5:2 flatten", (4, 4, 2), (0, 1, 2), 0)
+    G = rng.normal(size=(8, 3))
+    rows, Y = network.next_layer.rows(x), np.eye(3)[np.repeat(y, 9)]
+    image, folds = np.repeat(np.arange(n), 9), min(5, n)
+    layer = own_layer(network, x, y, batch=4)
+
+    def printed(kept):  # (13)
+        X, Z = rows[kept], Y[kept]
+        return np.linalg.solve(X.T @ X + epsilon * np.eye(8), X.T @ Z + epsilon * G)
+
+    np.testing.assert_allclose(layer.solution(G, epsilon), printed(np.arange(9 * n)), atol=1e-8)
+    squares = sum(
+        ((Y[image % folds == f] - rows[image % folds == f] @ printed(image % folds != f)) ** 2).sum()
+        for f in range(folds)
+    )
+    np.testing.assert_allclose(layer.errors(G, [epsilon])[0] + 9 * n, squares, rtol=1e-8)
+
+
+def test_groups():
+    rng = np.random.default_rng(0)
+    centres = np.repeat(np.eye(4), 6, axis=0)
+    points = centres + 0.02 * rng.normal(size=centres.shape)
+    assert np.array_equal(choose_groups(points, 0), np.repeat(np.arange(4), 6))
+    assert np.array_equal(group(points, 1, 0), np.zeros(24))
+    assert len(set(group(points, 24, 0))) == 24
+    with pytest.raises(InvalidParameter, match="25 groups for 24 clients"):
+        group(points, 25, 0)
+
+
+def test_equal_clients_are_one_group():
+    assert np.array_equal(choose_groups(np.ones((9, 3)), 0), np.zeros(9))
+    assert np.array_equal(group(np.ones((9, 3)), 4, 0), np.zeros(9))
+    assert np.array_equal(choose_groups(np.random.default_rng(0).normal(size=(60, 30)), 0), np.zeros(60))
+
+
+def test_small_groups_join_the_nearest():
+    points = np.array([[0.0], [0.1], [0.2], [9.0], [9.1], [9.2], [8.0], [1.0]])
+    groups = np.array([0, 0, 0, 1, 1, 1, 2, 3])
+    assert without_small(points, groups, 3).tolist() == [0, 0, 0, 1, 1, 1, 1, 0]
+    assert without_small(points, np.arange(8), 3).tolist() == [0] * 8

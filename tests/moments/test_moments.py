@@ -1,0 +1,356 @@
+"""Moments add, subtract, travel, and refuse what they are not."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fedgram as fg
+from fedgram.core import wire
+from fedgram.core.errors import InvalidData, LostPrecision, Mismatch, NotMoments, RankDeficient, RefusedMessage
+from fedgram.moments.moments import Kind, Moments
+from support.problems import features, relative_error, seeds, spread_any_way
+
+
+def random_moments(rng, n=30, d=6, classes=3, **options):
+    return Moments.of(rng.normal(size=(n, d)), rng.integers(0, classes, n), classes=classes, **options)
+
+
+@settings(deadline=None, max_examples=80)
+@given(seeds, st.integers(0, 60), st.integers(1, 40), st.booleans(), st.sampled_from(["float64", "float32", "int32"]))
+def test_are_the_moments(seed, n, d, bias, dtype):
+    rng = np.random.default_rng(seed)
+    x, y = (4 * rng.normal(size=(n, d))).astype(dtype), rng.integers(0, 4, n)
+    moments = Moments.of(x, y, classes=5, bias=bias)
+    X = np.c_[x, np.ones(n)] if bias else x.astype(float)
+    np.testing.assert_allclose(moments.gram, X.T @ X, rtol=1e-12, atol=1e-12 * max(1, n))
+    np.testing.assert_allclose(moments.cross, X.T @ np.eye(5)[y], rtol=1e-12, atol=1e-12 * max(1, n))
+    assert moments.n == n
+    assert moments.counts.tolist() == np.bincount(y, minlength=5).tolist()
+
+
+def test_blocks_of_rows_give_the_same_as_one_product():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(5000, 7)).astype(np.float32), rng.integers(0, 3, 5000)
+    moments = Moments.of(x, y, classes=3)
+    X = x.astype(float)
+    assert relative_error(moments.gram, X.T @ X) < 1e-12
+
+
+def test_memory_order_does_not_matter():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(50, 7)), rng.integers(0, 3, 50)
+    assert Moments.of(np.asfortranarray(x), y, classes=3) == Moments.of(x, y, classes=3)
+    assert Moments.of(x[::2], y[::2], classes=3) == Moments.of(x[::2].copy(), y[::2], classes=3)
+
+
+@settings(deadline=None, max_examples=60)
+@given(seeds, st.integers(1, 30), st.integers(1, 12))
+def test_sum_then_unlearn_gives_back_the_rest(seed, d, clients):
+    rng = np.random.default_rng(seed)
+    n = 80
+    x, y = features(rng, n, d), rng.integers(0, 3, n)
+    parts = [Moments.of(x[part], y[part], classes=3) for part in spread_any_way(rng, n, clients)]
+    total = Moments.sum(parts)
+    leaver = parts[int(rng.integers(clients))]
+    rest = total - leaver
+    want = Moments.sum([part for part in parts if part is not leaver] or [leaver - leaver])
+    scale = np.abs(total.gram).max()
+    np.testing.assert_allclose(rest.gram, want.gram, atol=1e-13 * scale * n)
+    np.testing.assert_allclose(rest.cross, want.cross, atol=1e-13 * scale * n)
+    assert rest.counts.tolist() == want.counts.tolist()
+
+
+@settings(deadline=None, max_examples=60)
+@given(seeds, st.integers(0, 50), st.integers(1, 30), st.booleans())
+def test_bytes_round_trip(seed, n, d, bias):
+    moments = random_moments(np.random.default_rng(seed), n, d, bias=bias, features="lite0:96")
+    assert Moments.from_bytes(moments.to_bytes(), sender="a") == moments
+
+
+@settings(deadline=None, max_examples=30)
+@given(seeds)
+def test_addition_commutes_with_serialisation(seed):
+    rng = np.random.default_rng(seed)
+    a, b = (random_moments(rng, int(rng.integers(0, 40)), 20) for _ in range(2))
+    travelled = Moments.from_bytes(a.to_bytes()) + Moments.from_bytes(b.to_bytes())
+    assert travelled == a + b
+
+
+def test_packed_and_factor_sizes():
+    rng = np.random.default_rng(0)
+    d, header = 400, 1500
+    full = len(random_moments(rng, 500, d, 2).to_bytes())
+    small = len(random_moments(rng, 20, d, 2).to_bytes())
+    assert full <= 8 * (d * (d + 1) // 2 + 2 * d) + header
+    assert small <= 8 * (20 * d + 2 * d) + header
+
+
+def test_a_small_clients_factor_says_no_more_than_its_gram_matrix():
+    """The order and sign of samples do not show: the factor is a function of XᵀX."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(5, 40))
+    a = Moments.of(x, [0, 0, 0, 1, 1], classes=2)._factor
+    b = Moments.of(x[[2, 0, 1, 4, 3]], [0, 0, 0, 1, 1], classes=2)._factor
+    np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("leading", [0, 3, 30])
+def test_a_factor_never_shows_the_samples_in_clear(leading):
+    """Also where leading columns are zero, as in images with white borders: the order of samples does not show."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(6, 60))
+    x[:, :leading] = 0
+    x[5] = x[4]  # and where samples are equal
+    y = [0, 0, 0, 0, 1, 1]
+    sent = Moments.of(x, y, classes=2)
+    again = Moments.of(x[[3, 1, 2, 0, 5, 4]], y, classes=2)
+    np.testing.assert_allclose(sent._factor, again._factor, atol=1e-10)
+    np.testing.assert_allclose(sent.gram, x.T @ x, atol=1e-12)
+    distances = np.abs(sent._factor[:, None] - x[None]).max(axis=2)
+    assert distances.min() > 0.1, "a row of the factor is a sample"
+
+
+def test_are_immutable():
+    moments = random_moments(np.random.default_rng(0))
+    for array in (moments.gram, moments.cross, moments.counts, moments.packed):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
+
+
+def test_solve_and_bias():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(50, 4)) + 3, rng.integers(0, 3, 50)
+    moments = Moments.of(x, y, classes=("a", "b", "c"), bias=True)
+    X, Y = np.c_[x, np.ones(50)], np.eye(3)[y]
+    np.testing.assert_allclose(moments.solve(), np.linalg.pinv(X) @ Y, atol=1e-10)
+    np.testing.assert_allclose(moments.solve(2.0), np.linalg.solve(X.T @ X + 2 * np.eye(5), X.T @ Y), atol=1e-12)
+    model = moments.model(2.0)
+    np.testing.assert_allclose(model.scores(x), X @ moments.solve(2.0), atol=1e-12)
+    assert set(model.predict(x)) <= {"a", "b", "c"}
+
+
+@pytest.mark.parametrize("n", [12, 50])
+@pytest.mark.parametrize("ridge", [0.3, 20.0])
+def test_the_models_intercept_is_not_shrunk(n, ridge):
+    """Against the same with a column of ones that has no share of the ridge; with fewer samples than features, too."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(n, 20)) + 30, np.arange(n) % 3
+    X, Y = np.c_[x, np.ones(n)], np.eye(3)[y]
+    want = np.linalg.solve(X.T @ X + np.diag([ridge] * 20 + [0.0]), X.T @ Y)
+    moments = Moments.of(x, y, classes=4)
+    model = moments.model(ridge)
+    np.testing.assert_allclose(model.weights[:, :3], want[:-1], atol=1e-10)
+    np.testing.assert_allclose(model.intercept[:3], want[-1], atol=1e-8)
+    assert not model.weights[:, 3].any()
+    assert model.intercept[3] == 0, "a class that nobody has"
+    plain = moments.model(ridge, intercept=False)
+    assert plain.intercept is None
+    np.testing.assert_array_equal(plain.weights, moments.solve(ridge))
+
+
+def test_models_with_and_without_intercept_are_kept_and_sent():
+    moments = random_moments(np.random.default_rng(0))
+    for model in (moments.model(1.0), moments.model(1.0, intercept=False)):
+        again = wire.decode(wire.encode(model), sender="a")
+        assert (again.intercept is None) == (model.intercept is None)
+        x = np.random.default_rng(1).normal(size=(5, moments.d))
+        np.testing.assert_array_equal(again.scores(x), model.scores(x))
+
+
+def test_no_samples_give_a_model_that_knows_nothing():
+    with pytest.warns(RankDeficient, match="rank 0 of 3"):
+        model = Moments.of(np.zeros((0, 3)), [], classes=2).model()
+    assert not model.weights.any()
+    assert not model.intercept.any()
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({"classes": ("a", "b")}, r"classes.*\(0, 1\) and \('a', 'b'\)"),
+        ({"features": "lite0:96"}, "features.*'' and 'lite0:96'"),
+        ({"bias": True}, "dimension|bias"),
+        ({"d": 7}, "dimension.*6 and 7"),
+    ],
+)
+def test_other_kinds_are_refused_naming_both_sides(other, words):
+    rng = np.random.default_rng(0)
+    mine = random_moments(rng, classes=2)
+    d = other.pop("d", 6)
+    x, y = rng.normal(size=(5, d)), [0, 1, 0, 1, 1]
+    theirs = Moments.of(x, y, **({"classes": 2} | other))
+    with pytest.raises(Mismatch, match=words):
+        mine + theirs
+    with pytest.raises(Mismatch, match=words):
+        mine - theirs
+
+
+def test_class_folders_are_never_added_by_position():
+    x = np.eye(4)
+    cats = Moments.of(x, ["cat", "dog", "cat", "dog"], classes=["cat", "dog"])
+    foxes = Moments.of(x, ["dog", "fox", "dog", "fox"], classes=["dog", "fox"])
+    with pytest.raises(Mismatch, match="cat.*fox"):
+        cats + foxes
+
+
+def test_subtracting_what_was_not_added_is_refused():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 5)), np.arange(60) % 2
+    total = Moments.of(x, y, classes=2)
+    stranger = Moments.of(5 * rng.normal(size=(10, 5)), np.arange(10) % 2, classes=2)
+    with pytest.raises(NotMoments, match="positive semidefinite"):
+        total - stranger
+    with pytest.raises(NotMoments, match="more samples of class 1"):
+        Moments.of(x, np.zeros(60, int), classes=2) - total
+
+
+def test_subtracting_other_samples_is_refused_also_when_counts_agree():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 5)), np.arange(60) % 2
+    total = Moments.of(x, y, classes=2)
+    with pytest.raises(NotMoments, match="not the moments of samples that were added"):
+        total - Moments.of(rng.normal(size=(60, 5)), y, classes=2)
+    with pytest.raises(NotMoments, match="not the moments of samples that were added"):
+        total - Moments.of(0.5 * x[y == 0], y[y == 0], classes=2)
+    assert (total - total).n == 0
+    assert not (total - total).gram.any()
+
+
+def test_what_is_left_after_unlearning_almost_everything_can_still_be_sent():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(20, 64)), np.arange(20) % 2
+    rest, others = (
+        Moments.of(x, y, classes=2),
+        Moments.of(3e3 * rng.normal(size=(9000, 64)), np.arange(9000) % 2, classes=2),
+    )
+    with pytest.warns(LostPrecision, match=r"the 20 samples left .* changed by up to \d"):
+        left = (rest + others) - others
+    assert Moments.from_bytes(left.to_bytes()).n == 20
+    noise = np.abs((rest + others).gram).max() * 64 * np.finfo(float).eps
+    np.testing.assert_allclose(left.gram, rest.gram, atol=100 * noise)
+
+
+def test_builtin_sum_adds():
+    rng = np.random.default_rng(0)
+    parts = [random_moments(rng) for _ in range(3)]
+    assert sum(parts) == parts[0] + parts[1] + parts[2]
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "words"),
+    [
+        (np.ones((3, 2)), [0, 1], "3 samples but 2 labels"),
+        (np.ones(3), [0, 1, 1], r"shape \(n, d\)"),
+        (np.ones((2, 2)), [0, 2], "label 2 is not one of the 2 classes"),
+        (np.ones((2, 2)), [-1, 0], "label -1"),
+        (np.ones((2, 2)), [0.0, 1.0], "whole numbers or names"),
+        (np.array([[1, 2], [3, np.nan]]), [0, 1], "nan in row 1, column 1"),
+        (np.array([[1, np.inf], [3, 1]]), [0, 1], "inf in row 0, column 1"),
+        (np.full((2, 2), 1e200), [0, 1], "overflow"),
+        (np.array([["a", "b"]]), [0], "must be numbers"),
+    ],
+)
+def test_bad_data_is_refused(x, y, words):
+    with pytest.raises(InvalidData, match=words):
+        Moments.of(x, y, classes=2)
+
+
+@pytest.mark.parametrize("column", [0, 39])
+def test_nan_is_found_in_a_small_clients_factor_too(column):
+    x = np.ones((3, 40))
+    x[2, column] = np.nan
+    with pytest.raises(InvalidData, match=f"nan in row 2, column {column}"):
+        Moments.of(x, [0, 1, 1], classes=2)
+    with pytest.raises(InvalidData, match="squares overflow"):
+        Moments.of(np.full((2, 40), 1e200), [0, 1], classes=2)
+
+
+def test_one_class_is_refused():
+    with pytest.raises(InvalidData, match="at least two classes, got 1"):
+        Moments.of(np.ones((2, 2)), [0, 0], classes=1)
+
+
+def tampered(moments, **changes):
+    """Return the bytes of moments with some fields replaced, as a cheating or broken party would send them."""
+    fields = moments.to_fields() | changes
+    forged = Moments.__new__(Moments)
+    forged.to_fields = lambda: fields
+    return wire.encode(forged)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"gram": np.full(21, np.nan)}, "'gram' is nan at"),
+        ({"gram": -np.ones(21)}, "positive semidefinite"),
+        ({"gram": np.zeros(21)}, "positive semidefinite"),
+        ({"gram": np.ones(20)}, "'gram' has 20 numbers"),
+        ({"gram": np.ones(21, np.float32)}, "'gram' must be float64"),
+        ({"gram": np.ones((21, 1))}, "'gram' must have shape"),
+        ({"gram": None}, "either field 'gram' or"),
+        ({"sums": np.full((3, 6), 1e3)}, "positive semidefinite"),
+        ({"sums": np.full((3, 6), np.inf)}, "'sums' is inf"),
+        ({"sums": np.zeros((2, 6))}, "'sums' has 2 rows for 3 classes"),
+        ({"counts": np.array([10, 10, 10, 0])}, "classes 3 do not fit the 4"),
+        ({"counts": np.array([2**62, 2**62, 2**62])}, "add up to"),
+        ({"counts": np.array([2**62, 2**62, 0]), "n": 2**63, "sums": np.zeros((2, 6))}, "more than the"),
+        ({"classes": 30_000_000}, "classes 30000000 do not fit the 3"),
+        ({"gram": np.full(21, 1.7e308)}, "too large"),
+        ({"counts": np.array([10, 10, 11])}, "'n' is 30 but the class counts add up to 31"),
+        ({"counts": np.array([-10, 20, 20])}, "negative count: -10"),
+        ({"n": 31}, "'n' is 31"),
+        ({"classes": ["a", "a", "b"]}, "'a' is listed twice"),
+    ],
+)
+def test_what_another_party_sends_is_checked(changes, words):
+    rng = np.random.default_rng(0)
+    moments = Moments.of(rng.normal(size=(30, 6)), np.arange(30) % 3, classes=3)
+    with pytest.raises(RefusedMessage, match=f"(?s)'hospital-3'.*{words}"):
+        Moments.from_bytes(tampered(moments, **changes), sender="hospital-3")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"factor": np.full((4, 30), np.nan)}, "'factor' is nan"),
+        ({"factor": np.full((4, 30), 1e200)}, "too large"),
+        ({"factor": np.zeros((4, 30))}, "positive semidefinite"),
+        ({"factor": np.ones((3, 30))}, "3 rows for 4 samples"),
+        ({"sums": np.full((3, 30), 9.0)}, "positive semidefinite"),
+    ],
+)
+def test_a_small_clients_message_is_checked_too(changes, words):
+    rng = np.random.default_rng(0)
+    moments = Moments.of(rng.normal(size=(4, 30)), [0, 1, 2, 2], classes=3)
+    Moments.from_bytes(moments.to_bytes())
+    with pytest.raises(RefusedMessage, match=f"(?s)'hospital-3'.*{words}"):
+        Moments.from_bytes(tampered(moments, **changes), sender="hospital-3")
+
+
+def test_a_short_message_cannot_make_the_receiver_work_long():
+    moments = Moments.of(np.zeros((0, 10)), [], classes=2)
+    huge = tampered(moments, factor=np.zeros((0, 1_000_000)), sums=np.zeros((0, 1_000_000)))
+    with pytest.raises(RefusedMessage, match="without elements"):
+        Moments.from_bytes(huge)
+
+
+def test_other_messages_are_not_moments():
+    with pytest.raises(Mismatch, match="'a' holds a LinearModel"):
+        Moments.from_bytes(wire.encode(random_moments(np.random.default_rng(0)).model()), sender="a")
+
+
+def test_sum_of_nothing_is_refused():
+    with pytest.raises(InvalidData, match="at least one"):
+        Moments.sum([])
+
+
+@pytest.mark.parametrize(("weights", "intercept"), [((3, 3), None), ((3, 2), 3), ((3,), None)])
+def test_a_model_whose_arrays_do_not_fit_is_refused(weights, intercept):
+    with pytest.raises(Mismatch, match="linear model of 2 classes has weights"):
+        fg.LinearModel(np.ones(weights), (0, 1), None if intercept is None else np.ones(intercept))
+
+
+def test_kind_is_a_value():
+    assert Kind((0, 1), 3) == Kind((0, 1), 3)
+    assert fg.Moments.of(np.ones((2, 3)), [0, 1], classes=2).kind == Kind((0, 1), 3)

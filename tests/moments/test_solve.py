@@ -1,0 +1,121 @@
+"""Packed matrices, factors, and the solves made of them."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedgram.core.errors import InvalidParameter, RankDeficient
+from fedgram.moments import solve
+from reference import recursions
+from support.problems import features, relative_error, seeds
+
+sizes = st.integers(1, 30)
+
+
+@given(seeds, sizes)
+def test_packing_round_trip(seed, d):
+    full = np.random.default_rng(seed).normal(size=(d, d))
+    full += full.T
+    packed = solve.pack(full)
+    assert packed.shape == (solve.packed_size(d),)
+    assert np.array_equal(solve.unpack(packed, d), full)
+    assert np.array_equal(packed[solve.packed_diagonal(d)], np.diag(full))
+
+
+@given(seeds, sizes, sizes)
+def test_add_gram(seed, m, d):
+    rng = np.random.default_rng(seed)
+    rows, start = rng.normal(size=(m, d)), rng.normal(size=(d, d))
+    start += start.T
+    packed = solve.pack(start)
+    solve.add_gram(packed, rows)
+    np.testing.assert_allclose(solve.unpack(packed, d), start + rows.T @ rows, atol=1e-12)
+
+
+@given(seeds, sizes, st.integers(0, 30))
+def test_triangular_factor(seed, m, more):
+    rows = np.random.default_rng(seed).normal(size=(m, m + more))
+    r = solve.triangular_factor(rows)
+    np.testing.assert_allclose(r.T @ r, rows.T @ rows, atol=1e-12 * len(rows) * 10)
+    assert np.array_equal(np.triu(r), r)
+    assert (np.diag(r) >= 0).all()
+
+
+def test_triangular_factor_of_degenerate_rows():
+    rows = np.zeros((4, 9))
+    rows[:, 5:] = np.arange(16).reshape(4, 4)  # the leading columns are zero, the rest of rank 2
+    r = solve.triangular_factor(rows)
+    np.testing.assert_allclose(r.T @ r, rows.T @ rows, atol=1e-10)
+
+
+@given(seeds, sizes, st.sampled_from([0.0, 1e-3, 1.0, 1e3]))
+def test_factor_solves_many_right_hand_sides(seed, d, ridge):
+    rng = np.random.default_rng(seed)
+    x, rhs = features(rng, d + 20, d), rng.normal(size=(d, 3))
+    gram = x.T @ x
+    factor = solve.factor(solve.pack(gram), d, ridge=ridge, n=len(x))
+    assert factor.rank == d
+    assert relative_error(factor.solve(rhs), np.linalg.solve(gram + ridge * np.eye(d), rhs)) < 1e-9
+
+
+@given(seeds, st.integers(2, 20), st.data())
+def test_singular_system_gives_the_minimum_norm_solution_and_says_the_rank(seed, d, data):
+    rank = data.draw(st.integers(1, d - 1))
+    rng = np.random.default_rng(seed)
+    x, y = features(rng, d + 10, d, rank=rank), rng.normal(size=(d + 10, 2))
+    with pytest.warns(RankDeficient, match=f"rank {rank} of {d}"):
+        factor = solve.factor(solve.pack(x.T @ x), d, n=len(x))
+    assert factor.rank == rank
+    assert relative_error(factor.solve(x.T @ y), np.linalg.pinv(x) @ y) < 1e-8
+
+
+def test_nothing_but_zeros():
+    with pytest.warns(RankDeficient, match="rank 0 of 3"):
+        factor = solve.factor(np.zeros(6), 3)
+    assert np.array_equal(factor.solve(np.ones((3, 2))), np.zeros((3, 2)))
+
+
+@given(seeds, sizes)
+def test_ridge_path_equals_one_solve_per_ridge(seed, d):
+    rng = np.random.default_rng(seed)
+    x, rhs = features(rng, d + 20, d), rng.normal(size=(d, 3))
+    packed, ridges = solve.pack(x.T @ x), [0.0, 1e-2, 1.0, 100.0]
+    path = solve.ridge_path(packed, d, rhs, ridges, n=len(x))
+    for ridge, solution in zip(ridges, path, strict=True):
+        assert relative_error(solution, solve.factor(packed, d, ridge=ridge).solve(rhs)) < 1e-9
+
+
+@pytest.mark.parametrize("ridge", [-1.0, float("nan"), float("inf")])
+def test_bad_ridge(ridge):
+    with pytest.raises(InvalidParameter, match="ridge must be a number ≥ 0"):
+        solve.factor(np.ones(1), 1, ridge=ridge)
+    with pytest.raises(InvalidParameter, match="ridge must be a number ≥ 0"):
+        solve.ridge_path(np.ones(1), 1, np.ones((1, 1)), [1.0, ridge])
+
+
+@given(seeds, sizes)
+def test_positive_semidefiniteness(seed, d):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(max(1, d // 2), d))
+    gram = x.T @ x
+    shift = np.linalg.eigvalsh(gram)[0] + 0.01 * np.trace(gram)
+    slack = solve.rounding_level(d, len(x)) * np.trace(gram) * 8
+    assert solve.is_positive_semidefinite(solve.pack(gram), d, slack)
+    assert not solve.is_positive_semidefinite(solve.pack(gram - shift * np.eye(d)), d, slack)
+
+
+@settings(deadline=None, max_examples=25)
+@given(seeds, st.integers(1, 6), st.floats(-2, 2))
+def test_recursions_equal_their_closed_forms(seed, clients, log_ridge):
+    rng = np.random.default_rng(seed)
+    ridge, d = 10**log_ridge, 8
+    x, y = features(rng, 120, d), rng.integers(0, 3, 120)
+    pairs = [(x[part], np.eye(3)[y[part]]) for part in np.array_split(rng.permutation(120), clients)]
+    gram, cross = x.T @ x, x.T @ np.eye(3)[y]
+    S, M, G = recursions.fedhip(pairs, ridge)
+    assert relative_error(S, gram + clients * ridge * np.eye(d)) < 1e-10  # FedHiP (9)
+    assert relative_error(M, np.linalg.solve(S, cross)) < 1e-9  # FedHiP (15)
+    want = np.linalg.solve(gram + ridge * np.eye(d), cross)
+    assert relative_error(G, want) < 1e-9  # FedHiP (24)
+    assert relative_error(recursions.apfl(pairs, ridge), want) < 1e-7  # APFL (2)

@@ -1,0 +1,208 @@
+"""Networks as vectors, and the loop that trains them: against torch's own modules, and against each other."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from fedgram.core import errors
+from fedgram.nets import Hooks, Net, Plan, TrainedNet, outputs, pull, read_network, sgd, train
+
+
+def lenet5(channels, values):
+    return nn.Sequential(
+        *(nn.Conv2d(channels, 6, 5), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()),
+        *(nn.Linear(values, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10)),
+    )
+
+
+def cnn():
+    return nn.Sequential(
+        *(nn.Conv2d(1, 32, 3), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(32, 64, 3), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()),
+        *(nn.Linear(64 * 25, 128), nn.ReLU(), nn.Linear(128, 10)),
+    )
+
+
+def mlp():
+    return nn.Sequential(nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 10))
+
+
+MODULES = {
+    "lenet5": ((32, 32, 3), lambda: lenet5(3, 400)),
+    "grey lenet5": ((28, 28), lambda: lenet5(1, 256)),
+    "cnn": ((28, 28, 1), cnn),
+    "mlp:8:6": ((12,), mlp),
+    "linear": ((12,), lambda: nn.Sequential(nn.Linear(12, 10))),
+}
+
+
+def samples(shape, n, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.random((n, *shape), dtype=np.float32), rng.integers(0, 10, n)
+
+
+def as_torch(x):
+    if x.ndim == 2:
+        return torch.from_numpy(x)
+    images = x if x.ndim == 4 else x[..., None]
+    return torch.from_numpy(images).permute(0, 3, 1, 2) * 2 - 1
+
+
+def trained_by_torch(module, vector, net, x, y, plan, rng):
+    """Return the vector and the module after the plainest of loops."""
+    nn.utils.vector_to_parameters(torch.from_numpy(vector[net.buffers :].copy()), module.parameters())
+    optimizer = torch.optim.SGD(module.parameters(), lr=plan.lr, momentum=plan.momentum, weight_decay=plan.weight_decay)
+    for _ in range(plan.epochs):
+        order = rng.permutation(len(y))
+        for start in range(0, len(y), plan.batch):
+            batch = order[start : start + plan.batch]
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(module(as_torch(x)[batch]), torch.from_numpy(y[batch])).backward()
+            optimizer.step()
+    return nn.utils.parameters_to_vector(module.parameters()).detach().numpy()
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_training_is_that_of_torch(name):
+    shape, module = MODULES[name][0], MODULES[name][1]()
+    net = Net(name.removeprefix("grey "), shape, 10)
+    (x, y), start = samples(shape, 37), net.initial(np.random.default_rng(1))
+    plan = Plan(lr=0.05, momentum=0.9, weight_decay=0.01, batch=16, epochs=2)
+    [got], _ = train(net, [(x, y)], [start], [np.random.default_rng(2)], plan)
+    want = trained_by_torch(module, start, net, x, y, plan, np.random.default_rng(2))
+    np.testing.assert_allclose(got[net.buffers :], want, atol=2e-5)
+    assert np.abs(got - start).max() > 1e-3
+    # The running means of batch normalisation are torch's, too, and scores are those of the module when it evaluates.
+    buffers = [b.numpy() for key, b in module.named_buffers() if "running" in key]
+    np.testing.assert_allclose(got[: net.buffers], np.concatenate([[], *buffers]), rtol=1e-4, atol=1e-5)
+    with torch.inference_mode():
+        wanted = module.eval()(as_torch(x)).numpy()
+    model = TrainedNet(net.network, shape, tuple(range(10)), got)
+    np.testing.assert_allclose(model.scores(x), wanted, atol=1e-4)
+
+
+def test_sizes_are_those_of_the_paper():
+    # FedAPA's Table 2: 484 KB there and back for LeNet-5, 478 KB without the last layer.
+    net = Net("lenet5", (32, 32, 3), 10)
+    assert round(net.size * 4 * 2 / 1024) == 484
+    assert round(net.head.start * 4 * 2 / 1024) == 478
+    assert (net.base.stop, net.head.stop) == (net.head.start, net.size)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 40), min_size=1, max_size=7),
+    network=st.sampled_from(["linear", "mlp:7"]),
+    batch=st.sampled_from([1, 8, 64]),
+    chunk=st.sampled_from([1, 4000, 2**23]),
+)
+def test_training_together_is_training_alone(sizes, network, batch, chunk):
+    net, plan = Net(network, (5,), 10), Plan(lr=0.1, momentum=0.9, batch=batch, epochs=2)
+    data = [samples((5,), n, seed=i) for i, n in enumerate(sizes)]
+    starts = [net.initial(np.random.default_rng(i)) for i in range(len(sizes))]
+    hooks = Hooks(slope=lambda now: pull(0.1, now.weights, now.carried["center"]), carried={"center": starts[::-1]})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sgd, "CHUNK_BYTES", chunk)
+        together, _ = train(net, data, starts, [np.random.default_rng(i) for i in range(len(sizes))], plan, hooks)
+    for i, got in enumerate(together):
+        own = Hooks(slope=hooks.slope, carried={"center": [starts[::-1][i]]})
+        [alone], _ = train(net, [data[i]], [starts[i]], [np.random.default_rng(i)], plan, own)
+        np.testing.assert_allclose(got, alone, atol=1e-5)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 30), min_size=1, max_size=4),
+    network=st.sampled_from(["linear", "mlp:7", "mlp:7:6:5"]),
+    memory=st.booleans(),
+)
+def test_gradients_written_out_are_those_of_autograd(sizes, network, memory):
+    net, plan = Net(network, (5,), 10, memory), Plan(lr=0.1, batch=8, epochs=2)
+    data = [samples((5,), n, seed=i) for i, n in enumerate(sizes)]
+    starts = [net.initial(np.random.default_rng(i)) + 0.1 for i in range(len(sizes))]
+    for_autograd = Hooks(term=lambda now: 0 * now.losses)
+    by_hand, by_autograd = (
+        train(net, data, starts, [np.random.default_rng(i) for i in range(len(sizes))], plan, hooks)[0]
+        for hooks in (Hooks(), for_autograd)
+    )
+    np.testing.assert_allclose(by_hand, by_autograd, atol=1e-5)
+
+
+@given(n=st.integers(1, 100), batch=st.integers(1, 40), epochs=st.integers(1, 3))
+def test_no_sample_is_left_out(n, batch, epochs):
+    plan = Plan(batch=batch, epochs=epochs)
+    order = plan.order(n, np.random.default_rng(0))
+    batches = [next(order) for _ in range(plan.batches(n))]
+    assert np.array_equal(np.sort(np.concatenate(batches)), np.sort(np.tile(np.arange(n), epochs)))
+
+
+def test_chunks_bound_what_is_held_at_once(monkeypatch):
+    net, held = Net("linear", (50,), 10), []
+    feed = sgd._Feed
+    monkeypatch.setattr(sgd, "CHUNK_BYTES", 40_000)
+    monkeypatch.setattr(
+        sgd, "_Feed", lambda shape, plan, data, rngs: held.append(len(data)) or feed(shape, plan, data, rngs)
+    )
+    many = 60
+    train(
+        net,
+        [samples((50,), 9)] * many,
+        [net.initial(np.random.default_rng(0))] * many,
+        [np.random.default_rng(i) for i in range(many)],
+        Plan(batch=8),
+    )
+    assert sum(held) == many
+    assert max(held) * 4 * (8 * 50 + 5 * net.size) <= 40_000
+
+
+def test_memory_is_added_to_the_features():
+    plain, net = Net("mlp:6", (5,), 10), Net("mlp:6", (5,), 10, memory=True)
+    vector, (x, _) = plain.initial(np.random.default_rng(0)), samples((5,), 4)
+    bias = np.arange(6, dtype=np.float32)
+    [(features, got)] = outputs(net, np.append(vector, bias), x)
+    [(without, _)] = outputs(plain, vector, x)
+    np.testing.assert_array_equal(features, without)
+    head = vector[plain.head]
+    np.testing.assert_allclose(got, (features + bias) @ head[:60].reshape(10, 6).T + head[60:], rtol=1e-5, atol=1e-6)
+    linear = TrainedNet(
+        "linear",
+        (5,),
+        tuple(range(10)),
+        Net("linear", (5,), 10, memory=True).initial(np.random.default_rng(0)) + 1,
+        memory=True,
+    )
+    np.testing.assert_allclose(linear.scores(x), x @ linear.weights + linear.intercept, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint8])
+def test_images_of_the_user_are_left_as_they_are(dtype):
+    """They are scaled on the way into the network, in place: in a copy."""
+    x, y = samples((32, 32, 3), 20)
+    x = (255 * np.abs(x)).astype(dtype) if dtype == np.uint8 else x.astype(dtype)
+    before, net = x.copy(), Net("lenet5", (32, 32, 3), 10)
+    rng = np.random.default_rng(0)
+    (vector,), _ = train(net, [(x, y)], [net.initial(rng)], [rng], Plan(batch=8, epochs=2))
+    list(outputs(net, vector, x))
+    assert np.array_equal(x, before)
+
+
+def test_bad_networks_are_named():
+    for name in ("resnet", "linear:3", "mlp:0", "mlp:x"):
+        with pytest.raises(errors.InvalidParameter, match=name.partition(":")[0]):
+            read_network(name)
+    with pytest.raises(errors.InvalidParameter, match="takes images"):
+        Net("lenet5", (64,), 10)
+    with pytest.raises(errors.InvalidParameter, match="too small"):
+        Net("lenet5", (8, 8), 10)
+    with pytest.raises(errors.InvalidParameter, match="1 layers"):
+        Net("linear", (3,), 2).last(2)
+    with pytest.raises(errors.Mismatch, match="numbers"):
+        TrainedNet("linear", (3,), (0, 1), np.zeros(7, dtype=np.float32))
+    with pytest.raises(errors.InvalidParameter, match="no matrix"):
+        _ = TrainedNet("mlp:4", (3,), (0, 1), np.zeros(26, dtype=np.float32)).weights
+    with pytest.raises(errors.InvalidData, match="shape"):
+        TrainedNet("linear", (3,), (0, 1), np.zeros(8, dtype=np.float32)).scores(np.zeros((2, 4)))

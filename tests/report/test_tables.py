@@ -1,0 +1,165 @@
+"""Tables from results on disk, to the letter and in every format."""
+
+import csv
+import io
+from statistics import stdev
+
+import pytest
+
+from fedgram.experiments.results import load_results
+from fedgram.report import formats
+from fedgram.report.tables import accuracy_table, cost_table
+from support.made_up import write
+from support.report import SMALL, record, report
+
+
+@pytest.fixture
+def small(tmp_path):
+    return write(tmp_path / "results.jsonl", SMALL)
+
+
+def test_markdown_to_the_letter(small):
+    spread = f"{stdev([90, 91]):.2f}"
+    assert formats.markdown(accuracy_table(load_results([small]), "client_mean")) == (
+        "Accuracy in % (mean of the clients' accuracies) of digits; mean ± standard deviation over 2 seeds.\n\n"
+        "|  | 10 clients, α = 0.1 | 10 clients, IID | 50 clients, α = 0.1 |\n"
+        "| --- | ---: | ---: | ---: |\n"
+        "| centralised (reference) | 95.00 ± 0.00 | – | – |\n"
+        f"| afl | **90.50 ± {spread}** | 50.00 | **60.00** |\n"
+        "| lo\\_cal & 50% | <ins>82.50 ± 3.54</ins> | – | **60.00** |\n"
+        "| third | 70.00 (1 failed) | failed | <ins>55.00</ins> |\n"
+    )
+
+
+def test_latex_to_the_letter(small):
+    lines = formats.latex(accuracy_table(load_results([small]), "pooled")).splitlines()
+    assert lines[2:-2] == [
+        r"  \caption{Accuracy in \% (accuracy over all test samples) of digits; "
+        r"mean $\pm$ standard deviation over 2 seeds.}",
+        r"  \begin{tabular}{lrrr}",
+        r"    \toprule",
+        r"     & \multicolumn{2}{c}{10 clients} & \multicolumn{1}{c}{50 clients} \\",
+        r"    \cmidrule(lr){2-3} \cmidrule(lr){4-4}",
+        r"     & $\alpha$ = 0.1 & IID & $\alpha$ = 0.1 \\",
+        r"    \midrule",
+        r"    centralised (reference) & 94.00 $\pm$ 0.00 & -- & -- \\",
+        r"    afl & \textbf{89.50 $\pm$ 0.71} & 49.00 & \textbf{59.00} \\",
+        r"    lo\_cal \& 50\% & \underline{81.50 $\pm$ 3.54} & -- & \textbf{59.00} \\",
+        r"    third & 69.00 (1 failed) & failed & \underline{54.00} \\",
+        r"    \bottomrule",
+    ]
+
+
+def test_latex_takes_any_name(tmp_path):
+    names = {
+        "[bold] a|b": r"{}[bold] a\textbar{}b",
+        "*star*": r"{}*star*",
+        'λ ≤ 3 × "Ω" <b>': r"$\lambda$ $\leq$ 3 $\times$ ''$\Omega$'' \textless{}b\textgreater{}",
+    }
+    path = write(tmp_path / "results.jsonl", [record(name, 0.9) for name in names])
+    lines = formats.latex(accuracy_table(load_results([path]), "client_mean")).splitlines()
+    assert [line.strip().partition(" & ")[0] for line in lines[-6:-3]] == list(names.values())
+
+
+def test_csv_is_exact(small):
+    rows = list(csv.DictReader(io.StringIO(formats.comma_separated(load_results([small]), "worst_decile"))))
+    assert len(rows) == 9
+    afl = next(row for row in rows if row["method"] == "afl" and row["clients"] == "10" and row["partition"] != "iid")
+    assert afl == {
+        "method": "afl", "reference": "false", "data": "digits", "backbone": "", "clients": "10",
+        "partition": "dirichlet:0.1", "test": "local", "test_fraction": "", "samples": "", "label_column": "",
+        "client_column": "", "shift": "", "metric": "worst_decile", "mean": "80.5000", "sd": "0.7071", "seeds": "2",
+        "failed": "0", "rank": "1", "bytes_up": "", "bytes_down": "", "cpu_clients": "",
+        "cpu_server": "", "peak_memory": "",
+    }  # fmt: skip
+    failed = next(row for row in rows if row["method"] == "third" and row["partition"] == "iid")
+    assert (failed["mean"], failed["failed"]) == ("", "1")
+
+
+def test_costs_are_means_of_what_was_written(tmp_path):
+    costs = {
+        "up": [1000, 3000],
+        "down": [512, 512],
+        "cpu_seconds": {"clients": 1.5, "server": 0.02},
+        "peak_memory": 5e7,
+    }
+    path = write(tmp_path / "results.jsonl", [record("afl", 0.9, **costs), record("afl", 0.9, seed=1, **costs)])
+    table = cost_table(load_results([path]))
+    assert [entry.text for entry in table.rows[0]] == ["afl", "2.00 kB", "512 B", "1.5", "0.02", "50 MB"]
+
+
+def test_terminal_marks_best_and_second(small):
+    output = report(small).output
+    assert "90.50 ± 0.71" in output
+    assert "Accuracy in % (mean of the clients' accuracies)" in output
+    drawn = formats.terminal(accuracy_table(load_results([small]), "client_mean"))
+    first = list(drawn.columns[1].cells)
+    assert [cell.style for cell in first] == ["", "bold", "underline", ""]
+
+
+def test_a_wide_table_comes_in_parts(small):
+    parts = accuracy_table(load_results([small]), "client_mean").split()
+    assert [(part.spans, len(part.rows), len(part.rows[0])) for part in parts] == [
+        ([("10 clients", 2)], 4, 3),
+        ([("50 clients", 1)], 4, 2),
+    ]
+
+
+@pytest.mark.parametrize("format_", ["markdown", "latex", "csv", "html"])
+def test_formats_are_printed(small, format_):
+    assert "90.50" in report(small, "--format", format_, "--metric", "client_mean").output
+
+
+def test_markup_in_names_stays_text(tmp_path):
+    path = write(tmp_path / "results.jsonl", [record("[bold]a|b</script>", 0.9)])
+    assert "[bold]a|b</script>" in report(path).output
+    assert r"\[bold\]a\|b\</script\>" in report(path, "--format", "markdown").output
+
+
+@pytest.mark.parametrize(
+    ("field", "values", "heads"),
+    [
+        ("samples", (None, 300), ["all samples, 10 clients", "300 samples, 10 clients"]),
+        ("label_column", (None, "kind"), ["usual label, 10 clients", "label kind, 10 clients"]),
+        ("client_column", (None, "site"), ["10 clients", "clients by site, 10 clients"]),
+        ("shift", (None, "camera:1"), ["no shift, 10 clients", "shift camera:1, 10 clients"]),
+        ("test_fraction", (0.2, 0.5), ["20 % held back, 10 clients", "50 % held back, 10 clients"]),
+    ],
+)
+def test_different_experiments_have_columns_of_their_own(tmp_path, field, values, heads):
+    runs = [record("afl", 0.9 - i / 10, key=str(i), **{field: value}) for i, value in enumerate(values)]
+    results = load_results([write(tmp_path / "results.jsonl", runs)])
+    table = accuracy_table(results, "client_mean")
+    assert [text for text, _ in table.spans] == heads
+    assert [entry.text for entry in table.rows[0]] == ["afl", "90.00", "80.00"]
+    rows = list(csv.DictReader(io.StringIO(formats.comma_separated(results, "client_mean"))))
+    assert [row[field] for row in rows] == ["" if value is None else str(value) for value in values]
+
+
+def test_a_label_of_several_methods_is_extended_by_what_differs(tmp_path):
+    def named(label, method, accuracy, seed=0, **about):
+        key = f"{method} {seed} {about}"
+        return record(label, accuracy, seed=seed, **about) | {"method": method, "key": key}
+
+    runs = [
+        named("centralised", "centralised", 0.9, reference=True, settings={"ridge": 0}),
+        named("centralised", "centralised", 0.8, reference=True, settings={"ridge": 1000.0}),
+        named("mine", "local", 0.7, settings={"ridge": 0.001, "deep": True}),
+        named("mine", "local", 0.6, settings={"ridge": 1000, "deep": True}),
+        named("mine", "local", 0.5, settings={"ridge": 1000.0, "deep": True}, seed=1),
+        named("two", "afl", 0.4, settings={"gamma": 1}),
+        named("two", "local", 0.3, settings={"ridge": 1}),
+        named("few", "afl", 0.2, require="all"),
+        named("few", "afl", 0.1, require=0.5),
+    ]
+    table = accuracy_table(load_results([write(tmp_path / "results.jsonl", runs)]), "client_mean")
+    assert [[entry.text for entry in row] for row in table.rows] == [
+        ["centralised (ridge=0) (reference)", "90.00"],
+        ["centralised (ridge=1000) (reference)", "80.00"],
+        ["mine (ridge=0.001)", "70.00"],
+        ["mine (ridge=1000)", "55.00 ± 7.07"],
+        ["two (afl)", "40.00"],
+        ["two (local)", "30.00"],
+        ["few (require=all)", "20.00"],
+        ["few (require=0.5)", "10.00"],
+    ]

@@ -1,0 +1,1 @@
+"""What tests share: made-up data, processes, a browser."""
