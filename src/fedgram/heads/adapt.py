@@ -97,19 +97,24 @@ class Spectrum:
             yield others / (1 - leverage)
 
     def leave_one_out(self, residual: Array, alphas: npt.ArrayLike, *, member: bool, centred: bool = False) -> Array:
-        """Return the mean squared residual, sample by sample left out everywhere, for each α: exact, without refitting.
+        """Return the mean squared residual for each α, sample by sample left out everywhere."""
+        left_out = self.left_out_residuals(residual, alphas, member=member, centred=centred)
+        return np.array([np.mean(errors**2) for errors in left_out])
+
+    def left_out_residuals(
+        self, residual: Array, alphas: npt.ArrayLike, *, member: bool, centred: bool = False
+    ) -> Iterator[Array]:
+        """Yield for each α the residuals (n, c), sample by sample left out everywhere: exact, without refitting.
 
         `member` says whether the samples are also among those that made S and B, from where they are left out, too;
         `centred` whether V and residual are about these samples' own mean, which then is found anew without each.
         """
         projected, squares = self.loadings.T @ residual, self.loadings**2
-        errors = []
         for alpha in np.atleast_1d(np.asarray(alphas, dtype=np.float64)):
             shrink = 1 / (1 + alpha * self.values)
             left = residual - alpha * (self.loadings @ (shrink[:, None] * projected))
             leverage = (alpha + member) * (squares @ shrink) + centred / len(residual)
-            errors.append(np.mean((left / (1 - leverage)[:, None]) ** 2))
-        return np.array(errors)
+            yield left / (1 - leverage)[:, None]
 
 
 class Chosen(NamedTuple):
@@ -119,19 +124,38 @@ class Chosen(NamedTuple):
     error: float
 
 
-def own_ridge(rows: Array, targets: Array, *, intercept: bool) -> Chosen:
-    """Return the ridge of least squared leave-one-out error in regressing targets (n, c) on rows (n, d).
+@dataclass(frozen=True)
+class OwnRidge:
+    """A regression of targets (n, c) on rows (n, d), with the ridge of least squared leave-one-out error.
 
-    Where nothing can be learned from the others, any ridge gives the same: 1.
+    `left_out` (n, c) are its predictions for each sample by the others alone.
     """
-    if intercept:
-        rows, targets = rows - rows.mean(axis=0), targets - targets.mean(axis=0)
-    spectrum = Spectrum.of(np.ascontiguousarray(rows.T))
+
+    ridge: float
+    error: float
+    left_out: Array
+    weights: Array  # (d, c)
+    intercept: Array  # (c,), zero without an intercept
+
+
+def own_ridge(rows: Array, targets: Array, *, intercept: bool) -> OwnRidge | None:
+    """Return a client's own regression; None where nothing can be learned from the others, and any ridge is as good.
+
+    >>> x, y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array([[1.0], [3.0], [5.0], [7.0]])
+    >>> own = own_ridge(x, y, intercept=True)
+    >>> own.left_out.round(2).ravel(), own.weights.round(2), own.intercept.round(2)
+    (array([1., 3., 5., 7.]), array([[2.]]), array([1.]))
+    """
+    center, mean = (part.mean(axis=0) * intercept for part in (rows, targets))
+    spectrum, residual = Spectrum.of(np.ascontiguousarray((rows - center).T)), targets - mean
     if len(rows) == 1 or not len(spectrum.values):
-        return Chosen(1.0, float("inf"))
-    ridges = STEPS * spectrum.values.mean()
-    errors = spectrum.leave_one_out(targets, 1 / ridges, member=False, centred=intercept)
-    return Chosen(float(ridges[int(errors.argmin())]), float(errors.min()))
+        return None
+    ridges = (STEPS * spectrum.values.mean()).tolist()
+    left_out = spectrum.left_out_residuals(residual, 1 / np.array(ridges), member=False, centred=intercept)
+    judged = ((float(np.mean(errors**2)), ridge, errors) for ridge, errors in zip(ridges, left_out, strict=True))
+    error, ridge, errors = min(judged, key=lambda found: found[0])
+    weights = spectrum.correction(residual, 1 / ridge)
+    return OwnRidge(ridge, error, targets - errors, weights, mean - center @ weights)
 
 
 @dataclass(frozen=True)

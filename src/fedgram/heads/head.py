@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cho_solve, cholesky, lapack
+from scipy.special import softmax
 
 from fedgram.core.arrays import Array
 from fedgram.core.columns import Columns, as_columns
@@ -28,7 +30,8 @@ NEVER = -1e300
 class Head:
     """Scores of the classes as if all were equally frequent; to them log-frequencies are added.
 
-    `scale` has the features' deviations within classes, `counts` the classes' samples.
+    `scale` has the features' standard deviations within classes, `counts` the classes' samples. `leverage` says how
+    much a sample's own scores owe to the sample, on average (`left_out_scores`); `gaussian`, in which of two ways.
     """
 
     weights: Array
@@ -38,6 +41,8 @@ class Head:
     classes: Classes
     features: str = ""
     columns: Columns = ()
+    leverage: float = 0.0
+    gaussian: bool = False
 
     wire_name: ClassVar[str] = "head"
     wire_version: ClassVar[int] = 1
@@ -63,19 +68,49 @@ class Head:
         if shrinkage == "auto":
             shrinkage = _cross_validated(total, np.where(constant, 0.0, 1 / scale))
         within[np.diag_indices(total.d)] += shrinkage
-        weights = cho_solve(cho_factor(within, lower=True, check_finite=False), means, check_finite=False)
+        lower = cholesky(within, lower=True, overwrite_a=True, check_finite=False)
+        weights = cho_solve((lower, True), means, check_finite=False)
         intercept = np.where(counts > 0, -0.5 * (means * weights).sum(axis=0), 0.0)
+        # tr(Σ_r⁻¹Σ): how far samples lie from the mean of their class on average, in the head's own metric
+        inverse, _ = lapack.dtrtri(lower, lower=1, overwrite_c=1)
+        leverage = max(total.d - shrinkage * float(np.vdot(inverse, inverse)), 0.0)
+        kind = total.kind
         return cls(
-            weights / scale[:, None], intercept, scale, counts, total.classes, total.kind.features, total.kind.columns
+            weights / scale[:, None],
+            intercept,
+            scale,
+            counts,
+            kind.classes,
+            kind.features,
+            kind.columns,
+            leverage=leverage,
+            gaussian=True,
         )
 
     @classmethod
-    def of_model(cls, model: LinearModel, total: Moments) -> Self:
-        """Return the head of a model whose scores are log-probabilities for everybody's class frequencies."""
+    def of_model(cls, model: LinearModel, total: Moments, leverage: float = 0.0) -> Self:
+        """Return the head of a model whose scores are log-probabilities for the pooled class frequencies.
+
+        `leverage` is what part of its residual a sample's scores would lack without it, on average.
+        """
         assert model.intercept is not None
         counts = total.counts.astype(np.float64)
         intercept = np.where(counts > 0, model.intercept - log_frequencies(counts), 0.0)
-        return cls(model.weights, intercept, deviations(total)[0], counts, model.classes, model.features, model.columns)
+        scale, _ = deviations(total)
+        return cls(
+            model.weights, intercept, scale, counts, model.classes, model.features, model.columns, leverage=leverage
+        )
+
+    def left_out_scores(self, scores: Array, labels: Labels) -> Array:
+        """Return the scores (n, c) that samples would have by a head that has not seen them, to first order.
+
+        A sample pulls the mean of its class towards itself, or a logistic model by its residual. Where features are
+        about as many as samples, that is most of what speaks for its own class.
+        """
+        own = np.eye(len(self.classes))[labels]
+        if self.gaussian:
+            return scores - own * (self.leverage / np.maximum(self.counts - 1, 1))
+        return np.asarray(scores - self.leverage * (own - softmax(scores + log_frequencies(self.counts), axis=1)))
 
     def log_frequencies(self, labels: Labels, smoothing: float) -> Array:
         """Return the log-frequencies (c,) of classes for somebody with these labels.
@@ -107,7 +142,8 @@ class Head:
     def to_fields(self) -> dict[str, Any]:
         """Take the head apart for the wire."""
         arrays = {name: getattr(self, name) for name in self.wire_fields}
-        return arrays | {"classes": shorten(self.classes), "features": self.features} | sent_columns(self.columns)
+        about = {"features": self.features, "leverage": self.leverage, "gaussian": self.gaussian}
+        return arrays | {"classes": shorten(self.classes)} | about | sent_columns(self.columns)
 
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> Self:
@@ -117,7 +153,15 @@ class Head:
         return cls(**fields | {"classes": read_classes(fields["classes"], c), "columns": columns})
 
     def check(self) -> None:
-        """Refuse deviations and counts that cannot be."""
+        """Refuse standard deviations, counts and a leverage that cannot be."""
+        if (
+            isinstance(self.leverage, bool)
+            or not isinstance(self.leverage, int | float)
+            or not 0 <= self.leverage < inf
+        ):
+            raise Mismatch(f"field 'leverage' must be a number ≥ 0, got {self.leverage!r:.60}")
+        if not isinstance(self.gaussian, bool):
+            raise Mismatch(f"field 'gaussian' must be true or false, got {self.gaussian!r:.60}")
         if not (self.scale > 0).all() or not (self.counts >= 0).all() or not self.counts.any():
             raise Mismatch("field 'scale' must be positive, and 'counts' at least 0 and not all 0")
 

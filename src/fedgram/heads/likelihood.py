@@ -1,5 +1,6 @@
-"""How much to believe scores: log-likelihoods of labels, and the weights that make them largest. Arrays only."""
+"""Log-likelihood of labels, and the weights of scores that maximise it. Arrays only."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,10 +12,18 @@ from fedgram.core.arrays import Array
 Labels = npt.NDArray[np.int64]
 
 
-class Weight(NamedTuple):
-    """A weight ≥ 0 of some scores, and the penalised log-likelihood of the labels under it."""
+class Expert(NamedTuple):
+    """Scores (n, c), and what their weight is expected to be, give or take a standard deviation."""
 
-    value: float
+    scores: Array
+    expected: float
+    deviation: float
+
+
+class Weights(NamedTuple):
+    """Weights ≥ 0 of some scores, and the penalised log-likelihood of the labels under them."""
+
+    values: Array
     log_likelihood: float
 
 
@@ -27,31 +36,55 @@ def of_labels(logits: Array, labels: Labels) -> float:
     return float(log_softmax(logits, axis=1)[np.arange(len(labels)), labels].sum())
 
 
-def best_weight(scores: Array, offset: Array, labels: Labels, *, expected: float, deviation: float) -> Weight:
-    """Return the weight w ≥ 0 for which offset + w · scores (n, c) explains the labels best.
+def best_weights(experts: Sequence[Expert], offset: Array, labels: Labels) -> Weights:
+    """Return the weights w ≥ 0 for which offset + Σ w_e · scores_e, (n, c), explains the labels best.
 
-    Few samples cannot tell w, and separable ones send it to infinity, so it is expected to be about `expected`, give
-    or take `deviation`. What is maximised is concave in w: Newton's steps, halved where they overshoot, find its top.
+    Few samples cannot tell a weight, and separable ones send it to infinity, so each has an expected value and a
+    standard deviation. What is maximised is concave: Newton's steps, halved where they overshoot, find its top.
+
+    >>> right = np.eye(2)[[0, 1, 1]]
+    >>> sure, unsure = (Expert(right, 1.0, deviation) for deviation in (0.1, 10.0))
+    >>> best_weights([sure], 0 * right, np.array([0, 1, 1])).values.round(1)
+    array([1.])
+    >>> best_weights([unsure], 0 * right, np.array([0, 1, 1])).values > 3
+    array([ True])
     """
+    scores = np.stack([expert.scores for expert in experts])
+    expected, deviations = (np.array(column, dtype=float) for column in list(zip(*experts, strict=True))[1:])
     rows = np.arange(len(labels))
-    own = scores[rows, labels]
+    own = scores[:, rows, labels].sum(axis=1)
 
-    def at(weight: float) -> tuple[float, float, float]:
-        log_p = log_softmax(offset + weight * scores, axis=1)
-        p, pull = np.exp(log_p), (expected - weight) / deviation**2
-        mean = (p * scores).sum(axis=1)
-        spread = (p * (scores - mean[:, None]) ** 2).sum()
-        value = log_p[rows, labels].sum() - (expected - weight) ** 2 / (2 * deviation**2)
-        return float(value), float((own - mean).sum() + pull), float(spread + 1 / deviation**2)
+    def at(weights: Array) -> tuple[float, Array, Array]:
+        """Return the value at some weights, its gradient and its negative second derivatives."""
+        log_p = log_softmax(offset + np.tensordot(weights, scores, axes=1), axis=1)
+        weighted = np.exp(log_p) * scores
+        means = weighted.sum(axis=2)
+        spread = np.tensordot(weighted, scores, axes=((1, 2), (1, 2))) - means @ means.T
+        away = (weights - expected) / deviations
+        value = float(log_p[rows, labels].sum() - away @ away / 2)
+        return value, own - means.sum(axis=1) - away / deviations, spread + np.diag(deviations**-2.0)
 
-    weight, (value, slope, curvature) = expected, at(expected)
+    weights = expected
+    value, gradient, curvature = at(weights)
     for _ in range(100):
-        step = max(slope / curvature, -weight)
-        if abs(step) <= 1e-12 * (1 + weight):
-            break
-        next_value, *derivatives = at(weight + step)
-        while next_value < value and abs(step) > 1e-12 * (1 + weight):
+        step = _newton(weights, gradient, curvature)
+        while True:
+            ahead = np.maximum(weights + step, 0.0)
+            found = at(ahead)
+            if found[0] >= value or np.abs(step).max() <= 1e-12 * (1 + weights.max()):
+                break
             step /= 2
-            next_value, *derivatives = at(weight + step)
-        weight, value, (slope, curvature) = weight + step, next_value, derivatives
-    return Weight(weight, value)
+        moved = float(np.abs(ahead - weights).max())
+        if found[0] >= value:
+            weights, (value, gradient, curvature) = ahead, found
+        if moved <= 1e-12 * (1 + weights.max()):
+            break
+    return Weights(weights, value)
+
+
+def _newton(weights: Array, gradient: Array, curvature: Array) -> Array:
+    """Return Newton's step among the weights that may move: one that is 0 and would become negative stays."""
+    free = (weights > 0) | (gradient > 0)
+    step = np.zeros(len(weights))
+    step[free] = np.linalg.solve(curvature[np.ix_(free, free)], gradient[free])
+    return step

@@ -1,79 +1,62 @@
-"""A client's own model from everybody's head: Bayes' rule, and what its own samples add to it."""
+"""A client's own model from the shared head: Bayes' rule, and what a regression on its own samples adds to it."""
 
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import softmax
 
 from fedgram.core.arrays import Array
-from fedgram.heads import likelihood
-from fedgram.heads.adapt import Spectrum
+from fedgram.heads.adapt import own_ridge
 from fedgram.heads.head import Head
-from fedgram.heads.likelihood import Labels, best_weight
+from fedgram.heads.likelihood import Expert, Labels, best_weights
 from fedgram.models import LinearModel
 
 # How many imaginary samples per class a client adds to its own counts.
 SMOOTHINGS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
-RIDGES = np.geomspace(0.01, 100, 9)
-# How far from what is expected the strengths of head and refinement may well be.
-TEMPERATURE_DEVIATION, REFINEMENT_DEVIATION = 0.5, 4.0
-# What a refinement must gain in log-likelihood to be believed: its two free numbers gain about one by chance.
-WORTHWHILE = 1.0
+# How far from what is expected the weights of the head's and of the client's own scores may well be. Own scores are
+# expected to be worth nothing; where they are right they are near 0 and 1, so a weight of 10 makes them sure.
+HEAD_DEVIATION, OWN_DEVIATION = 0.5, 10.0
+# What own scores must gain in log-likelihood to be used, in all and per sample: a free weight gains half by chance, and
+# less than a fiftieth per sample is no sign that the client's features differ from the others'.
+WORTHWHILE, WORTHWHILE_PER_SAMPLE = 1.0, 0.02
 # What a difference in log-likelihood must exceed to be more than rounding.
 INDIFFERENT = 1e-9
 
 
 def personal_model(
-    head: Head, x: npt.NDArray[Any], labels: Labels, *, temperature: float, refine: bool = True
+    head: Head, x: npt.NDArray[Any], labels: Labels, *, temperature: float, member: bool, refine: bool = True
 ) -> LinearModel:
-    """Return Bayes' rule with the client's own class frequencies, and the refinement if it is worth it.
+    """Return the head with the client's own class frequencies, and with its own regression if that is worth it.
 
-    `temperature` is what the head's scores should be multiplied by if own samples have nothing to say on it.
+    Both are experts: their scores add up, weighted for the likelihood of left-out samples. `temperature` is what the
+    head's scores should be multiplied by if own samples have nothing to say on it. `member` says whether these are
+    among the samples that made the head.
     """
     rows = x.astype(np.float64)
     scores = rows @ head.weights + head.intercept
-    smoothing, temperature = _most_likely(head, scores, labels, temperature)
-    weights = temperature * head.weights
-    intercept = temperature * head.intercept + head.log_frequencies(labels, smoothing)
-    if refine:
-        left_out = temperature * scores + head.left_out_log_frequencies(labels, smoothing)
-        center, change = _refinement(rows, head.scale, left_out, labels)
-        weights, intercept = weights + change, intercept - center @ change
+    if member:
+        scores = head.left_out_scores(scores, labels)
+    smoothing, weight, log_likelihood = _most_likely(head, scores, labels, temperature)
+    weights = weight * head.weights
+    intercept = weight * head.intercept + head.log_frequencies(labels, smoothing)
+    own = own_ridge(rows, np.eye(len(head.classes))[labels], intercept=True) if refine else None
+    if own is not None:
+        experts = Expert(scores, temperature, HEAD_DEVIATION), Expert(own.left_out, 0.0, OWN_DEVIATION)
+        found = best_weights(experts, head.left_out_log_frequencies(labels, smoothing), labels)
+        if found.log_likelihood - log_likelihood > max(WORTHWHILE, WORTHWHILE_PER_SAMPLE * len(labels)):
+            of_head, of_own = found.values
+            weights = of_head * head.weights + of_own * own.weights
+            intercept = of_head * head.intercept + of_own * own.intercept + head.log_frequencies(labels, smoothing)
     return LinearModel(weights, head.classes, intercept, head.features, head.columns)
 
 
-def _most_likely(head: Head, scores: Array, labels: Labels, expected: float) -> tuple[float, float]:
-    """Return the smoothing and the temperature under which left-out samples are most likely."""
+def _most_likely(head: Head, scores: Array, labels: Labels, expected: float) -> tuple[float, float, float]:
+    """Return the smoothing and the head's weight under which left-out samples are most likely, and how likely."""
     candidates = []
     for smoothing in SMOOTHINGS:
         frequencies = head.left_out_log_frequencies(labels, smoothing)
-        temperature, value = best_weight(
-            scores, frequencies, labels, expected=expected, deviation=TEMPERATURE_DEVIATION
-        )
-        candidates.append((value, smoothing, temperature))
-    best, *_ = max(candidates)
+        found = best_weights([Expert(scores, expected, HEAD_DEVIATION)], frequencies, labels)
+        candidates.append((smoothing, float(found.values[0]), found.log_likelihood))
+    best = max(log_likelihood for *_, log_likelihood in candidates)
     # Somebody with one sample cannot tell them apart: rounding must not choose, so the largest does.
-    return [(s, t) for value, s, t in candidates if value >= best - INDIFFERENT * (1 + abs(best))][-1]
-
-
-def _refinement(x: Array, scale: Array, logits: Array, labels: Labels) -> tuple[Array, Array]:
-    """Return the center (d,) and the change (d, c) of the weights that own samples call for; no change if it gains
-    nothing.
-
-    It is one step of boosting: a ridge on what the probabilities leave unexplained, as long as the likelihood of
-    left-out samples asks for.
-    """
-    d, center = x.shape[1], x.mean(axis=0)
-    unit = scale * np.sqrt(d)  # the mean square of a row is about 1, whatever d is
-    spectrum = Spectrum.of(np.ascontiguousarray(((x - center) / unit).T))
-    unexplained = np.eye(logits.shape[1])[labels] - softmax(logits, axis=1)
-    best, chosen = likelihood.of_labels(logits, labels) + WORTHWHILE, None
-    for ridge, predicted in zip(RIDGES.tolist(), spectrum.predict_left_out(unexplained, 1 / RIDGES), strict=True):
-        strength, value = best_weight(predicted, logits, labels, expected=0.0, deviation=REFINEMENT_DEVIATION)
-        if value > best:
-            best, chosen = value, (strength, ridge)
-    if chosen is None:
-        return center, np.zeros((d, logits.shape[1]))
-    strength, ridge = chosen
-    return center, strength * spectrum.correction(unexplained, 1 / ridge) / unit[:, None]
+    return [found for found in candidates if found[-1] >= best - INDIFFERENT * (1 + abs(best))][-1]

@@ -4,12 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import minimize_scalar
-from scipy.special import log_softmax
 
 import fedgram as fg
 from fedgram.core.errors import InvalidParameter
-from fedgram.heads import likelihood
 from fedgram.heads.head import SHRINKAGES, Head, deviations
 from support.problems import as_clients, features, redistributions, relative_error, seeds, skewed, spread_any_way
 
@@ -41,23 +38,6 @@ def test_heterogeneity_invariance(seed, before, after):
         for clients in redistributions(rng, x, y, np.arange(40), (before, after))
     ]
     np.testing.assert_allclose(results[0], results[1], rtol=1e-7, atol=1e-8)
-
-
-@settings(deadline=None, max_examples=30)
-@given(seeds, st.integers(1, 40), st.floats(-1, 1), st.floats(-1, 1))
-def test_best_weight_is_the_top(seed, n, log_scale, log_deviation):
-    rng = np.random.default_rng(seed)
-    scores, offset = 10**log_scale * rng.normal(size=(n, 4)), rng.normal(size=(n, 4))
-    labels, deviation = rng.integers(0, 4, n), 10**log_deviation
-
-    def loss(weight):
-        likely = log_softmax(offset + weight * scores, axis=1)[np.arange(n), labels].sum()
-        return (0.5 - weight) ** 2 / (2 * deviation**2) - likely
-
-    found = likelihood.best_weight(scores, offset, labels, expected=0.5, deviation=deviation)
-    want = minimize_scalar(loss, bounds=(0, 200), method="bounded", options={"xatol": 1e-9})
-    assert found.value == pytest.approx(want.x, abs=1e-4)
-    assert found.log_likelihood >= -want.fun - 1e-9
 
 
 def test_fewer_samples_than_features():

@@ -23,10 +23,10 @@ class FedGram(OneMessage):
     """FedGram — ours: Bayes' rule with everybody's Gaussians and a client's own class frequencies, refined.
 
     Everybody's moments give the classes' means and their common covariance, hence a head for all. A client
-    multiplies in how often it has seen each class, with a temperature for the head's over-confidence. Then it
-    regresses what is left unexplained on its own features, for the case that these are shifted. All that is
-    chosen, is chosen for the likelihood of samples that were left out; a refinement that gains nothing there is
-    not used. The result is a linear model with calibrated scores: log-probabilities but for a constant.
+    multiplies in how often it has seen each class, with a temperature for the head's over-confidence. For the case
+    that its features are shifted it adds the scores of a regression on its own samples. All that is chosen, is chosen
+    for the likelihood of samples that were left out; a regression that gains nothing there is not used. The result is
+    a linear model with calibrated scores: log-probabilities but for a constant.
 
     One message up, d × c numbers down. `docs/fedgram.md` says why it works and what else was tried.
     """
@@ -57,5 +57,8 @@ class FedGram(OneMessage):
     # client
     @step
     def personalize(self, client: ClientSide, published: Head) -> None:
-        """Keep Bayes' rule with the client's own frequencies, and the refinement if it is worth it."""
-        client.keep(personal_model(published, client.x, client.y, temperature=OVERCONFIDENT, refine=self.refine))
+        """Keep Bayes' rule with the client's own frequencies, and its own regression if that is worth it."""
+        expected, member = OVERCONFIDENT, client.member
+        client.keep(
+            personal_model(published, client.x, client.y, temperature=expected, member=member, refine=self.refine)
+        )

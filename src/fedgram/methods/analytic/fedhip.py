@@ -70,7 +70,7 @@ class FedHiP(OneMessage):
         model, chosen = published.choose(client.x, client.y, member=client.member)
         if self.alone:
             targets = np.eye(len(client.classes))[client.y]
-            ridge, error = adapt.own_ridge(client.x.astype(np.float64), targets, intercept=self.intercept)
-            if error < chosen.error:
-                model = client.moments().model(ridge, intercept=self.intercept)
+            own = adapt.own_ridge(client.x.astype(np.float64), targets, intercept=self.intercept)
+            if own is not None and own.error < chosen.error:
+                model = client.moments().model(own.ridge, intercept=self.intercept)
         client.keep(model)

@@ -66,7 +66,7 @@ class FedLogit(Publishing):
         if remains:
             clients.note("remains", remains)
         clients.warn_of_two("class counts")
-        clients.message = Head.of_model(ascent.model, total)
+        clients.message = Head.of_model(ascent.model, total, ascent.leverage)
         clients.each(self.personalize, clients.message)
         return ascent.model
 
@@ -90,8 +90,9 @@ class FedLogit(Publishing):
 
     @step
     def personalize(self, client: ClientSide, head: Head) -> None:
-        """Keep Bayes' rule with the client's own frequencies, and the refinement if it is worth it."""
-        client.keep(personal_model(head, client.x, client.y, temperature=CALIBRATED, refine=self.refine))
+        """Keep Bayes' rule with the client's own frequencies, and its own regression if that is worth it."""
+        expected, member = CALIBRATED, client.member
+        client.keep(personal_model(head, client.x, client.y, temperature=expected, member=member, refine=self.refine))
 
 
 def _remaining(lost: int) -> str:

@@ -44,5 +44,6 @@ class Local(Method):
         moments, ridge = client.moments(), self.ridge
         if ridge == "auto":
             targets = np.eye(len(client.classes))[client.y]
-            ridge, _ = adapt.own_ridge(client.x.astype(np.float64), targets, intercept=self.intercept)
+            own = adapt.own_ridge(client.x.astype(np.float64), targets, intercept=self.intercept)
+            ridge = 1.0 if own is None else own.ridge
         client.keep(moments.model(ridge, intercept=self.intercept))
