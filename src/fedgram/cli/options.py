@@ -1,0 +1,113 @@
+"""Options that `fedgram run` and `fedgram compare` share, each defined once."""
+
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from fedgram.core.errors import InvalidParameter, UnknownName
+from fedgram.data.own.bad import OnBad
+from fedgram.protocol.method import Engine, engines
+from fedgram.protocol.parameters import read_require
+
+PARTITIONS = (
+    "dirichlet:ALPHA, shards:PER_CLIENT, pathological:CLASSES (or pathological:CLASSES:unbalanced), iid, by_group. "
+    "Default: the data's own groups, or else dirichlet:0.1."
+)
+# By the names of the scenario's settings. None is what was not given.
+SETTINGS: dict[str, Any] = {
+    "data": Annotated[
+        str | None,
+        typer.Option(
+            help="A data set by name (see [b]fedgram data list[/]), or a path: a folder of images per class, "
+            "an .npz, CSV or Parquet file."
+        ),
+    ],
+    "backbone": Annotated[
+        str | None,
+        typer.Option(help="What turns samples into features: lite0:96, FILE.onnx, hub:NAME, minilm, pixels, …"),
+    ],
+    "samples": Annotated[int | None, typer.Option(help="Use only so many of the samples.")],
+    "label_column": Annotated[str | None, typer.Option("--label", help="The label column of your table.")],
+    "client_column": Annotated[str | None, typer.Option(help="The column that names each sample's client.")],
+    "on_bad": Annotated[
+        OnBad | None, typer.Option(help="What to do with bad images or rows of yours. Default: refuse.")
+    ],
+    "shift": Annotated[
+        str | None,
+        typer.Option(help="Give each client's images a change of its own: camera:STRENGTH or rotation:DEGREES."),
+    ],
+    "test": Annotated[
+        str | None,
+        typer.Option(
+            help="local: each client holds back some of its own (default); standard: the data set's own test set; "
+            "held-out: samples that no client gets."
+        ),
+    ],
+    "test_fraction": Annotated[float | None, typer.Option(help="Share of the samples held back. Default: 0.2.")],
+}
+RUNNING: dict[str, Any] = {
+    "require": Annotated[
+        str | None, typer.Option(help="Clients that must take part: all (default), a number, or a fraction.")
+    ],
+    "engine": Annotated[
+        str | None,
+        typer.Option(help="What carries the messages: inprocess (default), or flower-sim (Flower's simulation)."),
+    ],
+    "workers": Annotated[
+        int | None,
+        typer.Option(
+            help="Clients side by side: threads of the in-process engine (default: as many as pay off), "
+            "processes of flower-sim (default: one per processor). The result is the same."
+        ),
+    ],
+}
+
+
+def shared(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options above, between its positional parameters and its keyword-only ones.
+
+    It gets those that were given as `**given`; `engine_of` and `require_of` take theirs out of it.
+    """
+    own = list(inspect.signature(command).parameters.values())
+    common = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+        for name, kind in (SETTINGS | RUNNING).items()
+    ]
+    first = [parameter for parameter in own if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
+    last = [parameter for parameter in own if parameter.kind is parameter.KEYWORD_ONLY]
+
+    def called(**options: Any) -> None:
+        absent = [name for name in SETTINGS | RUNNING if options[name] is None]
+        command(**{name: value for name, value in options.items() if name not in absent})
+
+    called.__name__, called.__doc__ = command.__name__, command.__doc__
+    called.__signature__ = inspect.Signature([*first, *common, *last])  # type: ignore[attr-defined]
+    return called
+
+
+def engine_of(given: dict[str, Any]) -> Engine:
+    """Take the engine out of what was given."""
+    name, workers = given.pop("engine", "inprocess"), given.pop("workers", None)
+    if name not in engines:
+        raise UnknownName("engine", name, engines)
+    if workers is not None and workers < 1:
+        raise InvalidParameter(f"workers must be at least 1, got {workers}")
+    return engines[name]() if workers is None else engines[name](workers=workers)
+
+
+def require_of(given: dict[str, Any]) -> dict[str, Any]:
+    """Take out of what was given how many clients must take part, as a keyword if it was."""
+    return {"require": read_require(given.pop("require"))} if "require" in given else {}
+
+
+def split_settings(texts: list[str]) -> dict[str, str]:
+    """Return what `--set NAME=VALUE` gives, by name."""
+    for text in texts:
+        if "=" not in text:
+            raise InvalidParameter(f"--set takes NAME=VALUE, got {text!r}")
+    settings = dict(text.split("=", 1) for text in texts)
+    if len(settings) < len(texts):
+        raise InvalidParameter(f"--set names a parameter twice: {' '.join(texts)}")
+    return settings
