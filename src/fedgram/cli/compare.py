@@ -13,7 +13,6 @@ from fedgram.core import terminal
 from fedgram.core.errors import InvalidParameter
 from fedgram.core.terminal import echo, one_line
 from fedgram.experiments import Experiment, Run, execute, read_file, runs_of
-from fedgram.experiments.lock import only_writer
 from fedgram.experiments.results import load_results
 from fedgram.experiments.variants import from_options, show
 from fedgram.protocol.method import Engine
@@ -25,6 +24,8 @@ def compare(
     file: Annotated[Path | None, typer.Argument(help="An experiment as TOML; options below take precedence.")] = None,
     methods: Annotated[str | None, typer.Option(help="Methods, with commas: afl,local.")] = None,
     *,
+    settings: dict[str, Any],
+    running: options.Running,
     clients: Annotated[str | None, typer.Option(help="Numbers of clients, with commas.")] = None,
     partition: Annotated[
         str | None, typer.Option(help=f"How the data is spread, with commas: {options.PARTITIONS}")
@@ -38,10 +39,6 @@ def compare(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the runs and stop.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with what is there; repeat nothing.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Throw away the results that are there.")] = False,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Wait for another comparison that writes to the folder; else stop at once.")
-    ] = False,
-    **given: Any,
 ) -> None:
     """Compare methods, and end with a table and a page.
 
@@ -60,27 +57,23 @@ def compare(
     """
     if set_ and methods is None:
         raise InvalidParameter("--set needs --methods; in a file, write the hyper-parameter beside the method's name")
-    engine = options.engine_of(given)
-    lists = {
+    others = {
         "clients": _numbers("clients", clients),
         "partitions": partition and _pieces(partition),
         "methods": methods and from_options(_pieces(methods), set_ or []),
         "seeds": _numbers("seeds", seeds),
+        "require": running.require,
     }
-    given |= options.require_of(given) | {key: value for key, value in lists.items() if value is not None}
-    experiment = Experiment.of((read_file(file) if file else {}) | given)
+    settings |= {key: value for key, value in others.items() if value is not None}
+    experiment = Experiment.of((read_file(file) if file else {}) | settings)
     runs = list(runs_of(experiment))
     if dry_run:
         _show_runs(runs)
         return
     folder = out or Path("results") / (file.stem if file else "compare")
     console = terminal.console(stderr=True, highlight=False, soft_wrap=True)
-
-    def told(busy: str) -> None:
-        console.print(f"waiting: {one_line(busy)}")
-
-    with only_writer(folder, wait=told if wait else None):
-        _run(experiment, runs, folder, console, resume=resume, overwrite=overwrite, engine=engine)
+    with running.sole_writer(folder, console):
+        _run(experiment, runs, folder, console, resume=resume, overwrite=overwrite, engine=running.engine)
 
 
 def _run(

@@ -1,14 +1,20 @@
 """Options that `fedgram run` and `fedgram compare` share, each defined once."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 
 from fedgram.core.errors import InvalidParameter, UnknownName
+from fedgram.core.terminal import one_line
 from fedgram.data.own.bad import OnBad
-from fedgram.protocol.method import Engine, engines
+from fedgram.experiments.lock import only_writer
+from fedgram.protocol.method import Engine, Require, engines
 from fedgram.protocol.parameters import read_require
 
 PARTITIONS = (
@@ -62,44 +68,64 @@ RUNNING: dict[str, Any] = {
             "processes of flower-sim (default: one per processor). The result is the same."
         ),
     ],
+    "wait": Annotated[
+        bool | None,
+        typer.Option("--wait", help="Wait for another program that writes to the folder of --out; else stop at once."),
+    ],
 }
+
+
+@dataclass(frozen=True)
+class Running:
+    """How runs are performed: by which engine, with how many of the clients, and who may write to their folder."""
+
+    engine: Engine
+    require: Require | None
+    wait: bool
+
+    @classmethod
+    def of(cls, given: dict[str, Any]) -> "Running":
+        """Check what was given."""
+        name, workers, require = given["engine"] or "inprocess", given["workers"], given["require"]
+        if name not in engines:
+            raise UnknownName("engine", name, engines)
+        if workers is not None and workers < 1:
+            raise InvalidParameter(f"workers must be at least 1, got {workers}")
+        engine = engines[name]() if workers is None else engines[name](workers=workers)
+        return cls(engine, None if require is None else read_require(require), bool(given["wait"]))
+
+    @contextmanager
+    def sole_writer(self, folder: Path, console: Console) -> Iterator[None]:
+        """Keep others from writing to the folder; where one does already, wait or stop."""
+
+        def told(busy: str) -> None:
+            console.print(f"waiting: {one_line(busy)}")
+
+        with only_writer(folder, wait=told if self.wait else None):
+            yield
 
 
 def shared(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options above, between its positional parameters and its keyword-only ones.
 
-    It gets those that were given as `**given`; `engine_of` and `require_of` take theirs out of it.
+    It gets them as `settings`, those that were given by name, and `running`.
     """
     own = list(inspect.signature(command).parameters.values())
     common = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
         for name, kind in (SETTINGS | RUNNING).items()
     ]
-    first = [parameter for parameter in own if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
-    last = [parameter for parameter in own if parameter.kind is parameter.KEYWORD_ONLY]
+    first = [one for one in own if one.kind is one.POSITIONAL_OR_KEYWORD]
+    last = [one for one in own if one.kind is one.KEYWORD_ONLY and one.name not in ("settings", "running")]
 
     def called(**options: Any) -> None:
-        absent = [name for name in SETTINGS | RUNNING if options[name] is None]
-        command(**{name: value for name, value in options.items() if name not in absent})
+        settings = {name: value for name in SETTINGS if (value := options.pop(name)) is not None}
+        running = Running.of({name: options.pop(name) for name in RUNNING})
+        command(**options, settings=settings, running=running)
 
     called.__name__, called.__doc__ = command.__name__, command.__doc__
     called.__signature__ = inspect.Signature([*first, *common, *last])  # type: ignore[attr-defined]
     return called
-
-
-def engine_of(given: dict[str, Any]) -> Engine:
-    """Take the engine out of what was given."""
-    name, workers = given.pop("engine", "inprocess"), given.pop("workers", None)
-    if name not in engines:
-        raise UnknownName("engine", name, engines)
-    if workers is not None and workers < 1:
-        raise InvalidParameter(f"workers must be at least 1, got {workers}")
-    return engines[name]() if workers is None else engines[name](workers=workers)
-
-
-def require_of(given: dict[str, Any]) -> dict[str, Any]:
-    """Take out of what was given how many clients must take part, as a keyword if it was."""
-    return {"require": read_require(given.pop("require"))} if "require" in given else {}
 
 
 def split_settings(texts: list[str]) -> dict[str, str]:

@@ -19,7 +19,6 @@ from fedgram.core.errors import InvalidParameter
 from fedgram.core.terminal import one_line
 from fedgram.evaluation import Evaluation
 from fedgram.experiments import Run, Scenario
-from fedgram.experiments.lock import only_writer
 from fedgram.experiments.prepared import Prepared
 from fedgram.experiments.runner import Kept, attempt
 from fedgram.experiments.variants import read_variants
@@ -32,6 +31,8 @@ from fedgram.protocol.parameters import read_settings
 def run(
     method: Annotated[str, typer.Option(help="Which method; see [b]fedgram methods[/].")] = "afl",
     *,
+    settings: dict[str, Any],
+    running: options.Running,
     clients: Annotated[
         int | None, typer.Option(help="Number of clients. Default: 20, or the groups there are.")
     ] = None,
@@ -46,7 +47,6 @@ def run(
     ] = None,
     save: Annotated[Path | None, typer.Option(help="Write the fit to this file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of a table.")] = False,
-    **given: Any,
 ) -> None:
     """Run one method on one data set. Without --data it is digits.
 
@@ -64,14 +64,14 @@ def run(
         raise InvalidParameter(f"cannot write {save}: there is no folder {save.parent}")
     if save is not None and save.is_dir():
         raise InvalidParameter(f"cannot write {save}: it is a folder")
-    engine, require = options.engine_of(given), options.require_of(given)
     hyper_parameters = read_settings(registry[method], options.split_settings(set_ or []))
     (variant,) = read_variants([{"name": method} | hyper_parameters])
-    spread = {"clients": clients, "partition": partition}
-    asked = {"data": "digits"} | given | {name: value for name, value in spread.items() if value is not None}
-    scenario = Scenario(seed=seed, **asked)
+    others = {"clients": clients, "partition": partition}
+    settings |= {name: value for name, value in others.items() if value is not None}
+    settings.setdefault("data", "digits")
+    scenario = Scenario(seed=seed, **settings)
     errors = terminal.console(stderr=True, highlight=False, soft_wrap=True)
-    with _results_in(out, errors) as kept:
+    with _results_in(out, running, errors) as kept:
         prepared = scenario.prepare()
         if prepared.data.about:
             typer.echo(prepared.data.about, err=True)
@@ -81,9 +81,9 @@ def run(
             )
         if kept is not None:
             kept.begin(scenario, prepared)
-        one = Run(scenario, variant.label, variant.method, **require)
+        one = Run(scenario, variant.label, variant.method, running.require or "all")
         with progress_bar() as progress:
-            record, fit, error = attempt(one, prepared, engine, progress)
+            record, fit, error = attempt(one, prepared, running.engine, progress)
         if kept is not None:
             kept.append(record)
     for message in record.get("warnings", ()):
@@ -100,12 +100,15 @@ def run(
 
 
 @contextmanager
-def _results_in(folder: Path | None, errors: Console) -> Iterator[Kept | None]:
+def _results_in(folder: Path | None, running: options.Running, errors: Console) -> Iterator[Kept | None]:
     """Open the results of a folder to add to them; None without a folder."""
     if folder is None:
         yield None
         return
-    with only_writer(folder), Kept(folder / RESULTS, already_in(folder / RESULTS, errors)) as kept:
+    with (
+        running.sole_writer(folder, errors),
+        Kept(folder / RESULTS, already_in(folder / RESULTS, errors)) as kept,
+    ):
         yield kept
 
 

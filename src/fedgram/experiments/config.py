@@ -55,17 +55,18 @@ class Experiment:
 def _scenarios(values: Mapping[str, Any]) -> tuple[Scenario, ...]:
     """Return every combination of the values of the keys that take lists."""
     settings = {key: value for key, value in values.items() if key not in _LISTS and value is not None}
-    if "client_column" in settings and "clients" in values and "partitions" not in values:
-        raise InvalidParameter(
-            f"clients = {list(values['clients'])} beside client_column {settings['client_column']!r}, each of whose "
-            "values is a client: leave one of both out, or say with partitions how the samples are spread"
-        )
     names, partitions = values["data"], values.get("partitions", ("",))
     # What follows from the data is found out once for each of them.
     usual = {pair: Scenario(data=pair[0], partition=pair[1], **settings) for pair in product(names, partitions)}
     first = next(iter(usual.values()))
     if first.test != STANDARD and not first.test_fraction:
         raise InvalidParameter(f"test_fraction 0 leaves nothing to test on: give more, or test = {STANDARD!r}")
+    for scenario in usual.values():
+        if "clients" in values and "partitions" not in values and not scenario.counts_clients:
+            raise InvalidParameter(
+                f"clients = {list(values['clients'])}, but the samples of {scenario.data} belong to clients already: "
+                "leave clients out, or say with partitions how the samples are spread"
+            )
     numbers = values.get("clients", (first.clients,))
     combinations = product(values.get("seeds", (first.seed,)), names, numbers, partitions)
     made = (replace(usual[name, how], clients=number, seed=seed) for seed, name, number, how in combinations)

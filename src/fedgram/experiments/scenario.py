@@ -22,7 +22,7 @@ from fedgram.data.own.bad import OnBad, check_on_bad
 from fedgram.data.published.catalog import CATALOG
 from fedgram.data.shift import read_shift, shifted
 from fedgram.data.spread import BY_GROUP, client_names, read_partition, spread
-from fedgram.experiments.fields import count, maybe, share, text
+from fedgram.experiments.fields import count, maybe, number, share, text
 from fedgram.experiments.keys import stable_key
 from fedgram.experiments.prepared import Prepared
 from fedgram.experiments.variants import show
@@ -57,8 +57,9 @@ class Column:
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
         """Read a record of results; what is of a wrong kind is a ValueError."""
-        read: dict[type, Callable[[str, Any], Any]] = {str: text, int: count, float: share}
+        read: dict[type, Callable[[str, Any], Any]] = {str: text, int: count, float: number}
         values = {field.name: maybe(read[kind_of(field)], record, field.name) for field in fields(cls)}
+        values["test_fraction"] = maybe(share, record, "test_fraction")
         return cls(**{name: value for name, value in values.items() if value not in (None, "")})
 
     @property
