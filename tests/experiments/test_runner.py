@@ -1,6 +1,7 @@
 """Running experiments: every run is written down once, with everything about it, also where runs fail."""
 
 import io
+import warnings
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from fedgram.core.errors import UnknownName
 from fedgram.data import digits
 from fedgram.experiments import Experiment, Scenario, finished, matrices, runs_of
 from fedgram.experiments.results import load_results
-from support.gradual import Nobody
+from support.gradual import Fragile, Nobody
 from support.runner import SMALL, add_methods, compare, records, run
 
 
@@ -130,6 +131,19 @@ def test_data_are_prepared_once_for_all_methods(tmp_path, monkeypatch):
     monkeypatch.setattr(Scenario, "prepare", lambda self: seen.append(self) or prepare(self))
     run(tmp_path / "results.jsonl", methods=["afl", "local", "gradual"], seeds=[0, 1])
     assert len(seen) == 2
+
+
+def test_warnings_for_developers_are_not_recorded(tmp_path, monkeypatch):
+    def serve(self, clients):
+        warnings.warn("left open", ResourceWarning, stacklevel=1)
+        warnings.warn("think twice", UserWarning, stacklevel=1)
+        return fg.AFL.serve(self, clients)
+
+    monkeypatch.setattr(Fragile, "serve", serve)
+    run(path := tmp_path / "results.jsonl", methods=[{"name": "fragile", "gamma": 1.0}])
+    told = records(path)[1]["warnings"]
+    assert "think twice" in told
+    assert "left open" not in told
 
 
 def test_a_failing_run_is_recorded_and_the_rest_goes_on(tmp_path):

@@ -34,6 +34,8 @@ from fedgram.protocol.fit import outcome as outcome_of
 from fedgram.protocol.method import Engine
 
 SCHEMA = 1
+# What Python itself does not show unless asked: engines and libraries warn their own developers by these.
+NOT_FOR_USERS = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)
 
 
 class Watcher(Protocol):
@@ -176,6 +178,8 @@ def attempt(run: Run, prepared: Prepared | Exception, engine: Engine, progress: 
     started = perf_counter()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        for kind in NOT_FOR_USERS:
+            warnings.simplefilter("ignore", kind)
         try:
             if isinstance(prepared, Exception):
                 raise prepared
