@@ -257,7 +257,7 @@ def test_a_new_setting_changes_one_file_besides_its_option(tmp_path):
     )
     patched(
         package / "cli" / "options.py",
-        ('    "test": Annotated[', '    "damping": Annotated[float | None, typer.Option()],\n    "test": Annotated['),
+        ('    "test": "local', '    "damping": "Multiplies every feature.",\n    "test": "local'),
     )
     file, wrong, out = tmp_path / "one.toml", tmp_path / "wrong.toml", str(tmp_path / "out")
     about = 'data = "digits"\nclients = 4\nmethods = [{name = "local", ridge = 10}]\n'

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,8 +12,8 @@ from rich.console import Console
 
 from fedgram.core.errors import InvalidParameter, UnknownName
 from fedgram.core.terminal import one_line
-from fedgram.data.own.bad import OnBad
 from fedgram.experiments.lock import only_writer
+from fedgram.experiments.scenario import Scenario, kind_of
 from fedgram.protocol.method import Engine, Require, engines
 from fedgram.protocol.parameters import read_require
 
@@ -21,58 +21,31 @@ PARTITIONS = (
     "dirichlet:ALPHA, shards:PER_CLIENT, pathological:CLASSES (or pathological:CLASSES:unbalanced), iid, by_group. "
     "Default: the data's own groups, or else dirichlet:0.1."
 )
-# By the names of the scenario's settings. None is what was not given.
-SETTINGS: dict[str, Any] = {
-    "data": Annotated[
-        str | None,
-        typer.Option(
-            help="A data set by name (see [b]fedgram data list[/]), or a path: a folder of images per class, "
-            "an .npz, CSV or Parquet file."
-        ),
-    ],
-    "backbone": Annotated[
-        str | None,
-        typer.Option(help="What turns samples into features: lite0:96, FILE.onnx, hub:NAME, minilm, pixels, …"),
-    ],
-    "samples": Annotated[int | None, typer.Option(help="Use only so many of the samples.")],
-    "label_column": Annotated[str | None, typer.Option("--label", help="The label column of your table.")],
-    "client_column": Annotated[str | None, typer.Option(help="The column that names each sample's client.")],
-    "on_bad": Annotated[
-        OnBad | None, typer.Option(help="What to do with bad images or rows of yours. Default: refuse.")
-    ],
-    "shift": Annotated[
-        str | None,
-        typer.Option(help="Give each client's images a change of its own: camera:STRENGTH or rotation:DEGREES."),
-    ],
-    "test": Annotated[
-        str | None,
-        typer.Option(
-            help="local: each client holds back some of its own (default); standard: the data set's own test set; "
-            "held-out: samples that no client gets."
-        ),
-    ],
-    "test_fraction": Annotated[float | None, typer.Option(help="Share of the samples held back. Default: 0.2.")],
+# What --help says of the scenario's settings, by name.
+SETTINGS = {
+    "data": "A data set by name (see [b]fedgram data list[/]), or a path: a folder of images per class, an .npz, CSV "
+    "or Parquet file.",
+    "backbone": "What turns samples into features: lite0:96, FILE.onnx, hub:NAME, minilm, pixels, …",
+    "samples": "Use only so many of the samples.",
+    "label_column": "The label column of your table.",
+    "client_column": "The column that names each sample's client.",
+    "on_bad": "What to do with bad images or rows of yours: refuse (default) or skip.",
+    "shift": "Give each client's images a change of its own: camera:STRENGTH or rotation:DEGREES.",
+    "test": "local: each client holds back some of its own (default); standard: the data set's own test set; "
+    "held-out: samples that no client gets.",
+    "test_fraction": "Share of the samples held back. Default: 0.2.",
 }
-RUNNING: dict[str, Any] = {
-    "require": Annotated[
-        str | None, typer.Option(help="Clients that must take part: all (default), a number, or a fraction.")
-    ],
-    "engine": Annotated[
-        str | None,
-        typer.Option(help="What carries the messages: inprocess (default), or flower-sim (Flower's simulation)."),
-    ],
-    "workers": Annotated[
-        int | None,
-        typer.Option(
-            help="Clients side by side: threads of the in-process engine (default: as many as pay off), "
-            "processes of flower-sim (default: one per processor). The result is the same."
-        ),
-    ],
-    "wait": Annotated[
-        bool | None,
-        typer.Option("--wait", help="Wait for another program that writes to the folder of --out; else stop at once."),
-    ],
+RUNNING = {
+    "require": (str, "Clients that must take part: all (default), a number, or a fraction."),
+    "engine": (str, "What carries the messages: inprocess (default), or flower-sim (Flower's simulation)."),
+    "workers": (
+        int,
+        "Clients side by side: threads of the in-process engine (default: as many as pay off), processes of flower-sim "
+        "(default: one per processor). The result is the same.",
+    ),
+    "wait": (bool, "Wait for another program that writes to the folder of --out; else stop at once."),
 }
+FLAGS = {"label_column": "--label"}  # where the option has another name
 
 
 @dataclass(frozen=True)
@@ -111,10 +84,9 @@ def shared(command: Callable[..., None]) -> Callable[..., None]:
     It gets them as `settings`, those that were given by name, and `running`.
     """
     own = list(inspect.signature(command).parameters.values())
-    common = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
-        for name, kind in (SETTINGS | RUNNING).items()
-    ]
+    kinds = {field.name: kind_of(field) for field in fields(Scenario)}
+    about = {name: (kinds[name], text) for name, text in SETTINGS.items()} | RUNNING
+    common = [_parameter(name, kind, text) for name, (kind, text) in about.items()]
     first = [one for one in own if one.kind is one.POSITIONAL_OR_KEYWORD]
     last = [one for one in own if one.kind is one.KEYWORD_ONLY and one.name not in ("settings", "running")]
 
@@ -126,6 +98,12 @@ def shared(command: Callable[..., None]) -> Callable[..., None]:
     called.__name__, called.__doc__ = command.__name__, command.__doc__
     called.__signature__ = inspect.Signature([*first, *common, *last])  # type: ignore[attr-defined]
     return called
+
+
+def _parameter(name: str, kind: type, text: str) -> inspect.Parameter:
+    flag = FLAGS.get(name, f"--{name.replace('_', '-')}")
+    annotation = Annotated[kind | None, typer.Option(flag, help=text)]  # type: ignore[valid-type]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
 def split_settings(texts: list[str]) -> dict[str, str]:

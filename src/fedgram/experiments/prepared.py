@@ -13,9 +13,8 @@ from fedgram.data.dataset import Dataset
 from fedgram.evaluation import Evaluation, count_correct
 from fedgram.models import Model
 from fedgram.moments.moments import Moments
-from fedgram.protocol.clients import Progress
 from fedgram.protocol.fit import Fit
-from fedgram.protocol.method import Engine, Method, Require
+from fedgram.protocol.method import Method
 
 TEST_SET = "test set"
 
@@ -53,23 +52,9 @@ class Prepared:
         )
         return Moments.sum(parts)
 
-    def fit(
-        self,
-        method: Method,
-        *,
-        engine: str | Engine = "inprocess",
-        require: Require = "all",
-        progress: Progress | None = None,
-    ) -> Fit:
-        """Fit a method to the clients, with the scenario's classes and seed."""
-        return method.fit(
-            self.clients,
-            classes=self.data.classes,
-            seed=self.seed,
-            engine=engine,
-            require=require,
-            progress=progress,
-        )
+    def fit(self, method: Method, **options: Any) -> Fit:
+        """Fit a method to the clients, with the scenario's classes and seed; the options are those of `Method.fit`."""
+        return method.fit(self.clients, classes=self.data.classes, seed=self.seed, **options)
 
     def score(self, fit: Fit) -> Evaluation | None:
         """Return the accuracies that the scenario asks for; None if there are no test samples."""

@@ -9,7 +9,7 @@ from dataclasses import Field, asdict, dataclass, fields, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from types import NoneType
-from typing import Any, NamedTuple, Self, cast, get_args
+from typing import Any, Self, cast, get_args
 
 import numpy as np
 
@@ -184,11 +184,11 @@ class Scenario(Column):
         return self.data.partition(":")[0].lower()
 
     @property
-    def _source(self) -> "_Source":
+    def _source(self) -> tuple[Any, ...]:
+        """What the data are loaded from: the arguments of `_open`."""
         # Only what is drawn depends on clients and seed; everything else is loaded once.
         drawn = (self.clients, self.seed) if self.is_drawn else (1, 0)
-        on_bad = cast("OnBad", self.on_bad or "refuse")
-        return _Source(self.data, self.label_column, self.client_column, on_bad, *drawn, _state(self.data))
+        return self.data, self.label_column, self.client_column, self.on_bad or "refuse", *drawn, _state(self.data)
 
     def _has_groups(self) -> bool:
         """Say whether the samples have owners; a table in which no column was named is opened to see."""
@@ -197,21 +197,9 @@ class Scenario(Column):
         if self.client_column or not _state(self.data):
             return bool(self.client_column)
         try:
-            return _open(self._source).groups is not None
+            return _open(*self._source).groups is not None
         except (FedgramError, OSError):
             return False  # preparing will say what is wrong with them
-
-
-class _Source(NamedTuple):
-    """What a data set is loaded from."""
-
-    name: str
-    label: str | None
-    group: str | None
-    on_bad: OnBad
-    clients: int
-    seed: int
-    state: tuple[int, int] | None
 
 
 def kind_of(field: "Field[Any]") -> type:
@@ -230,14 +218,17 @@ def _state(data: str) -> tuple[int, int] | None:
 
 
 @lru_cache(maxsize=1)
-def _open(source: _Source) -> Dataset:
-    name, label, group, on_bad, clients, seed, _ = source
+def _open(
+    name: str, label: str | None, group: str | None, on_bad: OnBad, clients: int, seed: int, state: object
+) -> Dataset:
     return load_dataset(name, label=label, group=group, on_bad=on_bad, clients=clients, seed=seed)
 
 
 @lru_cache(maxsize=1)
-def _load(source: _Source, backbone: str | None, as_features: bool, samples: int | None, own_test: bool) -> Dataset:
-    data = _open(source)
+def _load(
+    source: tuple[Any, ...], backbone: str | None, as_features: bool, samples: int | None, own_test: bool
+) -> Dataset:
+    data = _open(*source)
     _open.cache_clear()  # one copy of the data is enough
     if as_features:
         return load_features(data, backbone=backbone, samples=samples, own_test=own_test)
