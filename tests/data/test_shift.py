@@ -9,10 +9,10 @@ from typer.testing import CliRunner
 import fedgram as fg
 from fedgram.cli import app
 from fedgram.core.errors import InvalidParameter, UnknownName
+from fedgram.core.randomness import generator
 from fedgram.data import load_dataset
 from fedgram.data.shift import Camera, Rotation, read_shift, shifted
-from fedgram.experiments.grid import Setting
-from fedgram.experiments.prepare import prepare
+from fedgram.experiments import Scenario
 from fedgram.features import featurize, load_features
 from support.command import run
 
@@ -163,13 +163,13 @@ def test_features_are_extracted_once_for_each_content(grey, tmp_path, monkeypatc
     assert backbone.seen == 300 * 8
 
 
-def setting(**changed):
+def prepare(**changed):
     about = {"data": "mnist", "backbone": "pixels", "clients": 5, "partition": "dirichlet:1", "test": "local"}
-    return Setting(**about | {"test_fraction": 0.2, "seed": 0, "samples": 400} | changed)
+    return Scenario(**about | {"test_fraction": 0.2, "seed": 0, "samples": 400} | changed).prepare()
 
 
 def test_without_a_shift_clients_have_the_features_as_they_are():
-    prepared = prepare(setting())
+    prepared = prepare()
     data = load_features("mnist", backbone="pixels", samples=400)
     wanted = fg.make_clients(data, fg.partition.dirichlet(data.y, clients=5, alpha=1.0, seed=0))
     assert prepared.fingerprint == f"{data.fingerprint}/pixels"
@@ -179,12 +179,12 @@ def test_without_a_shift_clients_have_the_features_as_they_are():
 
 
 def test_training_and_test_images_go_through_the_same_change():
-    plain, turned = prepare(setting()), prepare(setting(shift="rotation:180"))
+    plain, turned = prepare(), prepare(shift="rotation:180")
     assert plain.fingerprint != turned.fingerprint
     for before, after in zip(plain.clients, turned.clients, strict=True):
         assert np.array_equal(before.y, after.y)
         assert np.array_equal(before.y_test, after.y_test)
-        change = Rotation.draw(180, fg.randomness.generator(0, "shift", before.name))
+        change = Rotation.draw(180, generator(0, "shift", before.name))
         for was, now in ((before.x, after.x), (before.x_test, after.x_test)):
             images = np.rint(was * 255).astype(np.uint8).reshape(-1, 28, 28)
             assert np.array_equal(np.rint(now * 255).reshape(-1, 28, 28), change(images))

@@ -292,7 +292,16 @@ def test_what_the_registry_gives_is_in_it():
 def test_progress_is_told():
     told = []
     fit(fg.AFL(), progress=lambda *news: told.append(news))
-    assert ("summarize", 4, 4) in told
+    assert ("summarize", 0, 4, 4) in told
+
+
+def test_progress_tells_the_round():
+    told = []
+    fit(fg.FedAvg(rounds=2), progress=lambda step, round, done, total: told.append((step, round, done == total)))
+    assert [(step, round) for step, round, all_there in told if all_there and step == "train"] == [
+        ("train", 0),
+        ("train", 1),
+    ]
 
 
 def test_traffic_is_what_was_encoded():

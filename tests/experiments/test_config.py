@@ -35,7 +35,7 @@ def test_grid_has_every_combination_once():
     runs = list(runs_of(many))
     assert len(runs) == len({run.key for run in runs}) == 2 * 3 * 2 * 4
     assert sum(run.method is None for run in runs) == 2 * 3 * 2
-    assert [run.setting.seed for run in runs] == sorted(run.setting.seed for run in runs)
+    assert [run.scenario.seed for run in runs] == sorted(run.scenario.seed for run in runs)
 
 
 def test_keys_depend_on_what_is_run_and_not_on_how_it_is_written():
@@ -146,8 +146,8 @@ def test_bad_keys_are_refused(keys, error, message):
 def test_what_borders_on_the_refused_is_taken():
     for require in ("all", 1, 20, 0.5, 1.0):
         assert experiment(require=require).require == require
-    assert experiment(test_fraction=0, test="standard").test_fraction == 0
-    assert experiment(data="my.csv", label_column="kind").label_column == "kind"
+    assert experiment(test_fraction=0, test="standard").scenarios[0].test_fraction == 0
+    assert experiment(data="my.csv", label_column="kind").scenarios[0].label_column == "kind"
 
 
 def test_a_file_with_a_byte_order_mark(tmp_path):

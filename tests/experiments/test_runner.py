@@ -1,6 +1,7 @@
 """Running experiments: every run is written down once, with everything about it, also where runs fail."""
 
 import io
+import warnings
 
 import numpy as np
 import pytest
@@ -10,9 +11,9 @@ import fedgram as fg
 from fedgram.cli.watching import watching
 from fedgram.core.errors import UnknownName
 from fedgram.data import digits
-from fedgram.experiments import Experiment, finished, matrices, prepare, runner, runs_of
+from fedgram.experiments import Experiment, Scenario, finished, matrices, runs_of
 from fedgram.experiments.results import load_results
-from support.gradual import Nobody
+from support.gradual import Fragile, Nobody
 from support.runner import SMALL, add_methods, compare, records, run
 
 
@@ -99,8 +100,7 @@ def test_what_cannot_be_looked_at_as_a_matrix_is_left_out():
 @pytest.mark.parametrize("intercept", [True, False])
 def test_the_reference_is_the_pooled_solution(tmp_path, intercept):
     run(path := tmp_path / "results.jsonl", centralised_ridge=0.5, centralised_intercept=intercept, test="held-out")
-    setting = next(iter(runs_of(Experiment.of({"data": "digits", "methods": ["afl"], "test": "held-out"})))).setting
-    data = prepare.prepare(setting).data
+    data = Scenario(data="digits", test="held-out").prepare().data
     x, y, ones = data.x, np.eye(10)[data.y], np.full((len(data.x), 1), float(intercept))
     x, ridge = np.hstack([x, ones]), np.diag([0.5] * 64 + [0.0 if intercept else 1.0])
     weights = np.linalg.solve(x.T @ x + ridge, x.T @ y)
@@ -111,11 +111,8 @@ def test_the_reference_is_the_pooled_solution(tmp_path, intercept):
 
 
 def test_held_out_samples_are_the_same_for_every_setting():
-    def held_out(**keys):
-        experiment = Experiment.of({"data": "digits", "methods": ["afl"], "test": "held-out", **keys})
-        return prepare.prepare(next(iter(runs_of(experiment))).setting)
-
-    one, other = held_out(clients=5, seeds=[0]), held_out(clients=50, seeds=[3], partitions="shards:2")
+    one = Scenario(data="digits", test="held-out", clients=5).prepare()
+    other = Scenario(data="digits", test="held-out", clients=50, seed=3, partition="shards:2").prepare()
     assert np.array_equal(one.data.x_test, other.data.x_test)
     rows = sorted(map(tuple, np.concatenate([client.x for client in other.clients]).tolist()))
     assert rows == sorted(map(tuple, one.data.x.tolist()))
@@ -130,10 +127,23 @@ def test_afl_does_not_depend_on_clients_or_partition(tmp_path):
 
 
 def test_data_are_prepared_once_for_all_methods(tmp_path, monkeypatch):
-    seen = []
-    monkeypatch.setattr(runner, "prepare", lambda setting: seen.append(setting) or prepare.prepare(setting))
+    seen, prepare = [], Scenario.prepare
+    monkeypatch.setattr(Scenario, "prepare", lambda self: seen.append(self) or prepare(self))
     run(tmp_path / "results.jsonl", methods=["afl", "local", "gradual"], seeds=[0, 1])
     assert len(seen) == 2
+
+
+def test_warnings_for_developers_are_not_recorded(tmp_path, monkeypatch):
+    def serve(self, clients):
+        warnings.warn("left open", ResourceWarning, stacklevel=1)
+        warnings.warn("think twice", UserWarning, stacklevel=1)
+        return fg.AFL.serve(self, clients)
+
+    monkeypatch.setattr(Fragile, "serve", serve)
+    run(path := tmp_path / "results.jsonl", methods=[{"name": "fragile", "gamma": 1.0}])
+    told = records(path)[1]["warnings"]
+    assert "think twice" in told
+    assert "left open" not in told
 
 
 def test_a_failing_run_is_recorded_and_the_rest_goes_on(tmp_path):
@@ -185,12 +195,12 @@ def test_rounds_are_told_to_the_watcher(tmp_path):
     told = []
 
     class Watcher(Nobody):
-        def steps(self, run, round, step, done, total):
-            told.append((run.label, round, step, done, total))
+        def steps(self, run, step, round, done, total):
+            told.append((run.label, step, round, done, total))
 
     run(tmp_path / "results.jsonl", Watcher(), methods=[{"name": "gradual", "rounds": 3}])
-    assert [entry[1] for entry in told if entry[2] == "gradient" and entry[3] == 4] == [1, 2, 3]
-    assert ("gradual (rounds=3)", 2, "gradient", 1, 4) in told
+    assert [entry[2] for entry in told if entry[1] == "gradient" and entry[3] == 4] == [0, 1, 2]
+    assert ("gradual (rounds=3)", "gradient", 1, 1, 4) in told
 
 
 def test_progress_tells_runs_method_round_and_time_left(tmp_path):
@@ -198,9 +208,9 @@ def test_progress_tells_runs_method_round_and_time_left(tmp_path):
     experiment = Experiment.of({"data": "digits", "clients": 4, "methods": [{"name": "gradual", "rounds": 3}, "afl"]})
     runs = list(runs_of(experiment))
     with watching(runs, frozenset([runs[0].key]), screen) as watcher:
-        watcher.prepares(runs[0].setting)
+        watcher.prepares(runs[0].scenario)
         watcher.starts(runs[1])
-        watcher.steps(runs[1], 2, "gradient", 3, 4)
+        watcher.steps(runs[1], "gradient", 1, 3, 4)
         watcher._bar.refresh()
         watcher.ends(runs[1], {"total_seconds": 90.0})
         watcher._bar.refresh()

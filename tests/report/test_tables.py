@@ -68,8 +68,8 @@ def test_csv_is_exact(small):
     assert afl == {
         "method": "afl", "reference": "false", "data": "digits", "backbone": "", "clients": "10",
         "partition": "dirichlet:0.1", "test": "local", "test_fraction": "", "samples": "", "label_column": "",
-        "client_column": "", "shift": "", "metric": "worst_decile", "mean": "80.5000", "sd": "0.7071", "seeds": "2",
-        "failed": "0", "rank": "1", "bytes_up": "", "bytes_down": "", "cpu_clients": "",
+        "client_column": "", "shift": "", "on_bad": "", "metric": "worst_decile", "mean": "80.5000", "sd": "0.7071",
+        "seeds": "2", "failed": "0", "rank": "1", "bytes_up": "", "bytes_down": "", "cpu_clients": "",
         "cpu_server": "", "peak_memory": "",
     }  # fmt: skip
     failed = next(row for row in rows if row["method"] == "third" and row["partition"] == "iid")

@@ -62,13 +62,13 @@ class Telling(fg.AFL):
 class Nobody:
     """A watcher who does not look."""
 
-    def prepares(self, setting):
+    def prepares(self, scenario):
         pass
 
     def starts(self, run):
         pass
 
-    def steps(self, run, round, step, done, total):
+    def steps(self, run, step, round, done, total):
         pass
 
     def ends(self, run, record):

@@ -5,8 +5,8 @@ from dataclasses import asdict
 
 import numpy as np
 
-from fedgram.experiments import Setting
-from fedgram.experiments.grid import stable_key
+from fedgram.experiments import Scenario
+from fedgram.experiments.keys import stable_key
 
 ITERATIVE = 10
 
@@ -19,7 +19,9 @@ def comparison(
     for seed in range(seeds):
         for count in clients:
             for alpha in alphas:
-                setting = Setting("cifar10", "lite0:96", count, f"dirichlet:{alpha}", "local", 0.2, seed)
+                setting = Scenario(
+                    data="cifar10", backbone="lite0:96", clients=count, partition=f"dirichlet:{alpha}", seed=seed
+                )
                 counts = rng.multinomial(480, rng.dirichlet([alpha] * classes, count))
                 yield _setting(setting, counts)
                 tested = counts.sum(axis=1) // 4

@@ -1,4 +1,4 @@
-"""`fedgram compare`: many methods in many settings, from a file or from options."""
+"""`fedgram compare`: many methods in many scenarios, from a file or from options."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -6,50 +6,39 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from fedgram.cli import options
 from fedgram.cli.report import PAGE, RESULTS, show_tables
-from fedgram.cli.watching import watching
+from fedgram.cli.watching import already_in, watching
 from fedgram.core import terminal
 from fedgram.core.errors import InvalidParameter
 from fedgram.core.terminal import echo, one_line
-from fedgram.engines import InProcess
-from fedgram.experiments import Experiment, Run, execute, finished, read_file, runs_of
-from fedgram.experiments.journal import heal
-from fedgram.experiments.lock import only_writer
+from fedgram.experiments import Experiment, Run, execute, read_file, runs_of
 from fedgram.experiments.results import load_results
 from fedgram.experiments.variants import from_options, show
+from fedgram.protocol.method import Engine
 from fedgram.report.page import write_page
 
 
+@options.shared
 def compare(
     file: Annotated[Path | None, typer.Argument(help="An experiment as TOML; options below take precedence.")] = None,
-    data: Annotated[str | None, typer.Option(help="Data set, as for [b]fedgram run[/].")] = None,
-    backbone: Annotated[str | None, typer.Option(help="Frozen backbone that makes the features.")] = None,
-    samples: Annotated[int | None, typer.Option(help="Use only so many of the samples.")] = None,
-    label: Annotated[str | None, typer.Option(help="The label column of your table.")] = None,
-    client_column: Annotated[str | None, typer.Option(help="The column that names each sample's client.")] = None,
-    clients: Annotated[str | None, typer.Option(help="Numbers of clients, with commas.")] = None,
-    partition: Annotated[str | None, typer.Option(help="Partitions, with commas: dirichlet:0.1,iid.")] = None,
-    shift: Annotated[
-        str | None, typer.Option(help="Each client's own change of its images: camera:STRENGTH, rotation:DEGREES.")
-    ] = None,
     methods: Annotated[str | None, typer.Option(help="Methods, with commas: afl,local.")] = None,
+    *,
+    settings: dict[str, Any],
+    running: options.Running,
+    clients: Annotated[str | None, typer.Option(help="Numbers of clients, with commas.")] = None,
+    partition: Annotated[
+        str | None, typer.Option(help=f"How the data is spread, with commas: {options.PARTITIONS}")
+    ] = None,
+    seeds: Annotated[str | None, typer.Option(help="Seeds, with commas.")] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="METHOD.NAME=VALUE", help="A hyper-parameter, or several values with commas."),
     ] = None,
-    seeds: Annotated[str | None, typer.Option(help="Seeds, with commas.")] = None,
-    test: Annotated[str | None, typer.Option(help="local, standard (as for [b]fedgram run[/]) or held-out.")] = None,
-    test_fraction: Annotated[float | None, typer.Option(help="Share of each client's samples held back.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the results and the page.")] = None,
-    workers: Annotated[
-        int | None, typer.Option(help="Clients that work side by side (default: as many as pay off); same result.")
-    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the runs and stop.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with what is there; repeat nothing.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Throw away the results that are there.")] = False,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Wait for another comparison that writes to the folder; else stop at once.")
-    ] = False,
 ) -> None:
     """Compare methods, and end with a table and a page.
 
@@ -63,38 +52,28 @@ def compare(
 
       fedgram compare --data digits --methods afl --set afl.ri=false --set afl.gamma=0.1,1,10 --dry-run
 
+      fedgram compare --data patients.csv --label diagnosis --client-column hospital --methods fedgram,local
+
     """
     if set_ and methods is None:
         raise InvalidParameter("--set needs --methods; in a file, write the hyper-parameter beside the method's name")
-    options: dict[str, Any] = {
-        "data": data,
-        "backbone": backbone,
-        "samples": samples,
-        "label_column": label,
-        "client_column": client_column,
+    others = {
         "clients": _numbers("clients", clients),
         "partitions": partition and _pieces(partition),
-        "shift": shift,
         "methods": methods and from_options(_pieces(methods), set_ or []),
         "seeds": _numbers("seeds", seeds),
-        "test": test,
-        "test_fraction": test_fraction,
+        "require": running.require,
     }
-    given = {key: value for key, value in options.items() if value is not None}
-    engine = InProcess() if workers is None else InProcess(workers=workers)
-    experiment = Experiment.of((read_file(file) if file else {}) | given)
+    settings |= {key: value for key, value in others.items() if value is not None}
+    experiment = Experiment.of((read_file(file) if file else {}) | settings)
     runs = list(runs_of(experiment))
     if dry_run:
         _show_runs(runs)
         return
     folder = out or Path("results") / (file.stem if file else "compare")
     console = terminal.console(stderr=True, highlight=False, soft_wrap=True)
-
-    def told(busy: str) -> None:
-        console.print(f"waiting: {one_line(busy)}")
-
-    with only_writer(folder, wait=told if wait else None):
-        _run(experiment, runs, folder, console, resume=resume, overwrite=overwrite, engine=engine)
+    with running.sole_writer(folder, console):
+        _run(experiment, runs, folder, console, resume=resume, overwrite=overwrite, engine=running.engine)
 
 
 def _run(
@@ -105,7 +84,7 @@ def _run(
     *,
     resume: bool,
     overwrite: bool,
-    engine: InProcess,
+    engine: Engine,
 ) -> None:
     path = folder / RESULTS
     done = None
@@ -114,11 +93,7 @@ def _run(
             raise InvalidParameter(
                 f"{path} has results already: go on with --resume, or throw them away by --overwrite"
             )
-        if healed := heal(path):
-            console.print(f"[yellow]warning:[/] {one_line(healed)}")
-        done, damaged = finished(path)
-        for damage in damaged:
-            console.print(f"[yellow]warning:[/] {one_line(damage)}; left out")
+        done = already_in(path, console)
     try:
         with watching(runs, done.keys if done else frozenset(), console) as watcher:
             outcome = execute(runs, path, done=done, watcher=watcher, engine=engine, title=experiment.title)
@@ -159,5 +134,5 @@ def _numbers(name: str, text: str | None) -> list[int] | None:
 def _show_runs(runs: list[Run]) -> None:
     for run in runs:
         settings = ", ".join(f"{name}={show(value)}" for name, value in run.settings.items())
-        echo(f"{run.key}  {run.setting.describe()}  {run.label}: {settings}")
+        echo(f"{run.key}  {run.scenario.describe()}  {run.label}: {settings}")
     echo(f"{len(runs)} runs, {sum(run.method is None for run in runs)} of them the centralised reference")

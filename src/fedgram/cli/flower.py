@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedgram.cli.run import split_settings
+from fedgram.cli.options import split_settings
 from fedgram.core.errors import MissingExtra
 from fedgram.core.terminal import echo
 

@@ -16,7 +16,8 @@ def progress_bar() -> Iterator[Report]:
     with Progress(*columns, console=terminal.console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=None)
 
-        def report(step: str, done: int, total: int) -> None:
-            bar.update(task, description=step, completed=done, total=total)
+        def report(step: str, round: int, done: int, total: int) -> None:
+            which = f"round {round + 1} · " if round else ""
+            bar.update(task, description=which + step, completed=done, total=total)
 
         yield report

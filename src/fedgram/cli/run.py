@@ -1,195 +1,119 @@
-"""`fedgram run`: one method on one data set, spread one way."""
+"""`fedgram run`: one method in one scenario, a comparison of one cell."""
 
 import json
-from enum import StrEnum
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 from rich.table import Table
 
+from fedgram.cli import options
 from fedgram.cli.progress import progress_bar
+from fedgram.cli.report import RESULTS
+from fedgram.cli.watching import already_in
 from fedgram.core import terminal
-from fedgram.core.errors import InvalidParameter, UnknownName
+from fedgram.core.errors import InvalidParameter
 from fedgram.core.terminal import one_line
-from fedgram.data.client import Client, make_clients
-from fedgram.data.dataset import Dataset
-from fedgram.data.own.bad import OnBad
-from fedgram.data.shift import shifted
-from fedgram.data.spread import client_names, spread, usual_partition
-from fedgram.evaluation import Evaluation, count_correct
-from fedgram.features import featurize, load_features, load_samples
+from fedgram.evaluation import Evaluation
+from fedgram.experiments import Run, Scenario
+from fedgram.experiments.prepared import Prepared
+from fedgram.experiments.runner import Kept, attempt
+from fedgram.experiments.variants import read_variants
 from fedgram.methods import registry
-from fedgram.protocol.fit import Fit, outcome
-from fedgram.protocol.method import Engine, engines
-from fedgram.protocol.parameters import read_require, read_settings
+from fedgram.protocol.fit import Fit
+from fedgram.protocol.parameters import read_settings
 
 
-class Test(StrEnum):
-    """Where the test samples come from."""
-
-    local = "local"
-    standard = "standard"
-
-
+@options.shared
 def run(
     method: Annotated[str, typer.Option(help="Which method; see [b]fedgram methods[/].")] = "afl",
-    data: Annotated[
-        str,
-        typer.Option(
-            help="A data set by name (see [b]fedgram data list[/]), or a path: a folder of images per class, "
-            "an .npz, CSV or Parquet file."
-        ),
-    ] = "digits",
-    backbone: Annotated[
-        str | None,
-        typer.Option(help="What turns samples into features: lite0:96, FILE.onnx, hub:NAME, minilm, pixels, …"),
-    ] = None,
-    samples: Annotated[int | None, typer.Option(help="Use only so many of the samples.")] = None,
-    label: Annotated[str | None, typer.Option(help="The label column of your table.")] = None,
-    client_column: Annotated[str | None, typer.Option(help="The column that names each sample's client.")] = None,
-    on_bad: Annotated[OnBad, typer.Option(help="What to do with bad images or rows of yours.")] = "refuse",
+    *,
+    settings: dict[str, Any],
+    running: options.Running,
     clients: Annotated[
         int | None, typer.Option(help="Number of clients. Default: 20, or the groups there are.")
     ] = None,
-    partition: Annotated[
-        str | None,
-        typer.Option(
-            help="How the data is spread: dirichlet:ALPHA, shards:PER_CLIENT, pathological:CLASSES "
-            "(or pathological:CLASSES:unbalanced), iid, by_group. "
-            "Default: the data set's own groups, or else dirichlet:0.1."
-        ),
-    ] = None,
-    shift: Annotated[
-        str | None,
-        typer.Option(help="Give each client's images a change of its own: camera:STRENGTH or rotation:DEGREES."),
-    ] = None,
+    partition: Annotated[str | None, typer.Option(help=f"How the data is spread: {options.PARTITIONS}")] = None,
     seed: Annotated[int, typer.Option(help="Everything random follows from it.")] = 0,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="A hyper-parameter of the method; repeatable."),
     ] = None,
-    test: Annotated[
-        Test, typer.Option(help="local: split inside each client; standard: the data set's own.")
-    ] = Test.local,
-    test_fraction: Annotated[float, typer.Option(help="Share of each client's samples held back (local).")] = 0.2,
-    require: Annotated[str, typer.Option(help="Clients that must take part: all, a number, or a fraction.")] = "all",
-    engine: Annotated[
-        str, typer.Option(help="What carries the messages: inprocess, or flower-sim (Flower's simulation).")
-    ] = "inprocess",
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            help="Clients side by side: threads of the in-process engine (default: as many as pay off), "
-            "processes of flower-sim (default: one per processor)."
-        ),
+    out: Annotated[
+        Path | None, typer.Option(help="Add the result to results.jsonl of this folder, for [b]fedgram report[/].")
     ] = None,
     save: Annotated[Path | None, typer.Option(help="Write the fit to this file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of a table.")] = False,
 ) -> None:
-    """Run one method on one data set.
+    """Run one method on one data set. Without --data it is digits.
 
     Examples:
       fedgram run --method afl --data digits --clients 20 --partition dirichlet:0.1
 
       fedgram run --data digits --clients 100 --partition shards:2 --set gamma=10 --set ri=false --json
 
-      fedgram run --data cifar10 --backbone lite0:96 --clients 100 --test standard
+      fedgram run --data cifar10 --backbone lite0:96 --clients 100 --test standard --out results/cifar
 
       fedgram run --data patients.csv --label diagnosis --client-column hospital --save fit.safetensors
 
     """
-    if engine not in engines:
-        raise UnknownName("engine", engine, engines)
-    if workers is not None and workers < 1:
-        raise InvalidParameter(f"workers must be at least 1, got {workers}")
-    if clients is not None and clients < 1:
-        raise InvalidParameter(f"clients must be at least 1, got {clients}")
     if save is not None and not save.absolute().parent.is_dir():
         raise InvalidParameter(f"cannot write {save}: there is no folder {save.parent}")
     if save is not None and save.is_dir():
         raise InvalidParameter(f"cannot write {save}: it is a folder")
-    chosen = registry[method]
-    configured = chosen(**read_settings(chosen, split_settings(set_ or [])))
-    options: dict[str, Any] = {"samples": samples, "own_test": test is Test.standard, "clients": clients or 20}
-    options |= {"seed": seed, "label": label, "group": client_column, "on_bad": on_bad}
-    # A change depends on whose image it is, so the backbone has to wait until the images are spread.
-    dataset = load_samples(data, **options) if shift else load_features(data, backbone=backbone, **options)
-    if dataset.about:
-        typer.echo(dataset.about, err=True)
-    partition = partition or usual_partition(dataset)
-    parts = spread(dataset, partition, clients=clients or 20, seed=seed)
-    if clients is not None and clients != len(parts):
-        raise InvalidParameter(f"--clients {clients}, but the data has {len(parts)} groups: leave one of both out")
-    names = client_names(dataset, partition, len(parts))
-    if shift:
-        dataset = featurize(shifted(dataset, parts, names, shift, seed=seed), backbone)
-    fraction = test_fraction if test is Test.local else 0.0
-    parties = make_clients(dataset, parts, test_fraction=fraction, seed=seed, names=names)
-    with progress_bar() as progress:
-        fit = configured.fit(
-            parties,
-            classes=dataset.classes,
-            seed=seed,
-            engine=_engine(engine, workers),
-            require=read_require(require),
-            progress=progress,
-        )
-    evaluation = fit.evaluation if test is Test.local else _standard(fit, dataset)
+    hyper_parameters = read_settings(registry[method], options.split_settings(set_ or []))
+    (variant,) = read_variants([{"name": method} | hyper_parameters])
+    others = {"clients": clients, "partition": partition}
+    settings |= {name: value for name, value in others.items() if value is not None}
+    settings.setdefault("data", "digits")
+    scenario = Scenario(seed=seed, **settings)
+    errors = terminal.console(stderr=True, highlight=False, soft_wrap=True)
+    with _results_in(out, running, errors) as kept:
+        prepared = scenario.prepare()
+        if prepared.data.about:
+            typer.echo(prepared.data.about, err=True)
+        if clients not in (None, len(prepared.clients)):
+            raise InvalidParameter(
+                f"--clients {clients}, but the data has {len(prepared.clients)} groups: leave one of both out"
+            )
+        if kept is not None:
+            kept.begin(scenario, prepared)
+        one = Run(scenario, variant.label, variant.method, running.require or "all")
+        with progress_bar() as progress:
+            record, fit, error = attempt(one, prepared, running.engine, progress)
+        if kept is not None:
+            kept.append(record)
+    for message in record.get("warnings", ()):
+        errors.print(f"[yellow]warning:[/] {one_line(message)}")
+    if error is not None:
+        raise error
+    assert fit is not None
     if save is not None:
         fit.save(save)
     if as_json:
-        typer.echo(
-            json.dumps(_record(fit, evaluation, data, dataset.features, parties, partition, shift), allow_nan=False)
-        )
+        typer.echo(json.dumps(record, allow_nan=False, default=str))
     else:
-        _show(fit, evaluation, dataset, parties)
+        _show(fit, prepared.score(fit), prepared)
 
 
-def _engine(name: str, workers: int | None) -> Engine:
-    return engines[name]() if workers is None else engines[name](workers=workers)
+@contextmanager
+def _results_in(folder: Path | None, running: options.Running, errors: Console) -> Iterator[Kept | None]:
+    """Open the results of a folder to add to them; None without a folder."""
+    if folder is None:
+        yield None
+        return
+    with (
+        running.sole_writer(folder, errors),
+        Kept(folder / RESULTS, already_in(folder / RESULTS, errors)) as kept,
+    ):
+        yield kept
 
 
-def split_settings(texts: list[str]) -> dict[str, str]:
-    """Return what `--set NAME=VALUE` gives, by name."""
-    for text in texts:
-        if "=" not in text:
-            raise InvalidParameter(f"--set takes NAME=VALUE, got {text!r}")
-    settings = dict(text.split("=", 1) for text in texts)
-    if len(settings) < len(texts):
-        raise InvalidParameter(f"--set names a parameter twice: {' '.join(texts)}")
-    return settings
-
-
-def _standard(fit: Fit, data: Dataset) -> Evaluation:
-    """Score the global model on the data set's own test set, as AFL does."""
-    if fit.model is None:
-        raise InvalidParameter(f"{fit.method} gives no global model to score on the test set: use --test local")
-    assert data.y_test is not None
-    return Evaluation({"test set": count_correct(fit.model, data.x_test, data.y_test)}, {"test set": len(data.y_test)})
-
-
-def _record(
-    fit: Fit,
-    evaluation: Evaluation | None,
-    data: str,
-    features: str,
-    clients: list[Client],
-    partition: str,
-    shift: str | None,
-) -> dict[str, Any]:
-    return outcome(fit, evaluation) | {
-        "data": data,
-        "features": features,
-        "partition": partition,
-        "shift": shift,
-        "clients": len(clients),
-        "contributors": len(fit.contributors),
-        "untested": evaluation.untested if evaluation else len(clients),
-    }
-
-
-def _show(fit: Fit, evaluation: Evaluation | None, data: Dataset, clients: list[Client]) -> None:
+def _show(fit: Fit, evaluation: Evaluation | None, prepared: Prepared) -> None:
+    clients, data = prepared.clients, prepared.data
     table = Table(title=f"{fit.method} on {one_line(data.name)}", title_justify="left", box=None, pad_edge=False)
     table.show_header = False
     taken_part = f"{len(fit.contributors)} of {len(clients)} contributed"

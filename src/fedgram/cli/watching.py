@@ -1,15 +1,31 @@
-"""What one sees while a comparison runs: runs done, the method and its round, the time left."""
+"""What one sees of a comparison: what is there already, runs done, the method and its round, the time left."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from fedgram.experiments import Run, Setting
+from fedgram.core.terminal import one_line
+from fedgram.experiments import Run, Scenario, finished
+from fedgram.experiments.journal import heal
+from fedgram.experiments.runner import Finished
+
+
+def already_in(path: Path, console: Console) -> Finished:
+    """Return what a results file holds, mended if its last line is half-written; say what of it cannot be used."""
+    if not path.exists():
+        return Finished()
+    if healed := heal(path):
+        console.print(f"[yellow]warning:[/] {one_line(healed)}")
+    done, damaged = finished(path)
+    for damage in damaged:
+        console.print(f"[yellow]warning:[/] {one_line(damage)}; left out")
+    return done
 
 
 @contextmanager
@@ -36,20 +52,20 @@ class Watching:
         self._bar, self._task, self._left = bar, task, list(left)
         self._seconds: dict[str, list[float]] = defaultdict(list)
 
-    def prepares(self, setting: Setting) -> None:
+    def prepares(self, scenario: Scenario) -> None:
         """Make way for the progress of loading and extracting."""
         self._bar.stop()
 
     def starts(self, run: Run) -> None:
         """Show the method that begins."""
         self._bar.start()
-        self._bar.update(self._task, description=f"{run.label} · {run.setting.describe()}")
+        self._bar.update(self._task, description=f"{run.label} · {run.scenario.describe()}")
 
-    def steps(self, run: Run, round: int, step: str, done: int, total: int) -> None:
+    def steps(self, run: Run, step: str, round: int, done: int, total: int) -> None:
         """Show the round and the clients."""
         rounds = run.settings.get("rounds")
-        which = f" · round {round}{f' of {rounds}' if rounds else ''}" if rounds or round > 1 else ""
-        text = f"{run.label} · {run.setting.describe()}{which} · {step} {done}/{total}"
+        which = f" · round {round + 1}{f' of {rounds}' if rounds else ''}" if rounds or round else ""
+        text = f"{run.label} · {run.scenario.describe()}{which} · {step} {done}/{total}"
         self._bar.update(self._task, description=text)
 
     def ends(self, run: Run, record: dict[str, Any]) -> None:

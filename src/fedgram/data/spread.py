@@ -26,11 +26,6 @@ def client_names(data: Dataset, how: str, count: int) -> list[str]:
     return [str(name) for name in np.unique(data.groups)]
 
 
-def usual_partition(data: Dataset) -> str:
-    """Return the data set's own groups as a partition, or else dirichlet:0.1."""
-    return "dirichlet:0.1" if data.groups is None else BY_GROUP
-
-
 def spread(data: Dataset, how: str, *, clients: int, seed: int = 0) -> Parts:
     """Return the indices of each client's samples.
 

@@ -1,7 +1,8 @@
-"""Experiments: a description, its runs, their results in `results.jsonl`, and tables, plots and a page of those."""
+"""Experiments: scenarios and what is run in them, and the results in `results.jsonl`."""
 
 from fedgram.experiments.config import Experiment, read_file
-from fedgram.experiments.grid import Run, Setting, runs_of
+from fedgram.experiments.grid import Run, runs_of
 from fedgram.experiments.runner import Outcome, execute, finished
+from fedgram.experiments.scenario import Scenario
 
-__all__ = ["Experiment", "Outcome", "Run", "Setting", "execute", "finished", "read_file", "runs_of"]
+__all__ = ["Experiment", "Outcome", "Run", "Scenario", "execute", "finished", "read_file", "runs_of"]

@@ -2,28 +2,27 @@
 
 >>> methods = ["afl", {"name": "local", "ridge": 2}]
 >>> experiment = Experiment.of({"data": "digits", "clients": [10, 50], "methods": methods})
->>> experiment.clients, [variant.label for variant in experiment.variants]
-((10, 50), ['afl', 'local (ridge=2)'])
+>>> [scenario.clients for scenario in experiment.scenarios], [variant.label for variant in experiment.variants]
+([10, 50], ['afl', 'local (ridge=2)'])
 """
 
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import Field, dataclass, fields, replace
+from itertools import product
 from math import inf, isfinite
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from fedgram.core.errors import InvalidParameter, UnknownName
-from fedgram.data.shift import read_shift
 from fedgram.data.spread import read_partition
+from fedgram.experiments.scenario import STANDARD, Scenario, kind_of
 from fedgram.experiments.variants import Variant, read_variants
 from fedgram.protocol.method import Require
 
-# Where test samples come from: each client holds back some of its own; the data set's own test set; or, for data
-# sets without one, a share of the samples held back before the rest is spread, the same for every seed.
-LOCAL, STANDARD, HELD_OUT = TESTS = ("local", "standard", "held-out")
 DEEPEST = 16  # levels of tables and lists in a file: more than any experiment needs
 T = TypeVar("T")
+Reader = Callable[[str, Any], Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,18 +30,8 @@ class Experiment:
     """Every combination of data, number of clients, partition, seed and method is one run."""
 
     title: str
-    data: tuple[str, ...]
-    clients: tuple[int, ...]
-    partitions: tuple[str, ...]
+    scenarios: tuple[Scenario, ...]
     variants: tuple[Variant, ...]
-    seeds: tuple[int, ...]
-    backbone: str | None = None
-    samples: int | None = None
-    label_column: str | None = None
-    client_column: str | None = None
-    shift: str | None = None
-    test: str = LOCAL
-    test_fraction: float = 0.2
     require: Require = "all"
     centralised_ridge: float = 0.0
     centralised_intercept: bool = True
@@ -56,31 +45,32 @@ class Experiment:
         for key in ("data", "methods"):
             if not table.get(key):
                 raise InvalidParameter(f"an experiment needs {key!r}, as in {_EXAMPLES[key]}")
-        values = {key: _READERS[key](key, table.get(key, _DEFAULTS.get(key))) for key in _READERS}
-        values["variants"] = values.pop("methods")
-        title = values.pop("title") or ", ".join(values["data"])
-        experiment = cls(title=title, **values)
-        experiment._check()
-        return experiment
-
-    def _check(self) -> None:
-        """Refuse what makes no sense together."""
-        if self.test != STANDARD and not self.test_fraction:
-            raise InvalidParameter(f"test_fraction 0 leaves nothing to test on: give more, or test = {STANDARD!r}")
-        if self.shift and self.test != LOCAL:
-            raise InvalidParameter(f"shift needs test = {LOCAL!r}: with {self.test!r} the test images are no client's")
-        for key in ("label_column", "client_column"):
-            for name in self.data:
-                if getattr(self, key) and is_named(name):
-                    raise InvalidParameter(f"{key} is for tables of your own; data set {name!r} has no columns")
+        values = {key: _READERS[key](key, value) for key, value in table.items()}
+        own = {key: values.pop(key) for key in _OWN if key in values}
+        own["variants"] = own.pop("methods")
+        own["title"] = own.get("title") or ", ".join(values["data"])
+        return cls(scenarios=_scenarios(values), **own)
 
 
-def is_named(data: str) -> bool:
-    """Say whether data are a known data set and not a path."""
-    from fedgram.data.published import catalog
-
-    base = data.partition(":")[0]
-    return base == "synthetic" or base.lower() in catalog.names()
+def _scenarios(values: Mapping[str, Any]) -> tuple[Scenario, ...]:
+    """Return every combination of the values of the keys that take lists."""
+    settings = {key: value for key, value in values.items() if key not in _LISTS and value is not None}
+    names, partitions = values["data"], values.get("partitions", ("",))
+    # What follows from the data is found out once for each of them.
+    usual = {pair: Scenario(data=pair[0], partition=pair[1], **settings) for pair in product(names, partitions)}
+    first = next(iter(usual.values()))
+    if first.test != STANDARD and not first.test_fraction:
+        raise InvalidParameter(f"test_fraction 0 leaves nothing to test on: give more, or test = {STANDARD!r}")
+    for scenario in usual.values():
+        if "clients" in values and "partitions" not in values and not scenario.counts_clients:
+            raise InvalidParameter(
+                f"clients = {list(values['clients'])}, but the samples of {scenario.data} belong to clients already: "
+                "leave clients out, or say with partitions how the samples are spread"
+            )
+    numbers = values.get("clients", (first.clients,))
+    combinations = product(values.get("seeds", (first.seed,)), names, numbers, partitions)
+    made = (replace(usual[name, how], clients=number, seed=seed) for seed, name, number, how in combinations)
+    return tuple(scenario for scenario in made if scenario.counts_clients or scenario.clients == numbers[0])
 
 
 def read_file(path: Path) -> dict[str, Any]:
@@ -117,12 +107,6 @@ def _number(key: str, value: Any) -> float:
     return float(value)
 
 
-def _fraction(key: str, value: Any) -> float:
-    if not 0 <= (number := _number(key, value)) < 1:
-        raise InvalidParameter(f"{key} must be at least 0 and less than 1, got {value!r}")
-    return number
-
-
 def _not_negative(key: str, value: Any) -> float:
     if (number := _number(key, value)) < 0:
         raise InvalidParameter(f"{key} must be a number ≥ 0, got {value!r}")
@@ -133,12 +117,6 @@ def _truth(key: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise InvalidParameter(f"{key} must be true or false, got {value!r}")
     return value
-
-
-def _test(key: str, value: Any) -> str:
-    if value not in TESTS:
-        raise UnknownName("kind of test", str(value), TESTS)
-    return str(value)
 
 
 def _require(key: str, value: Any) -> Require:
@@ -173,13 +151,9 @@ def _whole(least: int) -> Callable[[str, Any], int]:
     return read
 
 
-def _samples(key: str, value: Any) -> int | None:
-    return None if value is None else _whole(1)(key, value)
-
-
 def _name(key: str, value: Any) -> str:
     if not isinstance(value, str) or not value:
-        raise InvalidParameter(f"{key} must be text such as {_EXAMPLES[key]}, got {value!r}")
+        raise InvalidParameter(f"{key} must be text{_like(key)}, got {value!r}")
     return value
 
 
@@ -190,49 +164,42 @@ def _partition(key: str, value: Any) -> str:
     return name
 
 
-def _shift(key: str, value: Any) -> str | None:
-    text = _text(key, value)
-    if text is not None:
-        read_shift(text)
-    return text
-
-
 def _methods(key: str, value: Any) -> tuple[Variant, ...]:
     if not isinstance(value, Iterable) or isinstance(value, str | Mapping):
         raise InvalidParameter(f"{key} must be a list such as {_EXAMPLES[key]}, got {value!r}")
     return read_variants(value)
 
 
-_READERS: dict[str, Callable[[str, Any], Any]] = {
-    "title": _text,
-    "data": _each(_name),
-    "backbone": _text,
-    "samples": _samples,
-    "label_column": _text,
-    "client_column": _text,
-    "clients": _each(_whole(1)),
-    "partitions": _each(_partition),
-    "shift": _shift,
-    "methods": _methods,
-    "seeds": _each(_whole(0)),
-    "test": _test,
-    "test_fraction": _fraction,
-    "require": _require,
-    "centralised_ridge": _not_negative,
-    "centralised_intercept": _truth,
-}
-_DEFAULTS: dict[str, Any] = {
-    "clients": [20],
-    "partitions": ["dirichlet:0.1"],
-    "seeds": [0],
-    "test": LOCAL,
-    "test_fraction": 0.2,
-    "require": "all",
-    "centralised_ridge": 0.0,
-    "centralised_intercept": True,
-}
+def _like(key: str) -> str:
+    return f" such as {_EXAMPLES[key]}" if key in _EXAMPLES else ""
+
+
+def _setting(field: "Field[Any]") -> Reader:
+    """Return what reads a setting of a scenario, which itself checks what the value means."""
+    if field.name == "partition":
+        return _partition
+    if field.type is str:
+        return _name
+    return {str: _text, int: _whole(0 if field.name == "seed" else 1), float: _number}[kind_of(field)]
+
+
 _EXAMPLES = {
     "data": 'data = "digits"',
     "partitions": '"dirichlet:0.1"',
     "methods": 'methods = ["afl", {name = "local", ridge = [0.1, 1]}]',
+}
+# Settings that take a list of values, by their keys in a file.
+_LISTS = {"data": "data", "clients": "clients", "partitions": "partition", "seeds": "seed"}
+_SETTINGS = {field.name: _setting(field) for field in fields(Scenario)}
+_OWN: dict[str, Reader] = {
+    "title": _text,
+    "methods": _methods,
+    "require": _require,
+    "centralised_ridge": _not_negative,
+    "centralised_intercept": _truth,
+}
+_READERS: dict[str, Reader] = {
+    **{key: _each(_SETTINGS[name]) for key, name in _LISTS.items()},
+    **{name: read for name, read in _SETTINGS.items() if name not in _LISTS.values()},
+    **_OWN,
 }

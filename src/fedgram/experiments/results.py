@@ -2,16 +2,19 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from fedgram.experiments import journal
 from fedgram.experiments.fields import count, each, flag, maybe, number, setting, share, table, text
-from fedgram.experiments.grid import stable_key
 from fedgram.experiments.journal import Damage, JournalError, Line, went_well
+from fedgram.experiments.keys import stable_key
 from fedgram.experiments.matrices import Matrix
+from fedgram.experiments.scenario import Column
 from fedgram.experiments.variants import CENTRALISED, show
+
+__all__ = ["METRICS", "UNREADABLE", "Column", "Result", "Results", "Spread", "load_results", "unreadable"]
 
 METRICS = {
     "client_mean": "mean of the clients' accuracies",
@@ -20,42 +23,6 @@ METRICS = {
 }
 # What reading a record of a wrong kind raises.
 UNREADABLE = (KeyError, TypeError, ValueError, IndexError, AttributeError)
-
-
-class Column(NamedTuple):
-    """What a table compares methods on: a setting without its seed."""
-
-    data: str
-    backbone: str | None
-    clients: int | None
-    partition: str
-    test: str
-    test_fraction: float | None
-    samples: int | None = None
-    label_column: str | None = None
-    client_column: str | None = None
-    shift: str | None = None
-
-    @property
-    def spread(self) -> str:
-        """The partition as a reader wants it."""
-        kind, _, value = self.partition.partition(":")
-        match kind:
-            case "dirichlet":
-                return f"α = {value}"
-            case "shards":
-                return f"{value} shards"
-            case "pathological":
-                classes, _, shares = value.partition(":")
-                return f"{classes} classes" + (f", {shares}" if shares else "")
-            case "iid":
-                return "IID"
-        return self.partition.replace("_", " ")
-
-    @property
-    def crowd(self) -> str:
-        """The number of clients in words."""
-        return "" if self.clients is None else f"{self.clients:,} client" + "s" * (self.clients != 1)
 
 
 @dataclass(frozen=True)
@@ -96,7 +63,7 @@ class Result:
             key=maybe(text, record, "key") or stable_key(record),
             label=maybe(text, record, "label") or method,
             method=method,
-            column=_column(record),
+            column=Column.of(record),
             seed=maybe(count, record, "seed") or 0,
             reference=method == CENTRALISED if reference is None else reference,
             settings=_settings(record.get("settings")),
@@ -158,7 +125,7 @@ class Spread:
         classes = [str(setting("classes", c)) for c in record.get("classes") or range(len(counts[0]))]
         if len(names) != len(counts) or any(len(row) != len(classes) for row in counts):
             raise ValueError(f"class_counts are not those of {len(names)} clients and {len(classes)} classes")
-        return cls(_column(record), maybe(count, record, "seed") or 0, classes, names, counts)
+        return cls(Column.of(record), maybe(count, record, "seed") or 0, classes, names, counts)
 
 
 @dataclass(frozen=True)
@@ -179,12 +146,13 @@ class Results:
     @property
     def columns(self) -> list[Column]:
         """The settings without their seeds, grouped by data and clients, each in the order of the file."""
-        columns = list(dict.fromkeys(run.column for run in self.runs))
-        orders = [list(dict.fromkeys(values)) for values in zip(*columns, strict=True)]
+        columns = {column: astuple(column) for column in dict.fromkeys(run.column for run in self.runs)}
+        orders = [list(dict.fromkeys(values)) for values in zip(*columns.values(), strict=True)]
         rank = [{value: place for place, value in enumerate(order)} for order in orders]
+        names = [field.name for field in fields(Column)]
         # Clients and then partitions change fastest.
-        order = sorted(range(len(rank)), key=lambda i: Column._fields[i] in ("clients", "partition"))
-        return sorted(columns, key=lambda column: [rank[i][column[i]] for i in order])
+        order = sorted(range(len(rank)), key=lambda i: names[i] in ("clients", "partition"))
+        return sorted(columns, key=lambda column: [rank[i][columns[column][i]] for i in order])
 
     @property
     def finished(self) -> list[Result]:
@@ -267,21 +235,6 @@ def unreadable(path: Path, line: Line, error: Exception) -> Damage:
     """Say what is wrong with a line that is JSON, but no record."""
     why = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
     return Damage(path, line.number, f"not a record of a {'run' if line.is_run else 'setting'} ({why})")
-
-
-def _column(record: Mapping[str, Any]) -> Column:
-    return Column(
-        maybe(text, record, "data") or "",
-        maybe(text, record, "backbone"),
-        maybe(count, record, "clients"),
-        maybe(text, record, "partition") or "",
-        maybe(text, record, "test") or "local",
-        maybe(share, record, "test_fraction"),
-        maybe(count, record, "samples"),
-        maybe(text, record, "label_column"),
-        maybe(text, record, "client_column"),
-        maybe(text, record, "shift"),
-    )
 
 
 def _settings(value: Any) -> dict[str, Any]:

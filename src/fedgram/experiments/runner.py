@@ -5,12 +5,14 @@ import platform
 import warnings
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from time import perf_counter, process_time
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import scipy
@@ -19,30 +21,34 @@ from fedgram.core.errors import FedgramError, Mismatch, MissingExtra, UnknownNam
 from fedgram.engines import InProcess
 from fedgram.evaluation import Evaluation
 from fedgram.experiments import journal
-from fedgram.experiments.grid import Run, Setting
-from fedgram.experiments.journal import FAILED, OK, Journal, JournalError
+from fedgram.experiments.grid import Run
+from fedgram.experiments.journal import FAILED, OK, Journal
 from fedgram.experiments.matrices import recorded
 from fedgram.experiments.measure import peak_memory, reset_peak_memory
-from fedgram.experiments.prepare import Prepared, prepare
+from fedgram.experiments.prepared import Prepared
 from fedgram.experiments.results import UNREADABLE, Result, Spread, unreadable
+from fedgram.experiments.scenario import Scenario
 from fedgram.protocol.clients import Progress
+from fedgram.protocol.fit import Fit
+from fedgram.protocol.fit import outcome as outcome_of
+from fedgram.protocol.method import Engine
 
 SCHEMA = 1
-# Steps that belong to every run and say nothing about rounds.
-_AROUND = ("hello", "receive", "evaluate")
+# What Python itself does not show unless asked: engines and libraries warn their own developers by these.
+NOT_FOR_USERS = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)
 
 
 class Watcher(Protocol):
     """Someone who looks on: a progress bar, or nobody."""
 
-    def prepares(self, setting: Setting) -> None:
+    def prepares(self, scenario: Scenario) -> None:
         """Hear that data are loaded, which may show progress of its own."""
 
     def starts(self, run: Run) -> None:
         """Hear that a run begins."""
 
-    def steps(self, run: Run, round: int, step: str, done: int, total: int) -> None:
-        """Hear that a client has replied; rounds count from 1."""
+    def steps(self, run: Run, step: str, round: int, done: int, total: int) -> None:
+        """Hear that a client has replied; rounds count from 0."""
 
     def ends(self, run: Run, record: dict[str, Any]) -> None:
         """Hear that a run has ended, well or not."""
@@ -93,118 +99,131 @@ def finished(path: Path) -> tuple[Finished, list[journal.Damage]]:
     return found, damaged
 
 
+class Kept(Journal):
+    """A results file that runs are added to as they end. `done` is what it holds; None begins it anew."""
+
+    def __init__(self, path: Path, done: Finished | None, title: str | None = None) -> None:
+        super().__init__(path, overwrite=done is None)
+        self._done, self._title = done or Finished(), title
+
+    def begin(self, scenario: Scenario, prepared: Prepared) -> None:
+        """Write down who has which samples, unless it is there; refuse data that are not those of the results there."""
+        for key, fingerprint in self._done.fingerprints:
+            if key == scenario.key and fingerprint != prepared.fingerprint:
+                raise Mismatch(
+                    f"the data of {scenario.describe()} have changed since the results were begun: fingerprint "
+                    f"{prepared.fingerprint!r}, before {fingerprint!r}; write to another folder with --out"
+                )
+        if scenario.key not in self._done.settings:
+            self.append(setting_record(scenario, prepared, self._title))
+
+
+class Attempt(NamedTuple):
+    """A run that has ended: its record, and either its fit (the reference has none) or the error that ended it."""
+
+    record: dict[str, Any]
+    fit: Fit | None = None
+    error: Exception | None = None
+
+
 def execute(
     runs: Sequence[Run],
     path: Path,
     *,
     done: Finished | None = None,
     watcher: Watcher,
-    engine: InProcess | None = None,
+    engine: Engine | None = None,
     title: str | None = None,
 ) -> Outcome:
-    """Perform the runs that are not done yet and append them to the results file; None done begins it anew."""
-    before = done or Finished()
+    """Perform the runs that are not done yet and append them to the results file; None done begins it anew.
+
+    An engine that can be opened, as a simulation can, is opened once for each scenario.
+    """
     outcome = Outcome()
-    left = [run for run in runs if run.key not in before.keys]
-    with Journal(path, overwrite=done is None) as file:
-        for setting, group in groupby(left, key=lambda run: run.setting):
-            watcher.prepares(setting)
-            prepared = _prepared(setting, before)
+    engine = engine or InProcess()
+    left = [run for run in runs if done is None or run.key not in done.keys]
+    with Kept(path, done, title) as kept:
+        for scenario, group in groupby(left, key=lambda run: run.scenario):
+            watcher.prepares(scenario)
+            prepared = _prepared(scenario)
             if isinstance(prepared, Prepared):
-                if setting.key not in before.settings:
-                    file.append(setting_record(prepared, title))
+                kept.begin(scenario, prepared)
                 if prepared.data.about:
-                    outcome.used[setting.data] = prepared.data.about
-            for run in group:
-                watcher.starts(run)
-                record = _perform(run, prepared, watcher, engine or InProcess())
-                file.append(record)
-                watcher.ends(run, record)
-                outcome.done += 1
-                outcome.warnings.update(record.get("warnings", ()))
-                if record["status"] == FAILED:
-                    outcome.failed[f"{run.label}: {setting.describe()}"] = record["error"]
+                    outcome.used[scenario.data] = prepared.data.about
+            with engine if isinstance(engine, AbstractContextManager) else nullcontext():
+                for run in group:
+                    watcher.starts(run)
+                    record, _, _ = attempt(run, prepared, engine, partial(watcher.steps, run))
+                    kept.append(record)
+                    watcher.ends(run, record)
+                    outcome.done += 1
+                    outcome.warnings.update(record.get("warnings", ()))
+                    if record["status"] == FAILED:
+                        outcome.failed[f"{run.label}: {scenario.describe()}"] = record["error"]
     return outcome
 
 
-def _prepared(setting: Setting, before: Finished) -> Prepared | Exception:
+def _prepared(scenario: Scenario) -> Prepared | Exception:
     try:
-        prepared = prepare(setting)
+        return scenario.prepare()
     except (UnknownName, MissingExtra):
-        raise  # the description is wrong, or this machine cannot do it: no other setting would fare better
+        raise  # the description is wrong, or this machine cannot do it: no other scenario would fare better
     except Exception as error:
         return error
-    for key, fingerprint in before.fingerprints:
-        if key == setting.key and fingerprint != prepared.fingerprint:
-            raise Mismatch(
-                f"the data of {setting.describe()} have changed since the results were begun: fingerprint "
-                f"{prepared.fingerprint!r}, before {fingerprint!r}; write to another folder with --out"
-            )
-    return prepared
 
 
-def _perform(run: Run, prepared: Prepared | Exception, watcher: Watcher, engine: InProcess) -> dict[str, Any]:
-    record = _description(run)
+def attempt(run: Run, prepared: Prepared | Exception, engine: Engine, progress: Progress) -> Attempt:
+    """Perform a run; an error ends the run, not the program, and is written down."""
+    record, fit, failure = _description(run), None, None
     started = perf_counter()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        for kind in NOT_FOR_USERS:
+            warnings.simplefilter("ignore", kind)
         try:
             if isinstance(prepared, Exception):
                 raise prepared
             record |= {"fingerprint": prepared.fingerprint, "clients": len(prepared.clients)}
-            record |= _measured(run, prepared, watcher, engine) | {"status": OK}
-        except JournalError:
-            raise
+            measured, fit = _measured(run, prepared, engine, progress)
+            record |= measured | {"status": OK}
         except Exception as error:
+            failure = error
             told = str(error) if isinstance(error, FedgramError) else f"{type(error).__name__}: {error}"
             record |= {"status": FAILED, "error": told}
     record["total_seconds"] = round(perf_counter() - started, 4)
     record["finished"] = datetime.now(UTC).isoformat(timespec="seconds")
     if caught:
         record["warnings"] = sorted({str(warning.message) for warning in caught})
-    return record
+    return Attempt(record, fit, failure)
 
 
-def _measured(run: Run, prepared: Prepared, watcher: Watcher, engine: InProcess) -> dict[str, Any]:
+def _measured(run: Run, prepared: Prepared, engine: Engine, progress: Progress) -> tuple[dict[str, Any], Fit | None]:
     reset_peak_memory()
-    names = [client.name for client in prepared.clients]
+    names = prepared.names
     if run.method is None:
         started = process_time()
-        evaluation = prepared.centralised(run.ridge, intercept=run.intercept)
+        reference = prepared.centralised(run.ridge, intercept=run.intercept)
         spent = round(process_time() - started, 6)
-        return _accuracies(evaluation, names) | {"cpu_seconds": {"server": spent}, "peak_memory": peak_memory()}
-    fit = run.method.fit(
-        prepared.clients,
-        classes=prepared.data.classes,
-        seed=run.setting.seed,
-        engine=engine,
-        require=run.require,
-        progress=_rounds_counted(run, watcher),
-    )
-    traffic = fit.traffic.by_client
-    measured = {
-        "up": [traffic.get(name, {}).get("up", 0) for name in names],
-        "down": [traffic.get(name, {}).get("down", 0) for name in names],
-        "cpu_seconds": {who: round(seconds, 6) for who, seconds in fit.cpu_seconds.items()},
-        "seconds": round(fit.seconds, 6),
-        "peak_memory": peak_memory(),
-        "engine": fit.engine,
-        "contributors": len(fit.contributors),
-        "absent": dict(fit.absent),
-    }
+        costs = {"cpu_seconds": {"server": spent}, "peak_memory": peak_memory()}
+        return _accuracies(reference, names) | costs, None
+    fit = prepared.fit(run.method, engine=engine, require=run.require, progress=progress)
+    peak, traffic = peak_memory(), fit.traffic.by_client
+    evaluation = prepared.score(fit)
+    measured = outcome_of(fit, evaluation) | _accuracies(evaluation, names)
+    measured |= {way: [traffic.get(name, {}).get(way, 0) for name in names] for way in ("up", "down")}
+    measured |= {"peak_memory": peak, "contributors": len(fit.contributors), "features": prepared.data.features}
     if fit.rounds:
-        reports = [evaluation.summary() for evaluation in fit.rounds]
+        reports = [report.summary() for report in fit.rounds]
         measured["rounds"] = {name: [round(report[name], 6) for report in reports] for name in reports[0]}
     if matrices := recorded(fit, names):
         measured["matrices"] = matrices
-    judged = prepared.evaluation(fit)
-    return measured | (_accuracies(judged, names) if judged else {})
+    return measured, fit
 
 
-def _accuracies(evaluation: Evaluation, names: list[str]) -> dict[str, Any]:
+def _accuracies(evaluation: Evaluation | None, names: list[str]) -> dict[str, Any]:
     """Return counts in the order of the clients; a client that was lost has none."""
-    if not any(evaluation.tested.values()):
-        return {}
+    if evaluation is None or not any(evaluation.tested.values()):
+        return {"untested": len(names)}
     judges = names if set(evaluation.tested) <= set(names) else list(evaluation.tested)
     return {
         "accuracy": evaluation.summary(),
@@ -214,46 +233,34 @@ def _accuracies(evaluation: Evaluation, names: list[str]) -> dict[str, Any]:
     }
 
 
-def _rounds_counted(run: Run, watcher: Watcher) -> Progress:
-    """Tell the watcher which round it is: how often the step that comes most has begun."""
-    begun: Counter[str] = Counter()
-
-    def progress(step: str, done: int, total: int) -> None:
-        if done == 1 and step not in _AROUND:
-            begun[step] += 1
-        watcher.steps(run, max(begun.values(), default=0), step, done, total)
-
-    return progress
-
-
 def _description(run: Run) -> dict[str, Any]:
     return {
         "kind": "run",
         "schema": SCHEMA,
         "key": run.key,
-        "setting": run.setting.key,
+        "setting": run.scenario.key,
         "label": run.label,
         "method": run.name,
         "settings": run.settings,
         "reference": run.method is None,
-        **asdict(run.setting),
+        **asdict(run.scenario),
         "require": run.require,
         "versions": versions(),
     }
 
 
-def setting_record(prepared: Prepared, title: str | None = None) -> dict[str, Any]:
+def setting_record(scenario: Scenario, prepared: Prepared, title: str | None = None) -> dict[str, Any]:
     """Return what is the same for all methods: the clients' names and how many samples of each class they have."""
     return {
         "kind": "setting",
         "schema": SCHEMA,
-        "setting": prepared.setting.key,
+        "setting": scenario.key,
         "title": title,
-        **asdict(prepared.setting),
+        **asdict(scenario),
         "clients": len(prepared.clients),
         "fingerprint": prepared.fingerprint,
         "classes": list(prepared.data.classes),
-        "names": [client.name for client in prepared.clients],
+        "names": prepared.names,
         "class_counts": prepared.class_counts,
     }
 

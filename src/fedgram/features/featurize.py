@@ -17,7 +17,7 @@ PIXELS, IMAGES = "pixels", "images"
 
 
 def load_features(
-    name: str,
+    name: str | Dataset,
     *,
     backbone: str | Backbone | None = None,
     samples: int | None = None,
@@ -25,7 +25,7 @@ def load_features(
     progress: bool | None = None,
     **options: Any,
 ) -> Dataset:
-    """Return a data set by name or path as features, ready to be spread.
+    """Return a data set by name or path (or one that is there already) as features, ready to be spread.
 
     With `own_test` the data set keeps its own test set apart (and must have one); otherwise that is pooled with
     the rest, for clients to hold back their own. `samples` takes so many of them. Other options are those of
@@ -37,7 +37,7 @@ def load_features(
     return data if own_test else data.pooled()
 
 
-def load_samples(name: str, *, samples: int | None = None, own_test: bool = False, **options: Any) -> Dataset:
+def load_samples(name: str | Dataset, *, samples: int | None = None, own_test: bool = False, **options: Any) -> Dataset:
     """Return a data set as `load_features` does, with its samples as they are: for what comes before a backbone."""
     data = _load(name, samples, own_test, options)
     return data if own_test else data.pooled()
@@ -79,8 +79,8 @@ def featurize(data: Dataset, backbone: str | Backbone | None, *, progress: bool 
     return replace(data, x=x, x_test=x_test, features=f"{name}@{model.fingerprint[:12]}")
 
 
-def _load(name: str, samples: int | None, own_test: bool, options: dict[str, Any]) -> Dataset:
-    data = load_dataset(name, **options)
+def _load(name: str | Dataset, samples: int | None, own_test: bool, options: dict[str, Any]) -> Dataset:
+    data = name if isinstance(name, Dataset) else load_dataset(name, **options)
     if own_test and data.x_test is None:
         raise InvalidParameter(f"data set {data.name!r} has no test set of its own: let clients hold back (test local)")
     if samples is not None:

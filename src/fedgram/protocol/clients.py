@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from fedgram.protocol.method import Method
 
 NO_SAMPLES = "no samples"
-Progress: TypeAlias = Callable[[str, int, int], None]
+# Called as replies arrive: the step, the round, how many replies are there, and how many were asked for.
+Progress: TypeAlias = Callable[[str, int, int, int], None]
 Step: TypeAlias = Callable[..., Any]
 T = TypeVar("T")
 
@@ -265,7 +266,7 @@ class Clients:
                 continue
             finally:
                 if self._progress is not None:
-                    self._progress(name, done - len(failed), len(asked))
+                    self._progress(name, self.round, done - len(failed), len(asked))
             yield Reply(client, value)
         if failures is not None:
             failures.update(failed)

@@ -276,8 +276,8 @@ def outcome(fit: Fit, evaluation: Evaluation | None = None) -> dict[str, Any]:
         "traffic": {"up": fit.traffic.up, "down": fit.traffic.down},
         "carried": dict(fit.carried),
         "reveals": fit.notes.get("reveals"),
-        "seconds": round(fit.seconds, 4),
-        "cpu_seconds": {who: round(seconds, 4) for who, seconds in fit.cpu_seconds.items()},
+        "seconds": round(fit.seconds, 6),
+        "cpu_seconds": {who: round(seconds, 6) for who, seconds in fit.cpu_seconds.items()},
     }
 
 

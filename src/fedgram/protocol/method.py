@@ -128,7 +128,8 @@ class Method:
         `classes` is a number, or the names in order; None takes the labels that occur. `require` says how many
         clients must take part: "all", a number, or a fraction; the result lists who did. `engine` is a name or an
         engine object.
-        `progress(step, done, total)` is called as replies arrive; those that are refused do not count as done.
+        `progress(step, round, done, total)` is called as replies arrive; those that are refused do not count as done.
+        Rounds count from 0, as `client.round` does; a method without rounds stays in round 0.
         """
         parties = list(clients)
         for party in parties:

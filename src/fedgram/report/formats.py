@@ -5,6 +5,7 @@ import io
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
+from dataclasses import astuple, fields
 from html import escape
 from statistics import fmean
 
@@ -12,7 +13,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from fedgram.core.terminal import visible
-from fedgram.experiments.results import Results
+from fedgram.experiments.results import Column, Results
 from fedgram.report.tables import BEST, SECOND, Entry, Table, cells, ranks
 
 _STYLES = {BEST: "bold", SECOND: "underline"}
@@ -140,9 +141,8 @@ def comma_separated(results: Results, metric: str) -> str:
         "cpu_server": lambda run: run.cpu_seconds.get("server"),
         "peak_memory": lambda run: run.peak_memory,
     }
-    about = ["method", "reference", "data", "backbone", "clients", "partition", "test"]
-    about += ["test_fraction", "samples", "label_column", "client_column", "shift", "metric"]
-    write.writerow([*about, "mean", "sd", "seeds", "failed", "rank", *costs])
+    settings = [field.name for field in fields(Column)]
+    write.writerow(["method", "reference", *settings, "metric", "mean", "sd", "seeds", "failed", "rank", *costs])
     for label in results.labels:
         for column in results.columns:
             cell = found.get((label, column))
@@ -152,19 +152,9 @@ def comma_separated(results: Results, metric: str) -> str:
             known = {name: [value for run in runs if (value := cost(run)) is not None] for name, cost in costs.items()}
             reference = any(run.reference for run in results.runs if run.label == label)
             write.writerow(
-                [_cell(label), str(reference).lower(), _cell(column.data), _cell(column.backbone), column.clients]
-                + [
-                    _cell(column.partition),
-                    _cell(column.test),
-                    column.test_fraction,
-                    column.samples,
-                    _cell(column.label_column),
-                    _cell(column.client_column),
-                    _cell(column.shift),
-                    metric,
-                    _digits(fmean(cell.values) if cell.values else None),
-                    _digits(cell.deviation),
-                ]
+                [_cell(label), str(reference).lower()]
+                + [_cell(value) if isinstance(value, str) else value for value in astuple(column)]
+                + [metric, _digits(fmean(cell.values) if cell.values else None), _digits(cell.deviation)]
                 + [len(cell.values), cell.failed, rank.get((label, column), "")]
                 + [f"{fmean(values):.12g}" if values else "" for values in known.values()]
             )

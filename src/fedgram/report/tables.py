@@ -7,8 +7,8 @@ from itertools import groupby
 from statistics import fmean, stdev
 from typing import NamedTuple
 
-from fedgram.experiments.config import LOCAL
 from fedgram.experiments.results import METRICS, Column, Result, Results
+from fedgram.experiments.scenario import LOCAL
 
 BEST, SECOND = 1, 2
 NOTHING = "–"
@@ -130,10 +130,11 @@ def about(column: Column) -> str:
 
 def span_texts(columns: Sequence[Column]) -> list[str]:
     """Return the heading above each column: the number of clients, with whatever else differs."""
-    differing = {name for name in Column._fields if len({getattr(column, name) for column in columns}) > 1}
     texts = []
     for column in columns:
-        parts = [text for name, text in _details(column).items() if name in differing]
+        parts = [
+            words for name, words in column.details.items() if len({getattr(other, name) for other in columns}) > 1
+        ]
         texts.append(", ".join(part for part in (*parts, column.crowd) if part))
     return texts
 
@@ -142,20 +143,6 @@ def headings(columns: Sequence[Column]) -> dict[Column, str]:
     """Return each column in words, with all that tells it from the others."""
     texts = zip(columns, span_texts(columns), strict=True)
     return {column: ", ".join(part for part in (text, column.spread) if part) for column, text in texts}
-
-
-def _details(column: Column) -> dict[str, str]:
-    """Return in words what a heading says only where columns differ in it."""
-    return {
-        "data": column.data,
-        "backbone": column.backbone or "no backbone",
-        "samples": "all samples" if column.samples is None else f"{column.samples:,} samples",
-        "label_column": f"label {column.label_column}" if column.label_column else "usual label",
-        "client_column": f"clients by {column.client_column}" if column.client_column else "",
-        "shift": f"shift {column.shift}" if column.shift else "no shift",
-        "test": f"{column.test} test",
-        "test_fraction": f"{100 * column.test_fraction:g} % held back" if column.test_fraction else "",
-    }
 
 
 def cost_table(results: Results) -> Table:

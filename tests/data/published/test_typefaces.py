@@ -13,7 +13,6 @@ from fedgram.core.errors import InvalidData
 from fedgram.data.published import catalog
 from fedgram.data.published.layouts.typefaces import CHARACTERS
 from fedgram.experiments import Experiment, runs_of
-from fedgram.experiments.prepare import prepare
 from support.data import offline_cache
 
 FONTS = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
@@ -81,14 +80,14 @@ def test_damaged_families_are_named(folder, spoil, told):
 def test_each_family_is_tested_on_its_own_faces(folder):
     table = {"data": f"typefaces:{folder}", "backbone": "pixels", "partitions": ["by_group"], "methods": ["local"]}
     _, run = runs_of(Experiment.of(table | {"test": "standard"}))
-    prepared = prepare(run.setting)
+    prepared = run.scenario.prepare()
     data = prepared.data
     assert [client.name for client in prepared.clients] == ["mono", "sans"]
     for client in prepared.clients:
         assert np.array_equal(client.x_test, data.x_test[data.groups_test == client.name])
         assert len(client.x) == 3 * 62
-    fit = run.method.fit(prepared.clients, classes=data.classes)
-    assert prepared.evaluation(fit).tested == {"mono": 62, "sans": 62}
+    fit = prepared.fit(run.method)
+    assert prepared.score(fit).tested == {"mono": 62, "sans": 62}
     assert prepared.centralised(1.0, intercept=True).tested == {"mono": 62, "sans": 62}
 
 

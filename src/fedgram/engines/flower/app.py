@@ -55,10 +55,14 @@ def _run(grid: Grid, app: App, report: dict[str, Any]) -> Fit:
         classes=app.class_names(),
         seed=app.seed,
         require=app.requirement(),
-        progress=lambda step, done, total: log.info("%s: %d of %d", step, done, total),
+        progress=_log_progress,
     )
     report |= outcome(fit) | {"contributors": list(fit.contributors)}
     return fit
+
+
+def _log_progress(step: str, round: int, done: int, total: int) -> None:
+    log.info("%s%s: %d of %d", step, f" of round {round + 1}" if round else "", done, total)
 
 
 def _write(folder: Path, report: dict[str, Any], fit: Fit | None = None) -> None:

@@ -96,7 +96,7 @@ class FlowerSimulation:
         with self._running.job(method, clients, self.models) as job:
             post = Post(grid, self.timeout, watch=self._running.check)
             if progress is not None:
-                progress("starting", 0, len(names))
+                progress("starting", 0, 0, len(names))
             nodes, _ = roll_call(post, Expected(names), note=job)
             transport = GridTransport(post, nodes, engine=NAME, note=job)
             return session.run(method, transport, classes=classes, seed=seed, require=require, progress=progress)

@@ -1,0 +1,297 @@
+"""One scenario for everything that runs on one machine: its keys, its partition, and the two commands that use it."""
+
+import csv
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import fedgram as fg
+from fedgram.cli import app
+from fedgram.core.errors import FedgramError, InvalidParameter, UnknownName
+from fedgram.engines import InProcess
+from fedgram.experiments import Run, Scenario
+from fedgram.experiments.results import load_results
+from fedgram.protocol.method import engines
+from support.runner import compare, records
+
+
+def fedgram(*arguments):
+    done = CliRunner().invoke(app, [*map(str, arguments)])
+    if isinstance(done.exception, FedgramError):
+        raise done.exception
+    return done
+
+
+@pytest.fixture
+def table(tmp_path):
+    """A table of three sites, whose features tell the label."""
+    rng = np.random.default_rng(0)
+    rows = [
+        f"{i % 2 + rng.normal():.3f},{rng.normal():.3f},{'ill' if i % 2 else 'well'},{'abc'[i % 3]}" for i in range(90)
+    ]
+    path = tmp_path / "table.csv"
+    path.write_text("\n".join(["age,pressure,kind,site", *rows, ""]))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("settings", "key", "afl"),
+    [
+        ({"data": "digits", "test": "held-out"}, "1ff805548c4737fc", "cf43692740c2bbd4"),
+        (
+            {"data": "mnist", "backbone": "pixels", "test": "standard", "test_fraction": 0.3},
+            "242b0143cf220b42",
+            "cd1ae0dd16e27dad",
+        ),
+        (
+            {"data": "mnist", "backbone": "pixels", "shift": "camera:1", "samples": 500},
+            "47916434fa31ab1f",
+            "2b52add8e41c3ac6",
+        ),
+        (
+            {"data": "t.csv", "label_column": "a", "client_column": "b", "clients": 10, "partition": "by_group"},
+            "2063815a7fbb63d4",
+            "36fc77eeec4050df",
+        ),
+        ({"data": "synthetic", "clients": 3, "partition": "by_group"}, "f97796134a134395", "aaea2e066a9cc3c9"),
+    ],
+)
+def test_keys_are_those_of_results_that_exist(settings, key, afl):
+    # As written by the version before scenarios: somebody's results would be computed again if these changed.
+    scenario = Scenario(**settings)
+    assert (scenario.key, Run(scenario, "afl", fg.AFL()).key) == (key, afl)
+
+
+def test_the_default_partition_is_the_datas_own_groups(tmp_path, table):
+    grouped, plain = tmp_path / "grouped.npz", tmp_path / "plain.npz"
+    np.savez(grouped, x=np.eye(4), y=[0, 1, 0, 1], groups=[0, 0, 1, 1])
+    np.savez(plain, x=np.eye(4), y=[0, 1, 0, 1])
+    named = tmp_path / "named.csv"
+    named.write_text(table.read_text().replace("site", "client", 1))
+
+    def partition(data, **columns):
+        return Scenario(data=str(data), **columns).partition
+
+    assert partition(table, label_column="kind", client_column="site") == "by_group"
+    assert [partition(data) for data in (grouped, "synthetic", "spam-assassin", "typefaces")] == ["by_group"] * 4
+    assert partition(named, label_column="kind") == "by_group"
+    for data in (plain, "digits", "cifar10", tmp_path, tmp_path / "nothing.csv"):
+        assert partition(data) == "dirichlet:0.1"
+
+
+def test_what_the_catalog_says_of_groups_is_so():
+    for data in ("digits", "synthetic"):
+        assert (fg.data.load_dataset(data).groups is not None) == (Scenario(data=data).partition == "by_group")
+
+
+def test_a_table_that_changes_is_read_again(table):
+    scenario = Scenario(data=str(table), label_column="kind", client_column="site")
+    assert len(scenario.prepare().clients) == 3
+    table.write_text(table.read_text() + "1,2,ill,d\n1,2,well,d\n")
+    assert len(scenario.prepare().clients) == 4
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "words"),
+    [
+        ({"clients": 0}, InvalidParameter, "clients must be at least 1, got 0"),
+        ({"test": "locl"}, UnknownName, "did you mean 'local'"),
+        ({"test_fraction": 1}, InvalidParameter, "less than 1, got 1"),
+        ({"on_bad": "mend"}, InvalidParameter, "refuse, skip; got 'mend'"),
+        ({"shift": "camera:1", "test": "held-out"}, InvalidParameter, "shift needs test = 'local'"),
+        ({"client_column": "site"}, InvalidParameter, "'digits' has no columns"),
+        ({"partition": "dirichle:1"}, UnknownName, "did you mean 'dirichlet'"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_anything_is_loaded(settings, error, words):
+    with pytest.raises(error, match=words):
+        Scenario(data="digits", **settings)
+
+
+def test_a_client_column_means_the_same_in_both_commands(tmp_path, table):
+    options = ["--data", table, "--label", "kind", "--client-column", "site", "--out"]
+    fedgram("run", *options, tmp_path / "run", "--method", "local")
+    assert fedgram("compare", *options, tmp_path / "compare", "--methods", "local").exit_code == 0
+    (one,), (_, other) = (records(tmp_path / name / "results.jsonl") for name in ("run", "compare"))
+    assert (one["clients"], one["partition"]) == (3, "by_group")
+    for name in ("key", "setting", "fingerprint", "correct", "tested", "up", "down", "label"):
+        assert one[name] == other[name]
+    assert one.keys() == other.keys()
+    with pytest.raises(InvalidParameter, match="table.csv belong to clients already: leave clients out"):
+        fedgram("compare", *options, tmp_path / "other", "--methods", "local", "--clients", "10,20")
+    invented = fedgram("compare", *options, tmp_path / "o", "--methods", "afl", "--clients", "4", "--partition", "iid")
+    assert invented.exit_code == 0
+    assert [record["clients"] for record in records(tmp_path / "o" / "results.jsonl")] == [4, 4]
+
+
+def test_runs_that_are_kept_can_be_reported_and_compared_with(tmp_path):
+    out = tmp_path / "out"
+    options = ["--data", "digits", "--clients", "4", "--partition", "iid", "--out", out]
+    done = fedgram("run", *options, "--method", "local", "--set", "ridge=2", "--json")
+    fedgram("run", *options, "--method", "afl")
+    printed, (kept, _) = json.loads(done.stdout), records(out / "results.jsonl")
+    assert printed == kept
+    assert kept["traffic"] == {"up": sum(kept["up"]), "down": sum(kept["down"])}
+    assert len(records(out / "results.jsonl", "setting")) == 1
+    assert "local (ridge=2)" in fedgram("report", out).stdout
+    again = compare(*map(str, options), "--methods", "local,afl", "--set", "local.ridge=2", "--resume")
+    assert "2 of 3 runs are finished already" in again.output
+    assert [run.label for run in load_results([out / "results.jsonl"]).runs] == [
+        "local (ridge=2)",
+        "afl",
+        "centralised",
+    ]
+
+
+def test_a_run_that_fails_is_kept_as_failed(tmp_path):
+    with pytest.raises(FedgramError, match="no global model"):
+        fedgram("run", "--method", "local", "--test", "held-out", "--out", tmp_path)
+    (failed,) = records(tmp_path / "results.jsonl")
+    assert failed["status"] == "failed"
+    assert "no global model" in failed["error"]
+
+
+def test_runs_of_other_data_are_not_added_to_results(tmp_path, table):
+    options = ["--data", table, "--label", "kind", "--client-column", "site", "--out", tmp_path / "out"]
+    fedgram("run", *options)
+    table.write_text(table.read_text() + "1,2,ill,a\n")
+    with pytest.raises(FedgramError, match="have changed since the results were begun"):
+        fedgram("run", *options)
+
+
+def test_both_commands_score_on_held_out_samples(tmp_path):
+    options = ["--data", "digits", "--clients", "4", "--test", "held-out", "--test-fraction", "0.3"]
+    one = json.loads(fedgram("run", *options, "--json").stdout)
+    assert compare(*options, "--methods", "afl", "--out", str(tmp_path)).exit_code == 0
+    assert one["tested"] == [round(0.3 * 1797)]
+    assert one["correct"] == records(tmp_path / "results.jsonl")[1]["correct"]
+
+
+def test_compare_skips_bad_rows_and_lets_clients_be_absent(tmp_path, table):
+    table.write_text(table.read_text() + "1,,ill,a\n")
+    options = ["--data", table, "--label", "kind", "--client-column", "site", "--methods", "afl", "--out"]
+    refused = fedgram("compare", *options, tmp_path / "refused")
+    assert refused.exit_code == 1
+    assert "on-bad 'skip'" in refused.output
+    with pytest.warns(UserWarning, match="skipped 1 bad row"):
+        done = fedgram("compare", *options, tmp_path / "skipped", "--on-bad", "skip", "--require", "0.5")
+    assert done.exit_code == 0, done.output
+    record = records(tmp_path / "skipped" / "results.jsonl")[1]
+    assert (record["on_bad"], record["require"]) == ("skip", 0.5)
+
+
+def test_any_engine_runs_a_comparison_and_is_opened_once_a_scenario(tmp_path, monkeypatch):
+    heard = []
+
+    class Opened(InProcess):
+        """An engine that is opened before it is used, as a simulation is."""
+
+        def __enter__(self):
+            heard.append(f"opened with {self.workers} workers")
+
+        def __exit__(self, *_):
+            heard.append("closed")
+
+        def run(self, method, clients, **options):
+            heard.append(method.name)
+            return replace(super().run(method, clients, **options), engine="opened")
+
+    monkeypatch.setitem(engines, "opened", Opened)
+    options = ["--data", "digits", "--clients", "4", "--methods", "afl,local", "--seeds", "0,1"]
+    assert compare(*options, "--engine", "opened", "--workers", "2", "--out", str(tmp_path / "a")).exit_code == 0
+    assert heard == ["opened with 2 workers", "afl", "local", "closed"] * 2
+    found = records(tmp_path / "a" / "results.jsonl")
+    assert [record.get("engine") for record in found] == [None, "opened", "opened"] * 2
+    assert compare(*options, "--out", str(tmp_path / "b")).exit_code == 0
+    assert [one["key"] for one in found] == [other["key"] for other in records(tmp_path / "b" / "results.jsonl")]
+    with pytest.raises(UnknownName, match="unknown engine 'closed'"):
+        fedgram("compare", *options, "--engine", "closed")
+
+
+def patched(path, *changes):
+    text = path.read_text()
+    for before, after in changes:
+        assert text.count(before) == 1, before
+        text = text.replace(before, after)
+    path.write_text(text)
+
+
+def said_by(source, commands):
+    """Return what each command prints, or its error, where fedgram is what lies in the folder."""
+    code = (
+        "import json, sys, fedgram\n"
+        "from typer.testing import CliRunner\n"
+        "from fedgram.cli import app\n"
+        "done = [CliRunner().invoke(app, command) for command in json.loads(sys.argv[1])]\n"
+        "print(json.dumps([fedgram.__file__, *(str(one.exception or one.stdout) for one in done)]))\n"
+    )
+    program = [sys.executable, "-W", "ignore", "-c", code, json.dumps(commands)]
+    environment = os.environ | {"PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(program, capture_output=True, text=True, timeout=120, check=True, env=environment)
+    imported, *said = json.loads(done.stdout)
+    assert Path(imported).is_relative_to(source)
+    return said
+
+
+def test_a_new_setting_changes_one_file_besides_its_option(tmp_path):
+    """A made-up setting, put into a copy of the package: both commands, files, keys, records and tables have it."""
+    package = tmp_path / "src" / "fedgram"
+    shutil.copytree(Path(fg.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    patched(
+        package / "experiments" / "scenario.py",
+        ("    on_bad: str | None = None\n", "    on_bad: str | None = None\n    damping: float | None = None\n"),
+        (
+            "        parts = spread(",
+            "        if self.damping is not None:\n            data = replace(data, x=self.damping * data.x)\n"
+            "        parts = spread(",
+        ),
+    )
+    patched(
+        package / "cli" / "options.py",
+        ('    "test": "local', '    "damping": "Multiplies every feature.",\n    "test": "local'),
+    )
+    file, wrong, out = tmp_path / "one.toml", tmp_path / "wrong.toml", str(tmp_path / "out")
+    about = 'data = "digits"\nclients = 4\nmethods = [{name = "local", ridge = 10}]\n'
+    file.write_text(about + "damping = 2.5\n")
+    wrong.write_text(about + 'damping = "much"\n')
+    run = [
+        "run",
+        "--data",
+        "digits",
+        "--clients",
+        "4",
+        "--method",
+        "local",
+        "--set",
+        "ridge=10",
+        "--json",
+        "--out",
+        out,
+    ]
+    commands = [
+        ["compare", str(file), "--out", out],
+        [*run, "--damping", "2.5"],
+        run,
+        ["report", out, "--format", "csv"],
+        ["report", out, "--format", "markdown"],
+        ["compare", str(wrong), "--dry-run"],
+    ]
+    _, same, plain, rows, table, refused = said_by(package.parent, commands)
+    same, plain, compared = json.loads(same), json.loads(plain), records(tmp_path / "out" / "results.jsonl")[1]
+    assert (compared["damping"], same["damping"], plain["damping"]) == (2.5, 2.5, None)
+    assert compared["key"] == same["key"] != plain["key"]
+    assert compared["correct"] == same["correct"] != plain["correct"]
+    usual = Run(Scenario(data="digits", clients=4), "local", fg.Local(ridge=10))
+    assert plain["key"] == usual.key, "runs without the setting keep their keys"
+    assert {row["damping"] for row in csv.DictReader(io.StringIO(rows))} == {"", "2.5"}
+    assert "damping 2.5, 4 clients" in table
+    assert refused == "damping must be a number, got 'much'"
