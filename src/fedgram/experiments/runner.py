@@ -25,7 +25,7 @@ from fedgram.experiments.matrices import recorded
 from fedgram.experiments.measure import peak_memory, reset_peak_memory
 from fedgram.experiments.prepare import Prepared, prepare
 from fedgram.experiments.results import UNREADABLE, Result, Spread, unreadable
-from fedgram.protocol.clients import Progress
+from fedgram.protocol.transport import Progress
 
 SCHEMA = 1
 # Steps that belong to every run and say nothing about rounds.

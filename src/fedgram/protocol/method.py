@@ -12,10 +12,11 @@ from fedgram.evaluation import count_correct
 from fedgram.models import Model
 from fedgram.moments.plausible import MOST_SAMPLES
 from fedgram.protocol import parameters, replies
-from fedgram.protocol.clients import Clients, Progress
+from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.fit import Fit
 from fedgram.protocol.replies import SOMETHING, Either, ListOf, Number, Text
+from fedgram.protocol.transport import Progress
 
 Require: TypeAlias = Literal["all"] | int | float
 F = TypeVar("F", bound=Callable[..., Any])

@@ -29,9 +29,9 @@ from fedgram.engines.flower import envelope
 from fedgram.engines.flower.grid import Expected, GridTransport, Post, roll_call
 from fedgram.engines.flower.node import Node, Party, client_app, folder_name
 from fedgram.protocol import session
-from fedgram.protocol.clients import Progress
 from fedgram.protocol.fit import Fit
 from fedgram.protocol.method import Method, Require
+from fedgram.protocol.transport import Progress
 
 NAME = "flower-sim"
 

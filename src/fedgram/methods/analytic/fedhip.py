@@ -10,9 +10,9 @@ from fedgram.heads import adapt
 from fedgram.heads.system import System
 from fedgram.models import LinearModel
 from fedgram.protocol.clientside import ClientSide
-from fedgram.protocol.fit import Pool
 from fedgram.protocol.method import step
 from fedgram.protocol.onemessage import OneMessage
+from fedgram.protocol.pool import Pool
 from fedgram.protocol.registry import register
 
 

@@ -85,7 +85,6 @@ class GradientMethod(Method):
     def begin(self, clients: Clients) -> tuple[Net, Vector]:
         """Return the network and its first weights; clients that cannot train are told apart now."""
         require("torch", "nets", f"the method {self.name}")
-        assert clients.classes is not None
         net = self.net(clients.shape, len(clients.classes))
         first = net.initial(clients.rng)
         clients.each(self.ready, first if self.remembers else None)
@@ -105,7 +104,6 @@ class GradientMethod(Method):
 
     def model(self, clients: Clients, vector: Vector) -> TrainedNet:
         """Return a vector as a model."""
-        assert clients.classes is not None
         net = self.net(clients.shape, len(clients.classes))
         return TrainedNet(net.network, net.shape, clients.classes, vector, clients.features, net.memory)
 
