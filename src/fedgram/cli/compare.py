@@ -32,7 +32,9 @@ def compare(
     shift: Annotated[
         str | None, typer.Option(help="Each client's own change of its images: camera:STRENGTH, rotation:DEGREES.")
     ] = None,
-    methods: Annotated[str | None, typer.Option(help="Methods, with commas: afl,local.")] = None,
+    methods: Annotated[
+        str | None, typer.Option(help="Methods, with commas: afl,local; also your own file.py, or module:Class.")
+    ] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="METHOD.NAME=VALUE", help="A hyper-parameter, or several values with commas."),

@@ -19,10 +19,10 @@ from fedgram.data.shift import shifted
 from fedgram.data.spread import client_names, spread, usual_partition
 from fedgram.evaluation import Evaluation, count_correct
 from fedgram.features import featurize, load_features, load_samples
-from fedgram.methods import registry
 from fedgram.protocol.fit import Fit, outcome
 from fedgram.protocol.method import Engine, engines
 from fedgram.protocol.parameters import read_require, read_settings
+from fedgram.protocol.sources import resolve
 
 
 class Test(StrEnum):
@@ -33,7 +33,9 @@ class Test(StrEnum):
 
 
 def run(
-    method: Annotated[str, typer.Option(help="Which method; see [b]fedgram methods[/].")] = "afl",
+    method: Annotated[
+        str, typer.Option(help="Which method: a name (see [b]fedgram methods[/]), your own file.py, or module:Class.")
+    ] = "afl",
     data: Annotated[
         str,
         typer.Option(
@@ -109,7 +111,7 @@ def run(
         raise InvalidParameter(f"cannot write {save}: there is no folder {save.parent}")
     if save is not None and save.is_dir():
         raise InvalidParameter(f"cannot write {save}: it is a folder")
-    chosen = registry[method]
+    chosen = resolve(method)
     configured = chosen(**read_settings(chosen, split_settings(set_ or [])))
     options: dict[str, Any] = {"samples": samples, "own_test": test is Test.standard, "clients": clients or 20}
     options |= {"seed": seed, "label": label, "group": client_column, "on_bad": on_bad}
