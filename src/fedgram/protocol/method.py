@@ -1,8 +1,9 @@
 """What a method is: hyper-parameters, a server's side, and client steps."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias, TypeVar, overload
 
 from fedgram.core.errors import InvalidData, UnknownName
@@ -95,6 +96,8 @@ class Method:
     draws: ClassVar[str] = ""
     # To what relative precision results are the same for any order of the clients and any engine.
     rounding: ClassVar[float] = 1e-9
+    # Settings with which the contract (`fedgram.checks`) is checked in seconds, where the defaults take longer.
+    quick: ClassVar[Mapping[str, Any]] = MappingProxyType({})
 
     def __init_subclass__(cls) -> None:
         """Name the method after its class, in lower case, unless it names itself."""
