@@ -65,7 +65,7 @@ class FedHiP(OneMessage):
     def personalize(self, client: ClientSide, published: System) -> None:
         """Keep P_k — (13), (14)."""
         if self.alpha != "auto":
-            client.keep(published.personalize(client.x, client.y, self.alpha, member=client.member))
+            client.keep(published.emphasize(client.x, client.y, self.alpha, member=client.member))
             return
         model, chosen = published.choose(client.x, client.y, member=client.member)
         if self.alone:
