@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +21,6 @@ from fedgram.data import digits
 from fedgram.data.client import Client, make_clients
 from fedgram.data.partition import dirichlet
 from fedgram.engines.inprocess import InProcess, Room
-from fedgram.methods.gradient.base import GradientMethod
 from fedgram.models import Model
 from fedgram.protocol.fit import Fit, load
 from fedgram.protocol.method import Engine, Method
@@ -30,17 +28,12 @@ from fedgram.protocol.registry import registry
 from fedgram.protocol.session import run
 
 CLASSES = 10
-QUICK: dict[str, Any] = {"rounds": 2, "epochs": 8, "batch": 16, "lr": 0.05}
-IMPATIENT: dict[str, dict[str, Any]] = {
-    "fedlogit": {"rounds": 4},
-    "pfedme": {"rounds": 3, "eta": 0.06},  # its own values are for hundreds of rounds
-}
 
 
 def example(name: str) -> Method:
-    """Return a registered method as it is by default, or with a few rounds where it takes many."""
-    method, own = registry[name], IMPATIENT.get(name, {})
-    return method(**QUICK | own) if issubclass(method, GradientMethod) else method(**own)
+    """Return a registered method with the settings that it says it can be checked with in seconds."""
+    method = registry[name]
+    return method(**method.quick)
 
 
 def some_clients(count: int = 6, samples: int = 400) -> list[Client]:

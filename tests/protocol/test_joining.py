@@ -66,7 +66,7 @@ def test_a_newcomer_needs_only_the_published_bytes(method, clients):
     *early, new = clients
     fit = method.fit(early, classes=3)
     published = wire.decode(wire.encode(fit.published))
-    model = method.adapt(published, new)
+    model = method.model_for(published, new)
     np.testing.assert_array_equal(model.scores(new.x), fit.personalize(new).scores(new.x))
 
 
@@ -273,7 +273,7 @@ def test_the_random_vector_is_fresh_and_stays_with_the_fit(clients, monkeypatch,
         sent.append(encode(payload, **options))
         return sent[-1]
 
-    monkeypatch.setattr("fedgram.protocol.clients.wire.encode", recorded)
+    monkeypatch.setattr("fedgram.protocol.channel.wire.encode", recorded)
     one, other = (fg.FedHiP().fit(clients, classes=3, seed=7).contributions for _ in range(2))
     assert not np.isclose(one.direction, other.direction).any()
     assert len(sent) > 2

@@ -287,9 +287,9 @@ def group_moments(clients, *, lost=None, require="all", **settings):
             return super().summarize(client, task)
 
         @fg.step
-        def adapt(self, client, task):
+        def refit(self, client, task):
             received[client.name] = task["moments"]
-            super().adapt(client, task)
+            super().refit(client, task)
 
     fit = Watched(network="flatten dense:6", gamma=1.0, **settings).fit(clients, classes=3, require=require)
     return received, fit

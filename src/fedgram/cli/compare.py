@@ -22,7 +22,9 @@ from fedgram.report.page import write_page
 @options.shared
 def compare(
     file: Annotated[Path | None, typer.Argument(help="An experiment as TOML; options below take precedence.")] = None,
-    methods: Annotated[str | None, typer.Option(help="Methods, with commas: afl,local.")] = None,
+    methods: Annotated[
+        str | None, typer.Option(help="Methods, with commas: afl,local; also your own file.py, or module:Class.")
+    ] = None,
     *,
     settings: dict[str, Any],
     running: options.Running,

@@ -7,12 +7,15 @@ import typer
 from rich.table import Table
 
 from fedgram.core import terminal
-from fedgram.methods import registry
 from fedgram.protocol.parameters import describe, parameter_types
+from fedgram.protocol.registry import registry
+from fedgram.protocol.sources import resolve
 
 
 def methods(
-    name: Annotated[str | None, typer.Argument(help="A method, to see its hyper-parameters.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="A method (a name, a file.py or module:Class), to see its hyper-parameters.")
+    ] = None,
 ) -> None:
     """List the methods, or one method's hyper-parameters.
 
@@ -29,7 +32,7 @@ def methods(
             table.add_row(known, "personal" if cls.personal else "global", _first_line(cls))
         console.print(table)
         return
-    cls = registry[name]
+    cls = resolve(name)
     console.print(_first_line(cls))
     table = Table("parameter", "default", "kind", box=None, pad_edge=False)
     kinds = parameter_types(cls)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from fedgram.core import terminal
-from fedgram.protocol.clients import Progress as Report
+from fedgram.protocol.transport import Progress as Report
 
 
 @contextmanager

@@ -22,14 +22,16 @@ from fedgram.experiments import Run, Scenario
 from fedgram.experiments.prepared import Prepared
 from fedgram.experiments.runner import Kept, attempt
 from fedgram.experiments.variants import read_variants
-from fedgram.methods import registry
 from fedgram.protocol.fit import Fit
 from fedgram.protocol.parameters import read_settings
+from fedgram.protocol.sources import resolve
 
 
 @options.shared
 def run(
-    method: Annotated[str, typer.Option(help="Which method; see [b]fedgram methods[/].")] = "afl",
+    method: Annotated[
+        str, typer.Option(help="Which method: a name (see [b]fedgram methods[/]), your own file.py, or module:Class.")
+    ] = "afl",
     *,
     settings: dict[str, Any],
     running: options.Running,
@@ -64,7 +66,7 @@ def run(
         raise InvalidParameter(f"cannot write {save}: there is no folder {save.parent}")
     if save is not None and save.is_dir():
         raise InvalidParameter(f"cannot write {save}: it is a folder")
-    hyper_parameters = read_settings(registry[method], options.split_settings(set_ or []))
+    hyper_parameters = read_settings(resolve(method), options.split_settings(set_ or []))
     (variant,) = read_variants([{"name": method} | hyper_parameters])
     others = {"clients": clients, "partition": partition}
     settings |= {name: value for name, value in others.items() if value is not None}

@@ -20,7 +20,7 @@ array([[1., 0.],
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import isfinite, prod
@@ -101,6 +101,7 @@ class Message(Protocol):
 M = TypeVar("M", bound=type[Message])
 T = TypeVar("T")
 _registered: dict[str, type[Message]] = {}
+_late: list[Callable[[], None]] = []
 
 
 def register_message(cls: M) -> M:
@@ -110,6 +111,20 @@ def register_message(cls: M) -> M:
         raise ValueError(f"message type {cls.wire_name!r} is already {other.__qualname__}")
     _registered[cls.wire_name] = cls
     return cls
+
+
+def when_unknown(load: Callable[[], None]) -> None:
+    """Have `load` called when a message comes in whose type is not registered, to register types not loaded yet."""
+    _late.append(load)
+
+
+def _type_of(name: str) -> type[Message]:
+    for load in _late:
+        if name not in _registered:
+            load()
+    if name not in _registered:
+        raise RefusedMessage(f"message type {name!r} is not registered; known: {sorted(_registered)}")
+    return _registered[name]
 
 
 def encode(payload: Payload, *, sealed: bool = True) -> bytes:
@@ -309,9 +324,7 @@ class _Reader:
         return {key: self.read(item, (path, key)) for key, item in _expect(tree, dict, path).items()}
 
     def _message(self, tree: dict[str, Any], path: Path) -> Message:
-        cls = _registered.get(_expect(tree["message"], str, path))
-        if cls is None:
-            raise RefusedMessage(f"message type {tree['message']!r} is not registered; known: {sorted(_registered)}")
+        cls = _type_of(_expect(tree["message"], str, path))
         if tree.get("version") != cls.wire_version:
             raise RefusedMessage(
                 f"{cls.wire_name} version {tree.get('version')!r}, this side has {cls.wire_version}: "

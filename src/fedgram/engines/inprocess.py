@@ -18,10 +18,10 @@ from fedgram.core.labels import Label
 from fedgram.data.client import Client
 from fedgram.engines.threads import Limit, many_small_enough
 from fedgram.protocol import session
-from fedgram.protocol.clients import Progress
 from fedgram.protocol.clientside import ClientSide, explain, perform
 from fedgram.protocol.fit import Fit
 from fedgram.protocol.method import Method, Require
+from fedgram.protocol.transport import Progress
 
 T = TypeVar("T")
 Answer: TypeAlias = tuple[str, bytes | Exception]

@@ -28,10 +28,10 @@ from fedgram.experiments.measure import peak_memory, reset_peak_memory
 from fedgram.experiments.prepared import Prepared
 from fedgram.experiments.results import UNREADABLE, Result, Spread, unreadable
 from fedgram.experiments.scenario import Scenario
-from fedgram.protocol.clients import Progress
 from fedgram.protocol.fit import Fit
 from fedgram.protocol.fit import outcome as outcome_of
 from fedgram.protocol.method import Engine
+from fedgram.protocol.transport import Progress
 
 SCHEMA = 1
 # What Python itself does not show unless asked: engines and libraries warn their own developers by these.

@@ -6,9 +6,9 @@ from itertools import product
 from typing import Any, get_args, get_origin
 
 from fedgram.core.errors import InvalidParameter, UnknownName
-from fedgram.methods import registry
 from fedgram.protocol.method import Method
 from fedgram.protocol.parameters import parameter_types, read_settings
+from fedgram.protocol.sources import resolve
 
 CENTRALISED = "centralised"
 
@@ -52,10 +52,10 @@ def from_options(names: Iterable[str], settings: Iterable[str]) -> list[dict[str
         entries[name] = {"name": name}
     for text in settings:
         path, equals, value = text.partition("=")
-        name, dot, parameter = path.partition(".")
+        name, dot, parameter = path.rpartition(".")  # a file's name has dots of its own
         if not (equals and dot and name in entries):
             raise InvalidParameter(f"--set takes METHOD.PARAMETER=VALUE with a method of --methods, got {text!r}")
-        cls = registry[name]
+        cls = resolve(name)
         values = [read_settings(cls, {parameter: piece})[parameter] for piece in value.split(",")]
         entries[name][parameter] = values if len(values) > 1 else values[0]
     return list(entries.values())
@@ -65,7 +65,7 @@ def _expand(entry: Any) -> list[Variant]:
     table = {"name": entry} if isinstance(entry, str) else entry
     if not isinstance(table, Mapping) or not isinstance(table.get("name"), str):
         raise InvalidParameter(f'a method is a name, or a table with a name as in {{name = "afl"}}; got {entry!r}')
-    cls = registry[table["name"]]
+    cls = resolve(table["name"])
     label = table.get("label")
     if label is not None and (not isinstance(label, str) or not label.strip()):
         raise InvalidParameter(f"label of method {cls.name!r} must be text, got {label!r}")

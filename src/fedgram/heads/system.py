@@ -76,7 +76,7 @@ class System:
         """Return the global model."""
         return self._as_model(self.weights, self.frequencies)
 
-    def personalize(
+    def emphasize(
         self, x: npt.ArrayLike, y: npt.NDArray[np.int64], alpha: float | Literal["auto"], *, member: bool = True
     ) -> LinearModel:
         """Return a client's own model: (S + αX_kᵀX_k)⁻¹(XᵀY + αX_kᵀY_k) for its samples x (m, d) with label

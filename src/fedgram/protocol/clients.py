@@ -2,95 +2,70 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from math import ceil
-from numbers import Integral
+from math import isfinite
 from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
-from fedgram.core import wire
-from fedgram.core.columns import Columns
-from fedgram.core.errors import ClientFailed, FedgramError, InvalidParameter, MissingClients, Revealing, UnknownName
-from fedgram.core.labels import Classes, shorten
+from fedgram.core.errors import FedgramError, InvalidParameter, MissingClients, Revealing, UnknownName
 from fedgram.core.randomness import generator
 from fedgram.core.wire import Payload
 from fedgram.evaluation import Evaluation
-from fedgram.models import Model, sent_columns
+from fedgram.models import Model
 from fedgram.moments.moments import Moments
-from fedgram.protocol import replies
-from fedgram.protocol.contributions import Contributions, Recorder
-from fedgram.protocol.fit import Pool, Traffic
+from fedgram.protocol.agreement import Agreement
+from fedgram.protocol.channel import Channel, Task
+from fedgram.protocol.contributions import Recorder
+from fedgram.protocol.pool import Pool
+from fedgram.protocol.quorum import Quorum
 from fedgram.protocol.totals import Tally, tally
-from fedgram.protocol.transport import Reply, Transport
+from fedgram.protocol.transport import Reply
 
 if TYPE_CHECKING:
     from fedgram.protocol.method import Method
 
-NO_SAMPLES = "no samples"
-# Called as replies arrive: the step, the round, how many replies are there, and how many were asked for.
-Progress: TypeAlias = Callable[[str, int, int, int], None]
 Step: TypeAlias = Callable[..., Any]
 T = TypeVar("T")
 
 
 class Clients:
-    """The clients as a method's `serve` sees them."""
+    """The clients as a method's `serve` sees them.
+
+    They have agreed on `classes`, the `shape` of a sample, the `features`' fingerprint and the names of the `columns`;
+    `samples` and `tested` say how many samples for training and for testing each has, by name.
+    """
 
     def __init__(
-        self,
-        transport: Transport,
-        *,
-        method: "Method",
-        seed: int = 0,
-        require: str | float = "all",
-        progress: Progress | None = None,
+        self, method: "Method", agreement: Agreement, channel: Channel, quorum: Quorum, *, seed: int = 0
     ) -> None:
+        self.agreement = agreement
+        self.classes, self.shape = agreement.classes, agreement.shape
+        self.features, self.columns = agreement.features, agreement.columns
+        self.samples, self.tested = agreement.samples, agreement.tested
         self.round = 0
-        self.traffic = Traffic()
-        self.rounds: list[Evaluation] = []
-        self.total: Moments | None = None
-        self.contributions: Contributions | None = None
+        self.rounds: list[Evaluation] = []  # what was reported
+        self.pooled: Pool | None = None  # everybody's moments, where the method makes its model of nothing else
         self.message: Payload = None  # what was published, where moments alone do not give it again
-        self.classes: Classes | None = None
-        self.shape: tuple[int, ...] = ()  # of a sample
-        self.features = ""  # their fingerprint
-        self.columns: Columns = ()  # their names, in the agreed order
         self.notes: dict[str, Payload] = {}
         self.reporting = {"wall": 0.0, "cpu": 0.0, "clients": 0.0}  # seconds
-        self.samples: dict[str, int] = {}
-        self.tested: dict[str, int] = {}
-        self._gone: dict[str, str] = {}  # who cannot be asked any more, and why
-        self._heard: set[str] = set()
-        self._transport, self._method, self._seed = transport, method, seed
-        self._progress = progress
-        self._require = _checked(require, len(transport.names))
+        self._method, self._channel, self._quorum, self._seed = method, channel, quorum, seed
         self._rng: tuple[int, np.random.Generator] | None = None
 
     @property
     def names(self) -> list[str]:
         """Clients that can be asked: they have samples and have not failed."""
-        return [name for name in self._transport.names if name not in self._gone]
+        return self._quorum.names
 
     @property
     def present(self) -> list[str]:
         """Clients that have not failed, those without samples included."""
-        return [name for name in self._transport.names if self._gone.get(name, NO_SAMPLES) == NO_SAMPLES]
+        return self._quorum.present
 
     @property
     def contributors(self) -> list[str]:
         """Clients whose replies have entered the result, in the engine's order."""
-        return [name for name in self._transport.names if name in self._heard]
-
-    @property
-    def absent(self) -> dict[str, str]:
-        """Clients that have not contributed and will not, with the reason."""
-        return {name: why for name, why in self._gone.items() if name not in self._heard}
-
-    @property
-    def lost(self) -> dict[str, str]:
-        """Clients that have contributed and then failed, with the reason."""
-        return {name: why for name, why in self._gone.items() if name in self._heard}
+        return self._quorum.contributors
 
     @property
     def rng(self) -> np.random.Generator:
@@ -114,7 +89,7 @@ class Clients:
         that names those who failed, unless `require` lets it go on without them.
         """
         for reply in self.ask(step, payload, to=to, per_client=per_client):
-            self._heard.add(reply.client)
+            self._quorum.heard.add(reply.client)
             yield reply
 
     def each(self, step: Step, payload: Payload = None, **options: Any) -> None:
@@ -128,34 +103,49 @@ class Clients:
 
     def pool(self, step: Callable[..., Moments]) -> Pool:
         """Return all clients' moments added up, and leave them with the result: clients can then join and leave."""
-        recorder = Recorder(digests=not self._transport.trusted)
+        recorder = Recorder(digests=not self._channel.transport.trusted)
         tallied = self._tally(step, recorder.passing(self.ask(step)))
         if not isinstance(tallied.first, Moments):
             raise InvalidParameter(
                 f"step {step.__name__!r} must reply with moments, got a {type(tallied.first).__name__}"
             )
-        self.total, self.contributions = tallied.total, recorder.contributions(tallied.clients)
-        return Pool(self.total, len(self.contributors), self.shape)
+        known = recorder.contributions(tallied.clients)
+        self.pooled = Pool(tallied.total, tuple(self.contributors), self.shape, known)
+        return self.pooled
 
-    def mean(self, step: Step, payload: Payload = None, *, weighted: bool = True, **options: Any) -> Any:
+    def mean(
+        self,
+        step: Step,
+        payload: Payload = None,
+        *,
+        weighted: bool = True,
+        weights: Mapping[str, float] | None = None,
+        **options: Any,
+    ) -> Any:
         """Return the mean of the replies (arrays, or lists or dicts of them), weighted by numbers of samples.
 
-        It is added up in double precision and has the replies' own: the order of the clients hardly shows.
+        `weights` are others, by client; with `weighted=False` all clients weigh the same. The mean is added up in
+        double precision and has the replies' own: the order of the clients hardly shows.
         """
-        weight = self._weight if weighted else lambda _: 1.0
-        return self._tally(step, self.ask(step, payload, **options), weight).mean
-
-    def _weight(self, client: str) -> float:
-        return float(self.samples[client])
+        weight: Callable[[str], float] = (lambda name: float(self.samples[name])) if weighted else lambda _: 1.0
+        if weights is not None:
+            asked = [name for name, _ in self._tasks(payload, options.get("to"), options.get("per_client"))]
+            if options.get("per_client") is None:
+                options["to"] = asked
+            weight = _checked_weights(weights, asked, weighted=weighted).__getitem__
+        tallied = self._tally(step, self.ask(step, payload, **options), weight)
+        if weights is not None and not tallied.weights:
+            raise InvalidParameter(f"step {step.__name__!r}: those who replied weigh 0 together, so there is no mean")
+        return tallied.mean
 
     def _tally(self, step: Step, replies: Iterable[Reply], weight: Callable[[str], float] | None = None) -> Tally:
         """Add up the replies of one form; who replies in another is a client that failed."""
         total, strangers = tally(replies, weight)
         if strangers:
-            self.lose(strangers, during=f"step {step.__name__!r}")
+            self._quorum.lose(strangers, during=f"step {step.__name__!r}")
         if total is None:
             raise MissingClients(f"step {step.__name__!r}: none of the clients that were asked has replied")
-        self._heard.update(total.clients)
+        self._quorum.heard.update(total.clients)
         return total
 
     def sample(self, share: float) -> list[str]:
@@ -175,9 +165,9 @@ class Clients:
     def report(self, round: int, model: Model | None = None) -> None:
         """Record how good the model is after a round (None: each client's own)."""
         self.round = round
-        before = perf_counter(), process_time(), self._transport.client_seconds
+        before = perf_counter(), process_time(), self._channel.transport.client_seconds
         evaluation = self.evaluate(model)
-        after = perf_counter(), process_time(), self._transport.client_seconds
+        after = perf_counter(), process_time(), self._channel.transport.client_seconds
         for clock, begun, ended in zip(self.reporting, before, after, strict=True):
             self.reporting[clock] += ended - begun
         if evaluation is not None:
@@ -188,7 +178,7 @@ class Clients:
 
         In one process nobody is there to learn it. Elsewhere the warning stays with the result, too.
         """
-        if len(self.contributors) == 2 and not self._transport.trusted:
+        if len(self.contributors) == 2 and not self._channel.transport.trusted:
             told = f"with two contributors, what comes down gives each of them the other's {what}: ask a third to join"
             warnings.warn(told, Revealing, stacklevel=3)
             self.note("reveals", told)
@@ -211,28 +201,6 @@ class Clients:
         tested = {name: self.tested[name] if name in correct else 0 for name in self.present}
         return Evaluation(correct, tested, {name: str(error) for name, error in failures.items()})
 
-    def lose(self, failures: Mapping[str, FedgramError], *, during: str) -> None:
-        """Go on without some clients, or end the run if too few are left."""
-        self._gone.update({name: f"{during}: {error}" for name, error in failures.items()})
-        what = "; ".join(f"client {name!r}: {error}" for name, error in failures.items())
-        if self._require == "all" and failures:
-            raise ClientFailed(f"{during}: {what}") from next(iter(failures.values()))
-        left, required = len(self.names), self._required()
-        if left < required:
-            raise MissingClients(f"{during}: {left} clients left, {required} required; {what or 'the rest is empty'}")
-
-    def leave_out(self, name: str) -> None:
-        """Go on without a client that has no samples; it is nobody's loss."""
-        self._gone[name] = NO_SAMPLES
-
-    def _required(self) -> int:
-        """Return how many clients with samples must be left; those known to have none are nobody's loss."""
-        filled = len(self._transport.names) - list(self._gone.values()).count(NO_SAMPLES)
-        if self._require == "all":
-            return filled
-        # A fraction is what the user wrote in decimals: 0.07 of 100 is 7.
-        return self._require if isinstance(self._require, int) else ceil(self._require * filled - 1e-9)
-
     def ask(
         self,
         step: Step,
@@ -243,92 +211,42 @@ class Clients:
         counted: bool = True,
         failures: dict[str, FedgramError] | None = None,
     ) -> Iterator[Reply]:
-        """Do what `call` does, for messages that are no contribution to the result.
+        """Like `call`, but repliers do not count as contributors.
 
         With `failures`, clients that fail are noted there, and stay with the run.
         """
-        name = step.__name__
-        expected = replies.expected(type(self._method), name)  # type: ignore[arg-type]
-        asked = self._recipients(to, per_client)
+        name, tasks = step.__name__, self._tasks(payload, to, per_client)
         failed: dict[str, FedgramError] = {}
-        requests = self._requests(name, asked, payload, per_client, counted=counted)
-        for done, (client, answer) in enumerate(self._transport.exchange(name, requests), start=1):
-            try:
-                if isinstance(answer, Exception):
-                    raise answer
-                if counted:
-                    self.traffic.count(client, up=len(answer))
-                value = wire.decode(answer, sender=None if self._transport.trusted else client, finite=True)
-                question = self._question(client, payload if per_client is None else per_client[client])
-                replies.check(value, expected(self._method, question) if callable(expected) else expected, question)
-            except FedgramError as error:
-                failed[client] = error
-                continue
-            finally:
-                if self._progress is not None:
-                    self._progress(name, self.round, done - len(failed), len(asked))
-            yield Reply(client, value)
+        yield from self._channel.ask(name, tasks, self.agreement, failed, round=self.round, counted=counted)
         if failures is not None:
             failures.update(failed)
         elif failed:
-            self.lose(failed, during=f"step {name!r}")
+            self._quorum.lose(failed, during=f"step {name!r}")
 
-    def _question(self, client: str, payload: Payload) -> replies.Question:
-        return replies.Question(
-            client,
-            payload,
-            self.round,
-            self.classes or (),
-            self.shape,
-            self.features,
-            self.samples.get(client, 0),
-            self.tested.get(client, 0),
-            self.columns,
-        )
-
-    def _recipients(self, to: Iterable[str] | None, per_client: Mapping[str, Payload] | None) -> list[str]:
+    def _tasks(
+        self, payload: Payload, to: Iterable[str] | None, per_client: Mapping[str, Payload] | None
+    ) -> list[Task]:
+        """Return who is asked, and what each is sent."""
         if to is not None and per_client is not None:
             raise InvalidParameter("give `to` or `per_client`, not both: the keys of per_client say who is asked")
-        chosen = per_client if per_client is not None else to
-        if chosen is None:
-            return self.names
-        asked = [chosen] if isinstance(chosen, str) else list(chosen)
-        if strangers := set(asked).difference(self._transport.names):
-            raise UnknownName("client", min(strangers), self._transport.names)
-        return asked
-
-    def _requests(
-        self,
-        step: str,
-        names: list[str],
-        payload: Payload,
-        per_client: Mapping[str, Payload] | None,
-        *,
-        counted: bool,
-    ) -> Iterator[tuple[str, bytes]]:
-        envelope = {
-            "step": step,
-            "round": self.round,
-            "seed": self._seed,
-            "classes": self.classes and shorten(self.classes),
-            **sent_columns(self.columns),
-        }
-        sealed = not self._transport.trusted  # what stays in this process cannot be damaged on the way
-        shared = None if per_client is not None else wire.encode(envelope | {"payload": payload}, sealed=sealed)
-        for name in names:
-            request = shared or wire.encode(envelope | {"payload": (per_client or {})[name]}, sealed=sealed)
-            if counted:
-                self.traffic.count(name, down=len(request))
-            yield name, request
+        if per_client is not None:
+            tasks = list(per_client.items())
+        else:
+            names = self.names if to is None else [to] if isinstance(to, str) else to
+            tasks = [(name, payload) for name in names]
+        everyone = self._quorum.everyone
+        if strangers := {name for name, _ in tasks}.difference(everyone):
+            raise UnknownName("client", min(strangers), everyone)
+        return tasks
 
 
-def _checked(require: Any, clients: int) -> Any:
-    if require == "all":
-        return require
-    if isinstance(require, Integral) and not isinstance(require, bool) and 1 <= int(require) <= clients:
-        return int(require)
-    if isinstance(require, float) and 0 < require <= 1:
-        return require
-    raise InvalidParameter(
-        f"require must be 'all', a number of clients from 1 to {clients}, or a fraction such as 0.8, got {require!r}"
-    )
+def _checked_weights(weights: Mapping[str, float], asked: Iterable[str], *, weighted: bool) -> Mapping[str, float]:
+    """Return the weights of a mean, if everybody who is asked has one that makes sense."""
+    if not weighted:
+        raise InvalidParameter("give `weights` or `weighted=False`, not both")
+    for name in asked:
+        if name not in weights:
+            raise InvalidParameter(f"weights has none for client {name!r}: give one for everybody who is asked")
+        if not (isfinite(weights[name]) and weights[name] >= 0):
+            raise InvalidParameter(f"the weight of client {name!r} must be a number ≥ 0, got {weights[name]}")
+    return weights

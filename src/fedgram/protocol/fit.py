@@ -5,54 +5,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, cast
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from fedgram.core import wire
 from fedgram.core.cache import replace_file
-from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch
+from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch, UnknownName
 from fedgram.data.client import Client
 from fedgram.evaluation import Evaluation
 from fedgram.models import Model, with_columns
 from fedgram.moments.moments import Moments
 from fedgram.protocol.contributions import Contributions
 from fedgram.protocol.fitfields import check_fields
+from fedgram.protocol.pool import Pool, Pooling, Publishes
 from fedgram.protocol.registry import registry
-
-if TYPE_CHECKING:
-    from fedgram.protocol.onemessage import OneMessage, Publishing
-
-
-class Pool(NamedTuple):
-    """Everybody's moments, of how many parties, and the shape of a sample before the method made features of it."""
-
-    total: Moments
-    parties: int
-    shape: tuple[int, ...]
-
-
-@dataclass
-class Traffic:
-    """Bytes that really crossed between server and clients; evaluation is not counted."""
-
-    by_client: dict[str, dict[str, int]] = field(default_factory=dict)
-
-    def count(self, client: str, *, up: int = 0, down: int = 0) -> None:
-        """Add to a client's account."""
-        account = self.by_client.setdefault(client, {"up": 0, "down": 0})
-        account["up"] += up
-        account["down"] += down
-
-    @property
-    def up(self) -> int:
-        """Bytes from all clients to the server."""
-        return sum(account["up"] for account in self.by_client.values())
-
-    @property
-    def down(self) -> int:
-        """Bytes from the server to all clients."""
-        return sum(account["down"] for account in self.by_client.values())
+from fedgram.protocol.transport import Traffic
 
 
 @wire.register_message
@@ -97,13 +65,30 @@ class Fit:
     wire_fields: ClassVar[Mapping[str, wire.Field]] = {}
 
     @cached_property
+    def _configured(self) -> Any:
+        """The method that this is a fit of, with its settings."""
+        try:
+            return registry[self.method](**self.settings)
+        except UnknownName as error:
+            raise InvalidParameter(
+                f"this fit is of a method {self.method!r} that is not known here: import the file or package that "
+                "registers it first"
+            ) from error
+
+    def _pool(self) -> tuple[Pooling, Pool]:
+        """Return everybody's moments, and the method that made a model of them."""
+        if self.total is None or not isinstance(self._configured, Pooling):
+            raise InvalidParameter(f"a fit of {self.method} cannot be changed: it is not made from moments alone")
+        return self._configured, Pool(self.total, self.contributors, self.shape, self.contributions)
+
+    @cached_property
     def published(self) -> Any:
         """What the server published: all that a client needs to personalize."""
         if self.message is not None:
             return self.message
         if self.total is None:
             raise InvalidParameter(f"a fit of {self.method} has nothing published to personalize from")
-        method, pool = self._one_message()
+        method, pool = self._pool()
         return method.publish(pool)
 
     def personalize(self, client: Client) -> Model:
@@ -111,10 +96,10 @@ class Fit:
 
         One with a contributor's name counts as that contributor, whose samples are in the total.
         """
-        if not isinstance(client, Client):
-            raise InvalidData(f"personalize takes an fg.Client, got a {type(client).__name__}")
-        published, method = self.published, cast("Publishing", registry[self.method](**self.settings))
-        return method.adapt(published, client, member=client.name in self.contributors)
+        party, published, method = _client(client, "personalize"), self.published, self._configured
+        if not isinstance(method, Publishes):
+            raise InvalidParameter(f"a fit of {self.method} has nothing published to personalize from")
+        return method.model_for(published, party, member=party.name in self.contributors)
 
     def summarize(self, client: Client) -> Moments:
         """Return the moments that a client sends to join, or has sent: what `add` and `remove` take.
@@ -122,14 +107,9 @@ class Fit:
         They are of its training samples. For one with a contributor's name they must be what it contributed, to
         rounding: if the run held samples back for testing, the client has to come with the same split.
         """
-        method, pool = self._one_message()
-        if not isinstance(client, Client):
-            raise InvalidData(f"summarize takes an fg.Client, got a {type(client).__name__}")
-        moments = method.summary(client, pool.total.classes, pool.total.kind.columns)
-        if self.contributions is not None and client.name in self.contributions.by_name:
-            pool.total.kind.check_same(moments.kind)
-            self.contributions.check_same(client.name, moments)
-        return moments
+        method, pool = self._pool()
+        moments = method.summary(_client(client, "summarize"), pool.total.classes, pool.total.kind.columns)
+        return pool.checked(client.name, moments)
 
     def add(self, moments: Moments, *, name: str | None = None) -> Self:
         """Return the fit with a late client's moments in it: exactly as if they had been there from the start.
@@ -137,11 +117,8 @@ class Fit:
         `name` is the client's, and must be given. Moments that are in already are refused, under whatever name.
         Personal models are not carried over, because they belong to the old total; `personalize` makes new ones.
         """
-        _, pool = self._one_message()
-        known = self._checked(moments, name)
-        moments.check()
-        changed = known.plus(cast("str", name), moments)
-        return self._with(pool.total + moments, changed)
+        method, pool = self._pool()
+        return self._of(method, pool.add(moments, name))
 
     def remove(self, moments: Moments, *, name: str | None = None) -> Self:
         """Return the fit without a client, exactly as if it had never been there.
@@ -150,43 +127,16 @@ class Fit:
         to rounding with equal class counts, as from another processor. Anything else is refused. A client that
         deleted some of its samples leaves with the old moments and joins again with the new ones.
         """
-        _, pool = self._one_message()
-        known = self._checked(moments, name)
-        changed = known.minus(cast("str", name), moments)
-        return self._with(pool.total - moments, changed)
+        method, pool = self._pool()
+        return self._of(method, pool.remove(moments, name))
 
-    def _checked(self, moments: object, name: object) -> Contributions:
-        """Return the records, if these can be a client's moments and its name."""
-        assert self.total is not None
-        if not isinstance(moments, Moments):
-            raise InvalidData(
-                f"moments such as fit.summarize(client) returns are wanted, got a {type(moments).__name__}"
-            )
-        if not isinstance(name, str) or not name:
-            raise InvalidParameter(f"name must say whose moments these are, as a non-empty text, got {name!r}")
-        if self.contributions is None:
-            raise InvalidData(
-                "this fit has no records of what its clients contributed, so nobody can join or leave safely: "
-                "it was saved by an earlier version; run it again"
-            )
-        self.total.kind.check_same(moments.kind)
-        return self.contributions
-
-    def _with(self, total: Moments, contributions: Contributions) -> Self:
-        method, _ = self._one_message()
-        stayed = [name for name in self.contributors if name in contributions.by_name]
-        contributors = (*stayed, *(name for name in contributions.by_name if name not in stayed))
-        model = method.global_model(method.publish(Pool(total, len(contributors), self.shape)))
-        model = with_columns(model, total.kind.columns)
-        stale: dict[str, Any] = {"evaluation": None, "rounds": ()}
-        stale |= {name: {} for name in ("personal", "absent", "lost", "notes")}
-        return replace(self, model=model, total=total, contributors=contributors, contributions=contributions, **stale)
-
-    def _one_message(self) -> "tuple[OneMessage, Pool]":
-        if self.total is None:
-            raise InvalidParameter(f"a fit of {self.method} cannot be changed: it is not made from moments alone")
-        method = cast("OneMessage", registry[self.method](**self.settings))
-        return method, Pool(self.total, len(self.contributors), self.shape)
+    def _of(self, method: Pooling, pool: Pool) -> Self:
+        """Return the fit of another pool, by the same method."""
+        model = with_columns(method.global_model(method.publish(pool)), pool.total.kind.columns)
+        changed: dict[str, Any] = {"evaluation": None, "rounds": ()}
+        changed |= {name: {} for name in ("personal", "absent", "lost", "notes")}
+        changed |= {"total": pool.total, "contributors": pool.contributors, "contributions": pool.contributions}
+        return replace(self, model=model, **changed)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fit to one file, whole or not at all."""
@@ -254,6 +204,12 @@ _PLAIN = (
     "carried",
     "notes",
 )
+
+
+def _client(given: object, what: str) -> Client:
+    if not isinstance(given, Client):
+        raise InvalidData(f"{what} takes an fg.Client, got a {type(given).__name__}")
+    return given
 
 
 def _counts(evaluation: Evaluation | None) -> dict[str, Any] | None:

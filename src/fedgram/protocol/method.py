@@ -1,8 +1,9 @@
 """What a method is: hyper-parameters, a server's side, and client steps."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias, TypeVar, overload
 
 from fedgram.core.errors import InvalidData, UnknownName
@@ -12,10 +13,11 @@ from fedgram.evaluation import count_correct
 from fedgram.models import Model
 from fedgram.moments.plausible import MOST_SAMPLES
 from fedgram.protocol import parameters, replies
-from fedgram.protocol.clients import Clients, Progress
+from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.fit import Fit
 from fedgram.protocol.replies import SOMETHING, Either, ListOf, Number, Text
+from fedgram.protocol.transport import Progress
 
 Require: TypeAlias = Literal["all"] | int | float
 F = TypeVar("F", bound=Callable[..., Any])
@@ -94,6 +96,8 @@ class Method:
     draws: ClassVar[str] = ""
     # To what relative precision results are the same for any order of the clients and any engine.
     rounding: ClassVar[float] = 1e-9
+    # Settings with which the contract (`fedgram.checks`) is checked in seconds, where the defaults take longer.
+    quick: ClassVar[Mapping[str, Any]] = MappingProxyType({})
 
     def __init_subclass__(cls) -> None:
         """Name the method after its class, in lower case, unless it names itself."""

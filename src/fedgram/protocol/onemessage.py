@@ -11,8 +11,8 @@ from fedgram.models import Model
 from fedgram.moments.moments import Moments
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
-from fedgram.protocol.fit import Pool
 from fedgram.protocol.method import Method, step
+from fedgram.protocol.pool import Pool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class Publishing(Method):
         """Keep the client's own model; a method without personal ones is never asked."""
         raise TypeError(f"{type(self).__name__} must define personalize(self, client, published)")
 
-    def adapt(self, published: Any, client: Client, *, member: bool = False) -> Model:
+    def model_for(self, published: Any, client: Client, *, member: bool = False) -> Model:
         """Return the model of a client that needs nothing but what was published.
 
         `member` says whether its samples are in the total that was published from.
@@ -36,7 +36,8 @@ class Publishing(Method):
             raise Mismatch(f"client {client.name!r} {unlike}")
         side = ClientSide(client, classes=published.classes, columns=columns, member=member)
         self.personalize(side, published)
-        assert side.model is not None
+        if side.model is None:
+            raise TypeError(f"{type(self).__name__}.personalize must call client.keep(model)")
         return side.model
 
 
@@ -45,7 +46,7 @@ class OneMessage(Publishing):
     """Base of methods of one message: a subclass says what is published, and what a client makes of it.
 
     What is published depends on everybody's moments alone. So clients can join and leave afterwards (`fit.add`,
-    `fit.remove`), and a client that was never there can personalize (`adapt`).
+    `fit.remove`), and a client that was never there gets a model of its own (`model_for`).
     """
 
     # server

@@ -7,19 +7,23 @@ from typing import Any, TypeAlias
 
 from fedgram.core.columns import Columns, as_columns, difference
 from fedgram.core.errors import FedgramError, InvalidData, InvalidParameter, Mismatch
-from fedgram.core.labels import Label, as_classes
+from fedgram.core.labels import Classes, Label, as_classes
 from fedgram.core.randomness import read_seed
 from fedgram.data.client import Client
 from fedgram.data.own.bad import warn_of_look_alikes
 from fedgram.models import Model, with_columns
-from fedgram.protocol.clients import Clients, Progress
+from fedgram.protocol.agreement import Agreement
+from fedgram.protocol.channel import Channel
+from fedgram.protocol.clients import Clients
 from fedgram.protocol.fit import Fit
 from fedgram.protocol.method import NAMES, Method, Require
-from fedgram.protocol.transport import Transport
+from fedgram.protocol.quorum import Quorum
+from fedgram.protocol.transport import Progress, Transport
 
 # Shape of a sample, fingerprint of the features, kind of the labels, sorted names of the columns.
 _Kind: TypeAlias = tuple[tuple[int, ...], str, str, Columns]
 NOBODY = "no clients: give at least one"
+AGREEING = "agreeing on the data"
 
 
 def run(
@@ -36,14 +40,15 @@ def run(
     seed = read_seed(seed)
     if not transport.names:  # nobody came
         raise InvalidData(NOBODY)
-    clients = Clients(transport, method=method, seed=seed, require=require, progress=progress)
-    clients.classes = None if classes is None else as_classes(classes)
-    agree(clients, method)
+    channel = Channel(transport, method, seed=seed, progress=progress)
+    quorum = Quorum(transport.names, require)
+    agreement = agree(channel, quorum, () if classes is None else as_classes(classes))
+    clients = Clients(method, agreement, channel, quorum, seed=seed)
     model = method.serve(clients)
     if model is not None:
         if not isinstance(model, Model):
             raise InvalidParameter(f"serve of {method.name} must return a model or None, got a {type(model).__name__}")
-        model = with_columns(model, clients.columns)
+        model = with_columns(model, agreement.columns)
         # Whoever has no personal model gets the global one; everybody can predict afterwards.
         without = [name for name in clients.present if not method.personal or name not in clients.names]
         clients.each(method.receive, model, to=without)
@@ -53,26 +58,27 @@ def run(
     client_seconds = transport.client_seconds - clients.reporting["clients"]
     server_seconds = cpu_seconds - client_seconds if transport.trusted else cpu_seconds
     evaluation = clients.evaluate()
+    pool = clients.pooled
     return Fit(
         model=model,
         method=method.name,
         settings=method.settings(),
         seed=seed,
-        contributors=tuple(clients.contributors),
-        absent=clients.absent,
-        lost=clients.lost,
-        traffic=clients.traffic,
+        contributors=tuple(quorum.contributors),
+        absent=quorum.absent,
+        lost=quorum.lost,
+        traffic=channel.traffic,
         evaluation=evaluation,
         rounds=clients.rounds,
         seconds=seconds,
         cpu_seconds={"clients": client_seconds, "server": max(0.0, server_seconds)},
         engine=transport.engine,
         carried=dict(transport.carried),
-        total=clients.total,
-        contributions=clients.contributions,
+        total=None if pool is None else pool.total,
+        contributions=None if pool is None else pool.contributions,
         message=clients.message,
         notes=clients.notes,
-        shape=clients.shape,
+        shape=agreement.shape,
     )
 
 
@@ -87,40 +93,55 @@ def unique_names(clients: Sequence[Client]) -> list[str]:
     return names
 
 
-def agree(clients: Clients, method: Method) -> None:
+def agree(channel: Channel, quorum: Quorum, classes: Classes) -> Agreement:
     """Find out what data the clients have, and go on only with those that have the same kind.
 
     The kind that most clients have counts; the others are refused by name. Class folders {cat, dog} and {dog, fox} are
-    never added as 0, 1: labels are matched by name. So are columns, in the order that most clients have.
+    never added as 0, 1: labels are matched by name. So are columns, in the order that most clients have. Without
+    `classes` they are the labels that occur.
     """
-    hellos = {reply.client: reply.value for reply in clients.ask(method.hello, to=clients.present)}
-    odd = {name: error for name, hello in hellos.items() if (error := _contradiction(hello)) is not None}
-    if odd:
-        clients.lose(odd, during="agreeing on the data")
-        hellos = {name: hello for name, hello in hellos.items() if name not in odd}
+    hellos = _hellos(channel, quorum, classes)
     kinds = {name: _kind(hello) for name, hello in hellos.items() if hello["n"]}
     if not kinds:
         raise InvalidData(f"none of the {len(hellos)} clients has any samples")
     (usual, most), *rest = Counter(kinds.values()).most_common(2)
     if rest and rest[0][1] == most:
         what = "; ".join(f"client {name!r} has {_describe(kind)}" for name, kind in kinds.items())
-        raise Mismatch(f"agreeing on the data: clients differ, and no kind of data is the most frequent: {what}")
+        raise Mismatch(f"{AGREEING}: clients differ, and no kind of data is the most frequent: {what}")
     strangers = {name: Mismatch(_unlike(kind, usual)) for name, kind in kinds.items() if kind != usual}
     if strangers:
-        clients.lose(strangers, during="agreeing on the data")
-    if clients.classes is None:
-        alike = (hellos[name] for name in kinds if name not in strangers)
-        clients.classes = as_classes(sorted({label for hello in alike for label in hello["labels"]}))
+        quorum.lose(strangers, during=AGREEING)
+    alike = [hellos[name] for name, kind in kinds.items() if kind == usual]
+    if not classes:
+        classes = as_classes(sorted({label for hello in alike for label in hello["labels"]}))
         # "Well" here and "well" there would be two classes, each of which half of the clients have never seen.
-        warn_of_look_alikes(clients.classes, "the clients' labels")
+        warn_of_look_alikes(classes, "the clients' labels")
     for name, hello in hellos.items():
-        clients.samples[name] = hello["n"]
-        clients.tested[name] = hello["tested"]
         if not hello["n"]:
-            clients.leave_out(name)
-    clients.shape, clients.features, *_ = usual
-    clients.columns = _usual_order(tuple(hellos[name]["columns"]) for name, kind in kinds.items() if kind == usual)
-    clients.lose({}, during="agreeing on the data")
+            quorum.leave_out(name)
+    quorum.lose({}, during=AGREEING)
+    shape, features, *_ = usual
+    return Agreement(
+        classes,
+        shape,
+        features,
+        _usual_order(tuple(hello["columns"]) for hello in alike),
+        samples={name: hello["n"] for name, hello in hellos.items()},
+        tested={name: hello["tested"] for name, hello in hellos.items()},
+    )
+
+
+def _hellos(channel: Channel, quorum: Quorum, classes: Classes) -> dict[str, dict[str, Any]]:
+    """Return what clients say of their data, without those who contradict themselves."""
+    failed: dict[str, FedgramError] = {}
+    asked = [(name, None) for name in quorum.names]
+    hellos = dict(channel.ask("hello", asked, Agreement(classes), failed))
+    if failed:
+        quorum.lose(failed, during="step 'hello'")
+    odd = {name: error for name, hello in hellos.items() if (error := _contradiction(hello)) is not None}
+    if odd:
+        quorum.lose(odd, during=AGREEING)
+    return {name: hello for name, hello in hellos.items() if name not in odd}
 
 
 def _contradiction(hello: dict[str, Any]) -> FedgramError | None:

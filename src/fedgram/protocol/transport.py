@@ -1,9 +1,13 @@
-"""What an engine supplies to a run: a way to the clients and back."""
+"""What an engine supplies to a run: a way to the clients and back; and what crosses it."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol, TypeAlias
 
 from fedgram.core.wire import Payload
+
+# Called as replies arrive: the step, the round, how many replies are there, and how many were asked for.
+Progress: TypeAlias = Callable[[str, int, int, int], None]
 
 
 class Reply(NamedTuple):
@@ -13,8 +17,31 @@ class Reply(NamedTuple):
     value: Payload
 
 
+@dataclass
+class Traffic:
+    """Bytes that really crossed between server and clients; evaluation is not counted."""
+
+    by_client: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def count(self, client: str, *, up: int = 0, down: int = 0) -> None:
+        """Add to a client's account."""
+        account = self.by_client.setdefault(client, {"up": 0, "down": 0})
+        account["up"] += up
+        account["down"] += down
+
+    @property
+    def up(self) -> int:
+        """Bytes from all clients to the server."""
+        return sum(account["up"] for account in self.by_client.values())
+
+    @property
+    def down(self) -> int:
+        """Bytes from the server to all clients."""
+        return sum(account["down"] for account in self.by_client.values())
+
+
 class Transport(Protocol):
-    """What an engine supplies: a way to bytes' other end.
+    """Delivers request bytes to clients and yields their replies.
 
     `exchange` yields each client's reply, or the error it met. An engine on one machine yields in the order of the
     requests, so that sums are bit-identical; others may yield as replies arrive. Replies from where `trusted` is

@@ -18,6 +18,8 @@ from fedgram.engines.flower.certificates import make_certificates
 from fedgram.engines.flower.config import App, NodeConfig
 from fedgram.engines.flower.node import MODEL_FILE, keep
 from fedgram.engines.flower.project import write_app
+from fedgram.protocol.sources import resolve
+from support.own_method import forget_afterwards, write_method
 
 
 @pytest.fixture(autouse=True)
@@ -47,6 +49,20 @@ def test_a_new_app_is_the_method_with_its_defaults(method, tmp_path):
     app = App.read(flattened(config))
     assert app.configured() == fg.registry[method]()
     assert set(config) == {name.replace("_", "-") for name in App.__dataclass_fields__}, "everything is there to change"
+
+
+def test_an_app_of_a_file_names_it_where_the_server_finds_it(tmp_path, monkeypatch):
+    forget_afterwards(monkeypatch)
+    path = write_method(tmp_path / "own" / "mean.py", "Meanapp")
+    monkeypatch.chdir(tmp_path)
+    for given in ("own/mean.py", "own/mean.py:Meanapp"):
+        folder = write_app(tmp_path / given.replace("/", "-").replace(":", "-"), given, {"ridge": "2"})
+        config = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["flwr"]["app"]["config"]
+        app = App.read(flattened(config))
+        assert app.method == path + given.removeprefix("own/mean.py")
+        assert app.configured(resolve).settings() == {"ridge": 2.0}
+        with pytest.raises(UnknownName, match="unknown method"):
+            app.configured()
 
 
 def test_flower_new(tmp_path):

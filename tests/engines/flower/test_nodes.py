@@ -3,7 +3,10 @@
 import json
 import logging
 import stat
+import sys
 from collections import Counter
+from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +22,7 @@ from fedgram.engines.flower.app import _party
 from fedgram.engines.flower.config import App, NodeConfig
 from fedgram.engines.flower.split import KEY_FILE, held_back, node_key
 from support.flower_grid import LocalGrid
+from support.own_method import forget_afterwards, write_method
 
 
 @pytest.fixture
@@ -27,6 +31,16 @@ def node(tmp_path):
     rng = np.random.default_rng(0)
     np.savez(tmp_path / "a.npz", x=rng.normal(size=(60, 4)), y=np.arange(60) % 2)
     return {"name": "a", "data": str(tmp_path / "a.npz"), "folder": str(tmp_path / "a")}
+
+
+@contextmanager
+def importable(folder):
+    """Let modules in the folder be imported: whoever tried would succeed."""
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
 
 
 def party(node, **run):
@@ -243,3 +257,43 @@ def test_a_node_may_keep_to_some_methods(node):
     config = node | {"methods": "afl, FedGram"}
     assert ask(config, {"method": "fedavg"}).error.reason == "methods: this node takes no part in fedavg"
     assert not ask(config, {"method": "fedgram"}).has_error()
+
+
+def test_code_that_a_run_names_is_read_only_where_the_node_names_it_too(node, tmp_path, monkeypatch):
+    forget_afterwards(monkeypatch)
+    theirs, own = write_method(tmp_path / "server" / "mean.py", "Meanhere"), str(tmp_path / "node" / "mean.py")
+    (tmp_path / "node").symlink_to(tmp_path / "server")  # one process cannot have the same method twice
+    trap = tmp_path / "trap.py"
+    trap.write_text(f"open({str(tmp_path / 'sprung')!r}, 'w').close()\n" + Path(own).read_text())
+    for run in (str(trap), f"{trap}:Meanhere", "trap:Meanhere"):
+        for methods in ("", "afl", own):
+            with importable(tmp_path):
+                reply = ask(node | {"methods": methods}, {"method": run})
+            assert "only if its own --node-config names that file or module" in reply.error.reason
+    assert not ask(node, {"method": "afl", "settings-of": "afl"}).has_error()
+    assert "only if its own" in ask(node, {"method": "afl", "settings-of": str(trap)}).error.reason
+    assert not (tmp_path / "sprung").exists(), "nothing was read"
+    for named in (theirs, own, "meanhere"):
+        assert not ask(node | {"methods": f"afl, {own}"}, {"method": named}).has_error()
+    assert ask(node | {"methods": own}, {"method": "afl"}).error.reason == "methods: this node takes no part in afl"
+
+
+def test_a_nodes_own_broken_method_is_nobody_elses_business(node, tmp_path):
+    (tmp_path / "secret.py").write_text("raise RuntimeError('patient 7')\n")
+    reason = ask(node | {"methods": str(tmp_path / "secret.py")}, {"method": "afl"}).error.reason
+    assert reason == "InvalidParameter: an option given here cannot be used (more in the node's own log)"
+
+
+def test_a_run_of_a_file_at_the_nodes(node, tmp_path, monkeypatch):
+    forget_afterwards(monkeypatch)
+    theirs = write_method(tmp_path / "server" / "mean.py", "Meanthere")
+    nodes = []
+    for name in "ab":
+        (tmp_path / f"at-{name}").symlink_to(tmp_path / "server")
+        own = str(tmp_path / f"at-{name}" / "mean.py")
+        nodes.append(node | {"name": name, "folder": str(tmp_path / name), "methods": own})
+    run = {"method": theirs, "classes": "2", "clients": "a, b", "out": str(tmp_path / "out"), "settings.ridge": 2.0}
+    LocalGrid(nodes, run).serve()
+    report = json.loads((tmp_path / "out" / "7" / "report.json").read_text())
+    assert report["contributors"] == ["a", "b"]
+    assert (report["method"], report["settings"]) == ("meanthere", {"ridge": 2.0})

@@ -15,6 +15,8 @@ from fedgram.engines.flower.node import MODEL_FILE, folder_name
 from fedgram.engines.flower.simulation import FlowerSimulation
 from fedgram.methods.gradient.base import GradientMethod
 from fedgram.protocol.fit import load_model
+from fedgram.protocol.sources import resolve
+from support.own_method import forget_afterwards, write_method
 
 # Ray leaves files open, and ends processes without waiting for them.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
@@ -27,7 +29,7 @@ def simulation(tmp_path):
     gc.collect()  # while the warnings are still ignored
 
 
-def test_simulation(simulation, subtests, tmp_path):
+def test_simulation(simulation, subtests, tmp_path, monkeypatch):
     """One test, because starting Ray takes longer than everything else together."""
 
     def personal(name):
@@ -51,6 +53,11 @@ def test_simulation(simulation, subtests, tmp_path):
     for case in cases:
         with subtests.test(case.__name__):
             case(simulation)
+    with subtests.test("a method of a file"):
+        forget_afterwards(monkeypatch)
+        cls = resolve(write_method(tmp_path / "own" / "mean.py", "Meansimulated"))
+        here, there = (cls().fit(parties(), engine=engine) for engine in ("inprocess", simulation))
+        np.testing.assert_allclose(there.model.weights, here.model.weights, rtol=1e-9)
 
 
 def parties(count=3, d=3, n=6):

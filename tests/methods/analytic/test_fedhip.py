@@ -96,7 +96,7 @@ def test_leave_one_out_with_the_intercept_equals_refitting(seed, n, member, d):
             weights, intercept = with_intercept((x[others], Y[others]), (x[rest], Y[rest]), alpha, 0.7)
             errors.append((Y[i] - x[i] @ weights - intercept) ** 2)
         assert got == pytest.approx(np.mean(errors), rel=1e-9)
-    best = system.personalize(x[own], y[own], "auto", member=member)
+    best = system.emphasize(x[own], y[own], "auto", member=member)
     chosen = ALPHAS[int(system.leave_one_out(x[own], y[own], ALPHAS, member=member).argmin())]
     weights, intercept = with_intercept((x[pool], Y[pool]), (x[own], Y[own]), chosen, 0.7)
     assert relative_error(best.weights, weights) < 1e-7  # α may be 1e5

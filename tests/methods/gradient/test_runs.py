@@ -2,7 +2,7 @@
 
 import sys
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -52,6 +52,63 @@ def test_who_was_never_asked_gets_the_global_model(name):
     assert len(unasked) == 4
     for client in unasked:
         np.testing.assert_array_equal(fitted.personal[client].vector, fitted.model.vector)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remembering(fg.FedAvg):
+    """Its clients remember a vector, and have no models of their own: rounds are judged by the global one."""
+
+    remembers = True
+
+    @step
+    def recall(self, client):
+        """Say what is remembered, and whether a model is kept."""
+        return {"own": client.state.get("own"), "kept": client.model is not None}
+
+    def serve(self, clients):
+        said.clear()
+        model = super().serve(clients)
+        said.update(clients.call(self.recall))
+        return model
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgedByOwn(Remembering):
+    """Its clients keep what they train, and remember nothing."""
+
+    personal = True
+    remembers = False
+    judged_by_own = True
+
+    @step
+    def train(self, client, world):
+        """Return and keep the trained weights."""
+        [trained] = self.descend([client], [world])
+        self.keep(client, trained)
+        return trained
+
+
+said = {}
+
+
+def test_remembering_a_vector_is_not_having_a_model():
+    fitted = fit(Remembering(**SETTINGS))
+    assert all(np.array_equal(reply["own"], first_weights()) for reply in said.values())
+    assert not any(reply["kept"] for reply in said.values())
+    assert not fitted.personal
+    plain = fit(fg.FedAvg(**SETTINGS))
+    assert [evaluation.correct for evaluation in fitted.rounds] == [evaluation.correct for evaluation in plain.rounds]
+
+
+def test_being_judged_by_own_models_is_not_remembering_a_vector():
+    fitted = fit(JudgedByOwn(**SETTINGS | {"participation": 0.5, "rounds": 2}))
+    assert all(reply["own"] is None and reply["kept"] for reply in said.values())
+    assert set(fitted.personal) == {client.name for client in some_clients()}
+    tested = [name for name, count in fitted.evaluation.tested.items() if count]
+    assert all(set(evaluation.correct) == set(tested) for evaluation in fitted.rounds), "the unasked are judged, too"
+    assert (
+        fitted.rounds[0].correct != fit(fg.FedAvg(**SETTINGS | {"participation": 0.5, "rounds": 2})).rounds[0].correct
+    )
 
 
 def test_a_round_without_any_reply_is_told():

@@ -17,6 +17,7 @@ from fedgram.engines.flower.node import Node, Party, client_app
 from fedgram.protocol import session
 from fedgram.protocol.clientside import explain
 from fedgram.protocol.fit import Fit, outcome
+from fedgram.protocol.sources import resolve
 
 NAME = "flower"
 
@@ -43,7 +44,8 @@ def main(grid: Grid, context: Context) -> None:
 def _run(grid: Grid, app: App, report: dict[str, Any]) -> Fit:
     """Run the method; enter into the report what is known so far."""
     report["method"] = app.method
-    method, post = app.configured(), Post(grid, app.timeout)
+    # Whoever submits a run decides what the server runs anyway; a node decides for itself.
+    method, post = app.configured(resolve), Post(grid, app.timeout)
     expected = Expected(app.client_names(), app.nodes, app.wait, app.public_keys())
     nodes, refused = roll_call(post, expected)
     report["nodes"] = {name: str(node) for name, node in nodes.items()}
@@ -89,10 +91,11 @@ def _name(message: Message, context: Context) -> str:
 
 def _party(message: Message, context: Context) -> Party:
     """Return what the node brings to any step; if it may not take part, no step is performed."""
+    own = NodeConfig.read(context.node_config)
+    find = own.finding()
     with about_the_request():
         app = App.read(context.run_config)
-        method = app.configured()
-    own = NodeConfig.read(context.node_config)
+        method = app.configured(find)
     return Party(own.admitted(own.client(app), app, method), method, own.model_folder())
 
 

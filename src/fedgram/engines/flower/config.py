@@ -4,9 +4,9 @@ Flower's values are text, numbers or true/false; both are checked here, by name,
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TypeVar, cast
 
 import numpy as np
@@ -26,9 +26,11 @@ from fedgram.features.backbones.specs import in_catalogue
 from fedgram.protocol.method import Method, Require
 from fedgram.protocol.parameters import read_require, read_settings
 from fedgram.protocol.registry import registry
+from fedgram.protocol.sources import is_code, resolve
 
 T = TypeVar("T")
 Config = Mapping[str, bool | float | int | str]
+Find = Callable[[str], type[Method]]
 SETTINGS = "settings."  # in front of the method's hyper-parameters
 
 log = logging.getLogger("flwr")  # so that it shows where Flower's own lines do
@@ -74,11 +76,11 @@ class App:
             raise InvalidParameter(f"app configuration: keys are listed, but none for the client {min(strangers)!r}")
         return app
 
-    def configured(self) -> Method:
-        """Return the method with its hyper-parameters."""
-        chosen, given = registry[self.method], dict(self.settings or {})
-        if self.settings_of and registry[self.settings_of] is not chosen:
-            given = _taken_over(registry[self.settings_of], chosen, given)
+    def configured(self, find: Find = registry.__getitem__) -> Method:
+        """Return the method with its hyper-parameters; `find` looks a method up, by default by its name alone."""
+        chosen, given = find(self.method), dict(self.settings or {})
+        if self.settings_of and (written := find(self.settings_of)) is not chosen:
+            given = _taken_over(written, chosen, given)
         return chosen(**read_settings(chosen, given))
 
     def public_keys(self) -> dict[str, PublicKey]:
@@ -195,13 +197,38 @@ class NodeConfig:
         train, test = part[~tested[part]], part[tested[part]]
         return Client(name, data.x[train], y[train], data.x[test], y[test], data.features, data.columns)
 
+    def own_methods(self) -> dict[str, type[Method]]:
+        """Return the methods that this node's configuration names, read from its own files where it says so."""
+        return {text: resolve(text) for text in split(self.methods)}
+
+    def finding(self) -> Find:
+        """Return how this node looks up the method of a run.
+
+        A run never makes it read code: a file or module that the run names is found only among those that the node's
+        own configuration names. For a file its name is enough, since nodes have it in folders of their own.
+        """
+        own = self.own_methods()
+
+        def find(text: str) -> type[Method]:
+            if not is_code(text):
+                return registry[text]
+            for known, method in own.items():
+                if known == text or (is_code(known) and PurePath(known).name == PurePath(text).name):
+                    return method
+            raise InvalidParameter(
+                f"methods: the run's method {text!r} is code of its own, which a node takes part in only if its own "
+                "--node-config names that file or module"
+            )
+
+        return find
+
     def admitted(self, client: Client, app: App, method: Method) -> Client:
         """Return the client as it may take part, or refuse: only in methods that the node allows, not with too little.
 
         The stricter of the node's own minimum and the run's counts. The refusal names the rule; figures stay here. A
         test set that is smaller than a cell is left aside.
         """
-        if self.methods and method.name not in {registry[name].name for name in split(self.methods)}:
+        if self.methods and method.name not in {allowed.name for allowed in self.own_methods().values()}:
             raise InvalidParameter(f"methods: this node takes no part in {method.name}").telling()
         samples = max(self.minimum_samples, app.minimum_samples)
         cell = max(self.minimum_cell, app.minimum_cell)

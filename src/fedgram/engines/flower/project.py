@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from fedgram.core.errors import InvalidParameter
+from fedgram.protocol.method import Method
 from fedgram.protocol.parameters import describe, parameter_types, read_settings
-from fedgram.protocol.registry import registry
+from fedgram.protocol.sources import is_code, resolve
 
 _APP = '''\
 # A Flower app of fedgram. There is no code to write: choose below, start the nodes, and
@@ -34,8 +35,9 @@ serverapp = "fedgram.engines.flower.app:server"
 clientapp = "fedgram.engines.flower.app:client"
 
 [tool.flwr.app.config]
-# Which method; `fedgram methods` lists them.
-method = "{method}"
+# Which method; `fedgram methods` lists them. Or a file, PATH.py, or MODULE:CLASS: the server reads that, and a node
+# that names the same file or module in its own configuration (methods) reads its own copy.
+method = {method}
 # How many classes ("10"), or their names in order ("ill, well"). Empty: the labels that occur at the nodes.
 classes = ""
 # What turns samples into features: lite0:96, minilm, pixels. Empty: samples are features, or nodes name their own
@@ -65,7 +67,7 @@ out = ""
 
 # Hyper-parameters, and the method that they are of. A run of another method (-c 'method="afl"') has its own defaults
 # and takes over only what was changed here and is the same for both, such as the rounds of gradient methods.
-settings-of = "{method}"
+settings-of = {method}
 [tool.flwr.app.config.settings]
 {settings}
 '''
@@ -76,7 +78,7 @@ def write_app(folder: Path, method: str, settings: Mapping[str, str], keys: Sequ
 
     `keys` are lines of `NAME = PUBLIC KEY` (see `keys.key_line`).
     """
-    cls = registry[method]
+    cls = resolve(method)
     chosen = cls(**read_settings(cls, dict(settings)))
     if folder.exists() and any(folder.iterdir() if folder.is_dir() else [folder]):
         raise InvalidParameter(f"{folder} exists and is not an empty folder: choose another")
@@ -87,7 +89,7 @@ def write_app(folder: Path, method: str, settings: Mapping[str, str], keys: Sequ
         lines.append(f"{field.name} = {_toml(getattr(chosen, field.name))}")
     title = (cls.__doc__ or "").strip().splitlines()[0].replace("\\", "").replace('"', "'")
     listed = "".join(f"\n{line}" for line in keys) + ("\n" if keys else "")
-    names = {"name": _project_name(folder), "title": title, "method": cls.name}
+    names = {"name": _project_name(folder), "title": title, "method": _toml(_written(method, cls))}
     text = _APP.format(**names, keys=listed, settings="\n".join(lines))
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -95,6 +97,14 @@ def write_app(folder: Path, method: str, settings: Mapping[str, str], keys: Sequ
     except OSError as error:
         raise InvalidParameter(f"cannot write to {folder}: {error.strerror or error}") from error
     return folder
+
+
+def _written(method: str, cls: type[Method]) -> str:
+    """Return a method as the server finds it, which starts in another folder."""
+    if not is_code(method):
+        return cls.name
+    path, ending, name = method.rpartition(".py")
+    return f"{Path(path).expanduser().resolve()}{ending}{name}" if ending else method
 
 
 def _toml(value: Any) -> str:

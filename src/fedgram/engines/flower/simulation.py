@@ -7,6 +7,7 @@ Starting Ray takes some ten seconds. A simulation that is opened serves many fit
         fg.FedHiP().fit(clients, engine=engine)
 """
 
+import json
 import logging
 import os
 import shutil
@@ -29,9 +30,10 @@ from fedgram.engines.flower import envelope
 from fedgram.engines.flower.grid import Expected, GridTransport, Post, roll_call
 from fedgram.engines.flower.node import Node, Party, client_app, folder_name
 from fedgram.protocol import session
-from fedgram.protocol.clients import Progress
 from fedgram.protocol.fit import Fit
 from fedgram.protocol.method import Method, Require
+from fedgram.protocol.sources import files_of, read_file
+from fedgram.protocol.transport import Progress
 
 NAME = "flower-sim"
 
@@ -136,6 +138,7 @@ class _Running:
                 party = Party(client, method, None if models is None else models / folder_name(client.name))
                 (folder / f"{k}.pickle").write_bytes(cloudpickle.dumps(party))  # type: ignore[no-untyped-call]
                 (folder / f"{k}.name").write_text(client.name, encoding="utf-8")
+                (folder / f"{k}.files").write_text(json.dumps([str(file) for file in files_of(method)]))
             yield {"folder": str(folder)}
         finally:
             shutil.rmtree(folder, ignore_errors=True)
@@ -204,6 +207,8 @@ def _simulated_name(message: Message, context: Context) -> str:
 def _simulated_party(message: Message, context: Context) -> Party:
     from ray import cloudpickle
 
+    for file in json.loads(_laid_out(message, context, "files").read_text()):
+        read_file(Path(file))  # a method of a file is pickled by the name of a module that only reading it makes
     party = cloudpickle.loads(_laid_out(message, context, "pickle").read_bytes())
     assert isinstance(party, Party)
     return party

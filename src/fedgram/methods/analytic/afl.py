@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from fedgram.core.errors import InvalidParameter
 from fedgram.models import LinearModel
-from fedgram.protocol.fit import Pool
 from fedgram.protocol.onemessage import OneMessage
+from fedgram.protocol.pool import Pool
 from fedgram.protocol.registry import register
 
 

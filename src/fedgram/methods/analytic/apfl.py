@@ -19,9 +19,9 @@ from fedgram.heads.system import System
 from fedgram.models import best_labels, finite, sent_columns
 from fedgram.moments.moments import Moments
 from fedgram.protocol.clientside import ClientSide
-from fedgram.protocol.fit import Pool
 from fedgram.protocol.method import step
 from fedgram.protocol.onemessage import OneMessage
+from fedgram.protocol.pool import Pool
 from fedgram.protocol.registry import register
 from fedgram.protocol.replies import MomentsOf, Question
 
@@ -79,7 +79,8 @@ class TwoStreams:
 
     def influence(self, x: Array) -> adapt.Influence:
         """Return what samples x (n, d) have done to G, if they are among those that made it."""
-        assert self.system is not None
+        if self.system is None:
+            raise Mismatch("the factor of the primary stream was not published, which needs exact=True at the server")
         return System(self.system, self.weights, self.classes).influence(self.primary(x))
 
     def to_fields(self) -> dict[str, Any]:

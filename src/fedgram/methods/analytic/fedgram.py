@@ -8,9 +8,9 @@ from fedgram.heads.head import Head
 from fedgram.heads.personal import personal_model
 from fedgram.models import LinearModel
 from fedgram.protocol.clientside import ClientSide
-from fedgram.protocol.fit import Pool
 from fedgram.protocol.method import step
 from fedgram.protocol.onemessage import OneMessage
+from fedgram.protocol.pool import Pool
 from fedgram.protocol.registry import register
 
 # Gaussians are too sure of themselves, since features depend on each other more than they know.

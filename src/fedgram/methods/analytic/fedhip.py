@@ -10,9 +10,9 @@ from fedgram.heads import adapt
 from fedgram.heads.system import System
 from fedgram.models import LinearModel
 from fedgram.protocol.clientside import ClientSide
-from fedgram.protocol.fit import Pool
 from fedgram.protocol.method import step
 from fedgram.protocol.onemessage import OneMessage
+from fedgram.protocol.pool import Pool
 from fedgram.protocol.registry import register
 
 
@@ -65,7 +65,7 @@ class FedHiP(OneMessage):
     def personalize(self, client: ClientSide, published: System) -> None:
         """Keep P_k — (13), (14)."""
         if self.alpha != "auto":
-            client.keep(published.personalize(client.x, client.y, self.alpha, member=client.member))
+            client.keep(published.emphasize(client.x, client.y, self.alpha, member=client.member))
             return
         model, chosen = published.choose(client.x, client.y, member=client.member)
         if self.alone:

@@ -1,6 +1,7 @@
 """FedLogit: the logistic model of all data, step by step, and Bayes' rule at every client."""
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal
 
 from fedgram.core.errors import InvalidParameter
@@ -37,6 +38,7 @@ class FedLogit(Publishing):
     """
 
     personal = True
+    quick = MappingProxyType({"rounds": 4})
 
     rounds: int = 20
     ridge: float | Literal["auto"] = "auto"

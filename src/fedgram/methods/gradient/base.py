@@ -1,7 +1,8 @@
 """What methods that train by gradients have in common: a network, rounds, and local SGD."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -32,8 +33,11 @@ class GradientMethod(Method):
     rounding: ClassVar[float] = 1e-4
     # Whether the method says nothing without layers below the last; "auto" is then an mlp for features.
     needs_base: ClassVar[bool] = False
-    # Whether every client has a vector of its own from the first, in its state.
+    # Whether every client has a vector of its own in its state ("own"), from the first: the common first weights.
     remembers: ClassVar[bool] = False
+    # Whether rounds are judged by the models that clients keep, which they have from the first, not by the global one.
+    judged_by_own: ClassVar[bool] = False
+    quick: ClassVar[Mapping[str, Any]] = MappingProxyType({"rounds": 2, "epochs": 8, "batch": 16, "lr": 0.05})
 
     network: str = "auto"
     rounds: int = 50
@@ -85,10 +89,9 @@ class GradientMethod(Method):
     def begin(self, clients: Clients) -> tuple[Net, Vector]:
         """Return the network and its first weights; clients that cannot train are told apart now."""
         require("torch", "nets", f"the method {self.name}")
-        assert clients.classes is not None
         net = self.net(clients.shape, len(clients.classes))
         first = net.initial(clients.rng)
-        clients.each(self.ready, first if self.remembers else None)
+        clients.each(self.ready, first if self.remembers or self.judged_by_own else None)
         return net, first
 
     def check_base(self, net: Net) -> None:
@@ -105,7 +108,6 @@ class GradientMethod(Method):
 
     def model(self, clients: Clients, vector: Vector) -> TrainedNet:
         """Return a vector as a model."""
-        assert clients.classes is not None
         net = self.net(clients.shape, len(clients.classes))
         return TrainedNet(net.network, net.shape, clients.classes, vector, clients.features, net.memory)
 
@@ -114,8 +116,12 @@ class GradientMethod(Method):
     def ready(self, client: ClientSide, first: Vector | None = None) -> None:
         """Refuse samples that are not finite before they spoil everybody's weights; begin with the common ones."""
         check_finite(client.x)
-        if first is not None:
+        if first is None:
+            return
+        if self.remembers:
             self.remember(client, first)
+        if self.judged_by_own:
+            self.keep(client, first)
 
     @step
     def adopt(self, client: ClientSide, world: Vector) -> None:
@@ -136,7 +142,7 @@ class GradientMethod(Method):
         return self.net(question.shape, len(question.classes))
 
     def keep(self, client: ClientSide, vector: Vector) -> None:
-        """Let the client keep a vector as its own model."""
+        """Let the client keep a vector as its own model, which it predicts with."""
         client.keep(self.own_model(client, vector))
 
     def own_model(self, client: ClientSide, vector: Vector) -> TrainedNet:
@@ -145,10 +151,13 @@ class GradientMethod(Method):
         return TrainedNet(net.network, net.shape, client.classes, vector, client.data.features, net.memory)
 
     def remember(self, client: ClientSide, vector: Vector) -> None:
-        """Let the client keep a vector, and begin from it in the next round."""
-        own = np.array(vector)  # a row of many would keep them all in memory
-        client.state["own"] = own
-        self.keep(client, own)
+        """Let the client find a vector in its state in the next round."""
+        client.state["own"] = np.array(vector)  # a row of many would keep them all in memory
+
+    def take(self, client: ClientSide, vector: Vector) -> None:
+        """Let the client remember a vector, and keep it as its own model."""
+        self.remember(client, vector)
+        self.keep(client, client.state["own"])
 
     def trained_part(self, clients: Sequence[ClientSide], vectors: Sequence[Vector]) -> list[Vector]:
         """Return vectors without their buffers, as hooks see weights."""

@@ -23,6 +23,7 @@ class Ditto(FedAvg):
 
     personal = True
     remembers = True
+    judged_by_own = True
 
     lam: float = 1.0
 
@@ -41,5 +42,5 @@ class Ditto(FedAvg):
         )
         starts = [client.state["own"] for client in clients]
         for client, own in zip(clients, self.descend(clients, starts, towards), strict=True):
-            self.remember(client, own)
+            self.take(client, own)
         return trained

@@ -35,6 +35,7 @@ class FedALA(FedAvg):
 
     personal = True
     remembers = True
+    judged_by_own = True
 
     layers: int = 1
     fraction: float = 0.8
@@ -62,7 +63,7 @@ class FedALA(FedAvg):
             client.state["trained"] = True
             if client.name in shares:
                 client.state["share"] = np.array(shares[client.name])
-            self.remember(client, own)
+            self.take(client, own)
         return trained
 
     def _mixtures(

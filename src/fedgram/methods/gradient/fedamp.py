@@ -31,6 +31,7 @@ class FedAMP(GradientMethod):
 
     personal = True
     remembers = True
+    judged_by_own = True
 
     alpha: float = 1e4
     sigma: float = 1e6
@@ -83,5 +84,5 @@ class FedAMP(GradientMethod):
         hooks = Hooks(slope=lambda now: pull(strength, now.weights, now.start))
         trained = self.descend(clients, [task["cloud"] for task in tasks], hooks)
         for client, own in zip(clients, trained, strict=True):
-            self.remember(client, own)
+            self.take(client, own)
         return trained

@@ -33,6 +33,7 @@ class FedAPA(GradientMethod):
 
     personal = True
     remembers = True
+    judged_by_own = True
     needs_base = True
 
     participation: float = 0.6
@@ -99,5 +100,5 @@ class FedAPA(GradientMethod):
         ]
         trained = self.descend(clients, starts)
         for client, own in zip(clients, trained, strict=True):
-            self.remember(client, own)
+            self.take(client, own)
         return [own[: len(mixed)] for own, mixed in zip(trained, mixtures, strict=True)]

@@ -31,8 +31,8 @@ class FedAvg(GradientMethod):
         _, world = self.begin(clients)
         for number in clients.rounds_of(self.rounds):
             world = clients.mean(self.train, world, to=clients.sample(self.participation))
-            clients.report(number, None if self.remembers else self.model(clients, world))
-        if self.remembers:
+            clients.report(number, None if self.judged_by_own else self.model(clients, world))
+        if self.judged_by_own:
             self.give_to_the_unasked(clients, world)
         return self.model(clients, world)
 

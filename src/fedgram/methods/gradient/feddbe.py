@@ -64,7 +64,6 @@ class FedDBE(GradientMethod):
         return self._unbiased(clients, world)
 
     def _unbiased(self, clients: Clients, world: Vector) -> TrainedNet:
-        assert clients.classes is not None
         net = self.net(clients.shape, len(clients.classes))
         return self.model(clients, np.append(world, np.zeros(net.features, dtype=np.float32)))
 

@@ -33,6 +33,7 @@ class FedPHP(FedAvg):
 
     personal = True
     remembers = True
+    judged_by_own = True
 
     mu: float = 0.9
     lam: float = 0.1
@@ -60,7 +61,7 @@ class FedPHP(FedAvg):
             inherited = min(self.mu * count / usual, self.mu)  # μ_t
             client.state["count"] = count + 1
             mixed = inherited * client.state["own"] + (1 - inherited) * vector
-            self.remember(client, mixed.astype(np.float32))
+            self.take(client, mixed.astype(np.float32))
         return trained
 
     def _transfer(self, now: Now) -> "Tensor":

@@ -35,6 +35,7 @@ class FedProto(GradientMethod):
 
     personal = True
     remembers = True
+    judged_by_own = True
     needs_base = True
 
     lam: float = 1.0
@@ -71,7 +72,7 @@ class FedProto(GradientMethod):
         replies = []
         for client, own, world in zip(clients, trained, worlds, strict=True):
             sums = self._sums(client, own)
-            self.remember(client, own)
+            self.take(client, own)
             if self.predict == "prototype":
                 self.keep(client, self._by_prototype(client, own, sums, world))
             replies.append(sums)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -28,6 +29,9 @@ class PFedMe(GradientMethod):
 
     personal = True
     remembers = True
+    judged_by_own = True
+    # Its own values are for hundreds of rounds.
+    quick = MappingProxyType({**GradientMethod.quick, "rounds": 3, "eta": 0.06})
 
     momentum: float = 0.0
     local_steps: int | None = 20
@@ -68,7 +72,7 @@ class PFedMe(GradientMethod):
         personal, carried = self.descend_with(clients, worlds, hooks, repeat=self.inner)
         buffers = self.net_of(clients[0]).buffers
         for client, own in zip(clients, personal, strict=True):
-            self.remember(client, own)
+            self.take(client, own)
         return [
             np.concatenate([own[:buffers], center]) for own, center in zip(personal, carried["center"], strict=True)
         ]

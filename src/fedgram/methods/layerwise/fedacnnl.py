@@ -72,7 +72,6 @@ class FedACnnL(Method):
         With it, for each of its layers, the group's moments and how many clients they are of: some may have been lost.
         """
         group_of = {name: k for k, group in enumerate(groups) for name in group}
-        assert clients.classes is not None
         networks = [Network(self.network, clients.shape, clients.classes, seed)] * len(groups)
         moments: list[list[Moments]] = [[] for _ in groups]
         members: list[list[int]] = [[] for _ in groups]

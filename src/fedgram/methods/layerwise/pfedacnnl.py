@@ -80,7 +80,7 @@ class PFedACnnL(FedACnnL):
             for name in names
             if name in left
         }
-        clients.each(self.adapt, per_client=tasks)
+        clients.each(self.refit, per_client=tasks)
         return networks[0] if len(groups) == 1 else None
 
     def _grouped(self, clients: Clients, seed: int) -> list[list[str]]:
@@ -111,7 +111,7 @@ class PFedACnnL(FedACnnL):
         return Numbers((min(widths, default=len(question.classes)),))
 
     @step
-    def adapt(self, client: ClientSide, task: Mapping[str, Any]) -> None:
+    def refit(self, client: ClientSide, task: Mapping[str, Any]) -> None:
         """Keep the personal network Ŵ_1 … Ŵ_L — (12), (13) — or, without personalization, the meta-model."""
         meta: Network = client.state["network"].extend(task["solution"])
         if self.personalize:

@@ -1,0 +1,44 @@
+"""What server and clients have agreed on before a method begins."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from fedgram.core.columns import Columns
+from fedgram.core.labels import Classes
+from fedgram.core.wire import Payload
+from fedgram.protocol.replies import Question
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The kind of data that all clients of a run have, and how much of it each has.
+
+    Before the clients have said hello, nothing is known but the classes, and these only if the caller gave them.
+    """
+
+    classes: Classes = ()
+    shape: tuple[int, ...] = ()  # of a sample
+    features: str = ""  # their fingerprint
+    columns: Columns = ()  # their names, in the agreed order
+    samples: Mapping[str, int] = field(default_factory=dict)  # for training, by client
+    tested: Mapping[str, int] = field(default_factory=dict)  # for testing, by client
+
+    def __post_init__(self) -> None:
+        """Take copies of the counts that nobody can change."""
+        for name in ("samples", "tested"):
+            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
+
+    def question(self, client: str, payload: Payload, round: int) -> Question:
+        """Return what a client is asked with this payload; its reply is checked against that."""
+        return Question(
+            client,
+            payload,
+            round,
+            self.classes,
+            self.shape,
+            self.features,
+            self.samples.get(client, 0),
+            self.tested.get(client, 0),
+            self.columns,
+        )

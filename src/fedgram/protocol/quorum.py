@@ -1,0 +1,79 @@
+"""Who takes part in a run: who can be asked, who is gone and why, and whether enough are left."""
+
+from collections.abc import Mapping, Sequence
+from math import ceil
+from numbers import Integral
+from typing import Literal
+
+from fedgram.core.errors import ClientFailed, FedgramError, InvalidParameter, MissingClients
+
+NO_SAMPLES = "no samples"
+
+
+class Quorum:
+    """The clients of a run by name. `require` is "all", a number of them, or a fraction."""
+
+    def __init__(self, names: Sequence[str], require: str | float = "all") -> None:
+        self.everyone = names
+        self.heard: set[str] = set()  # whose replies have entered the result
+        self._gone: dict[str, str] = {}  # who cannot be asked any more, and why
+        self._require = _checked(require, len(names))
+
+    @property
+    def names(self) -> list[str]:
+        """Clients that can be asked: they have samples and have not failed."""
+        return [name for name in self.everyone if name not in self._gone]
+
+    @property
+    def present(self) -> list[str]:
+        """Clients that have not failed, those without samples included."""
+        return [name for name in self.everyone if self._gone.get(name, NO_SAMPLES) == NO_SAMPLES]
+
+    @property
+    def contributors(self) -> list[str]:
+        """Clients whose replies have entered the result, in the engine's order."""
+        return [name for name in self.everyone if name in self.heard]
+
+    @property
+    def absent(self) -> dict[str, str]:
+        """Clients that have not contributed and will not, with the reason."""
+        return {name: why for name, why in self._gone.items() if name not in self.heard}
+
+    @property
+    def lost(self) -> dict[str, str]:
+        """Clients that have contributed and then failed, with the reason."""
+        return {name: why for name, why in self._gone.items() if name in self.heard}
+
+    def lose(self, failures: Mapping[str, FedgramError], *, during: str) -> None:
+        """Go on without some clients, or end the run if too few are left."""
+        self._gone.update({name: f"{during}: {error}" for name, error in failures.items()})
+        what = "; ".join(f"client {name!r}: {error}" for name, error in failures.items())
+        if self._require == "all" and failures:
+            raise ClientFailed(f"{during}: {what}") from next(iter(failures.values()))
+        left, required = len(self.names), self._required()
+        if left < required:
+            raise MissingClients(f"{during}: {left} clients left, {required} required; {what or 'the rest is empty'}")
+
+    def leave_out(self, name: str) -> None:
+        """Go on without a client that has no samples; it is nobody's loss."""
+        self._gone[name] = NO_SAMPLES
+
+    def _required(self) -> int:
+        """Return how many clients with samples must be left; those known to have none are nobody's loss."""
+        filled = len(self.everyone) - list(self._gone.values()).count(NO_SAMPLES)
+        if self._require == "all":
+            return filled
+        # A fraction is what the user wrote in decimals: 0.07 of 100 is 7.
+        return self._require if isinstance(self._require, int) else ceil(self._require * filled - 1e-9)
+
+
+def _checked(require: object, clients: int) -> Literal["all"] | int | float:
+    if require == "all":
+        return "all"
+    if isinstance(require, Integral) and not isinstance(require, bool) and 1 <= int(require) <= clients:
+        return int(require)
+    if isinstance(require, float) and 0 < require <= 1:
+        return require
+    raise InvalidParameter(
+        f"require must be 'all', a number of clients from 1 to {clients}, or a fraction such as 0.8, got {require!r}"
+    )
