@@ -78,7 +78,7 @@ def predict(
 
 def _samples(path: str, label: str | None, on_bad: OnBad, model: Model) -> Dataset:
     """Return the samples, of a table those columns that the model was made from, in its order."""
-    data = open_samples(path, label, on_bad, columns=getattr(model, "columns", ()))
+    data = open_samples(path, label, on_bad, columns=model.columns)
     if data.unused:
         hint = "" if (data.y >= 0).any() else "; if one of them is the label, name it: --label"
         typer.echo(f"not used: {listed(data.unused)}{hint}", err=True)
@@ -108,7 +108,7 @@ def _one_for_each(predicted: list[Label], left_out: tuple[int, ...]) -> list[Lab
 
 def _backbone_of(model: Model, path: Path) -> str | None:
     """Return the backbone that the model was made with, if it is one of ours: a file must not choose what is loaded."""
-    name = str(getattr(model, "features", "")).partition("@")[0]
+    name = model.features.partition("@")[0]
     if name and not in_catalogue(name):
         raise InvalidParameter(
             f"{path} was made with the backbone {name!r}, which does not come with fedgram, and a file does not choose "
@@ -119,8 +119,8 @@ def _backbone_of(model: Model, path: Path) -> str | None:
 
 def _check_features(model: Model, path: Path, samples: Dataset, data: str, *, given: bool) -> None:
     """Refuse features of another backbone. One that was named by hand may have another name, not other weights."""
-    wanted, got = str(getattr(model, "features", "")), samples.features
+    wanted, got = model.features, samples.features
     if given:
         wanted, got = wanted.rpartition("@")[2], got.rpartition("@")[2]
     if wanted != got:
-        raise Mismatch(f"{path} was made from features {model.features!r}, {data} has {samples.features!r}")  # type: ignore[attr-defined]
+        raise Mismatch(f"{path} was made from features {model.features!r}, {data} has {samples.features!r}")
