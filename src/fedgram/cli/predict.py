@@ -7,13 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
-from fedgram.core.cache import replace_file
 from fedgram.core.columns import listed
-from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch
+from fedgram.core.errors import Doubtful, InvalidParameter, Mismatch
+from fedgram.core.files import replace_file, writing
 from fedgram.core.labels import Label
 from fedgram.core.terminal import echo
 from fedgram.data import Dataset
-from fedgram.data.own.bad import Doubtful, OnBad
+from fedgram.data.own.bad import OnBad
 from fedgram.data.own.files import open_samples
 from fedgram.features import featurize
 from fedgram.features.backbones.specs import in_catalogue
@@ -60,10 +60,8 @@ def predict(
     accuracy = sum(a == b for a, b in known) / len(known) if known else None
     labels = _one_for_each(predicted, samples.left_out)
     if out is not None:
-        try:
+        with writing(out):
             replace_file(out, "".join(f"{'' if label is None else label}\n" for label in labels).encode())
-        except OSError as error:
-            raise InvalidData(f"cannot write {out}: {error.strerror or error}") from error
     if as_json:
         told: dict[str, Any] = {"samples": len(labels), "bad": len(samples.left_out), "accuracy": accuracy}
         typer.echo(json.dumps(told | ({} if out else {"labels": labels})))

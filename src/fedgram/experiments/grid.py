@@ -4,10 +4,10 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from hashlib import sha256
 from itertools import product
 from typing import Any
 
+from fedgram.core.hashing import hash_text
 from fedgram.data.spread import BY_GROUP
 from fedgram.experiments.config import STANDARD, Experiment
 from fedgram.experiments.variants import CENTRALISED
@@ -121,7 +121,7 @@ def stable_key(about: Any) -> str:
     True
     """
     text = json.dumps(_plain(about), sort_keys=True, separators=(",", ":"), default=str)
-    return sha256(text.encode()).hexdigest()[:16]
+    return hash_text(text)[:16]
 
 
 def _plain(value: Any) -> Any:

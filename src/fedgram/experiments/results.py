@@ -6,10 +6,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from fedgram.core.errors import JournalError
 from fedgram.experiments import journal
 from fedgram.experiments.fields import count, each, flag, maybe, number, setting, share, table, text
 from fedgram.experiments.grid import stable_key
-from fedgram.experiments.journal import Damage, JournalError, Line, went_well
+from fedgram.experiments.journal import Damage, Line, went_well
 from fedgram.experiments.matrices import Matrix
 from fedgram.experiments.variants import CENTRALISED, show
 

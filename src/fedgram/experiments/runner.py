@@ -15,12 +15,12 @@ from typing import Any, Protocol
 import numpy as np
 import scipy
 
-from fedgram.core.errors import FedgramError, Mismatch, MissingExtra, UnknownName
+from fedgram.core.errors import FedgramError, JournalError, Mismatch, MissingExtra, UnknownName
 from fedgram.engines import InProcess
 from fedgram.evaluation import Evaluation
 from fedgram.experiments import journal
 from fedgram.experiments.grid import Run, Setting
-from fedgram.experiments.journal import FAILED, OK, Journal, JournalError
+from fedgram.experiments.journal import FAILED, OK, Journal
 from fedgram.experiments.matrices import recorded
 from fedgram.experiments.measure import peak_memory, reset_peak_memory
 from fedgram.experiments.prepare import Prepared, prepare

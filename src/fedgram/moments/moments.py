@@ -11,7 +11,6 @@ moments away again is exact unlearning.
 (True, 50)
 """
 
-import hashlib
 import json
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,6 +26,7 @@ from fedgram.core import wire
 from fedgram.core.arrays import Array
 from fedgram.core.columns import Columns, as_columns, as_table, difference, names_of, order, samples_of
 from fedgram.core.errors import InvalidData, LostPrecision, Mismatch, NotMoments
+from fedgram.core.hashing import hash_bytes
 from fedgram.core.labels import Classes, Label, as_classes, read_classes, shorten, to_indices
 from fedgram.models import LinearModel, sent_columns
 from fedgram.moments import solve
@@ -204,11 +204,12 @@ class Moments:
         kind = [getattr(self.kind, field.name) for field in fields(self.kind)]
         parts = {"counts": self.counts, "sums": self._sums, "gram": self._packed, "factor": self._factor}
         shapes = {name: array.shape for name, array in parts.items() if array is not None}
-        digest = hashlib.sha256(json.dumps([kind, shapes]).encode())
-        for array in parts.values():
-            if array is not None and array.size:
-                digest.update(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).data)
-        return digest.hexdigest()
+        numbers = (
+            np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).data
+            for array in parts.values()
+            if array is not None and array.size
+        )
+        return hash_bytes((json.dumps([kind, shapes]).encode(), *numbers))
 
     def sketch(self, direction: Array) -> tuple[Array, Array]:
         """Return XᵀX r (d,) and YᵀX r (c,) for a direction r (d,), in O(d²) and without the matrix XᵀX."""

@@ -12,13 +12,12 @@ message, stands in it once and is referred to once, and an array without element
 
 `container` has the bytes, `tree` what stands in their header, `messages` and `derive` the types.
 
+>>> import numpy as np
 >>> data = encode({"step": 3, "w": np.eye(2)})
 >>> decode(data)["w"]
 array([[1., 0.],
        [0., 1.]])
 """
-
-import numpy as np  # noqa: F401 - for the example
 
 from fedgram.core.errors import FedgramError, RefusedMessage
 from fedgram.core.wire import container

@@ -4,7 +4,6 @@ The format is written and read here rather than by its library, which copies eve
 on the way in, and does not give back the header; tests check that each side reads the other's files.
 """
 
-import hashlib
 import json
 from functools import lru_cache
 from math import prod
@@ -14,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgram.core.errors import RefusedMessage
+from fedgram.core.hashing import hash_bytes
 
 SCHEMA = 2
 # The digest stands first, at a place that does not depend on the rest.
@@ -55,7 +55,7 @@ def write(tree: Any, arrays: dict[str, AnyArray], *, sealed: bool) -> bytes:
     header = (known_header if len(text) <= _REMEMBERED else _header)(text, shapes)
     contents = [array.data for array in arrays.values() if array.size]
     if sealed:
-        header = header[:SEAL_AT] + _digest(header, *contents) + header[SEAL_AT + DIGITS :]
+        header = header[:SEAL_AT] + hash_bytes((header, *contents)).encode() + header[SEAL_AT + DIGITS :]
     return b"".join((header, *contents))
 
 
@@ -63,8 +63,8 @@ def check_digest(data: bytes) -> None:
     """Refuse bytes that are not those which were sealed."""
     if data[8:SEAL_AT] != _PREFIX:
         raise RefusedMessage(f"{len(data)} bytes that are not a fedgram message, or one of a version before digests")
-    view = memoryview(data)
-    if _digest(view[:SEAL_AT], b"0" * DIGITS, view[SEAL_AT + DIGITS :]) != data[SEAL_AT : SEAL_AT + DIGITS]:
+    view, end = memoryview(data), SEAL_AT + DIGITS
+    if hash_bytes((view[:SEAL_AT], b"0" * DIGITS, view[end:])).encode() != data[SEAL_AT:end]:
         raise RefusedMessage("its digest does not fit its content: it was damaged or changed on the way; send it again")
 
 
@@ -92,13 +92,6 @@ def read(data: bytes) -> tuple[Any, dict[str, AnyArray]]:
     if start + end != len(data):
         raise RefusedMessage(f"{len(data)} bytes, its header accounts for {start + end}")
     return tree, arrays
-
-
-def _digest(*parts: bytes | memoryview) -> bytes:
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part)
-    return digest.hexdigest().encode()
 
 
 def _header(tree: str, arrays: tuple[tuple[str, np.dtype[Any], tuple[int, ...]], ...]) -> bytes:
