@@ -16,7 +16,7 @@ from fedgram.heads.head import Head
 from fedgram.heads.system import System
 from fedgram.layerwise import Network
 from fedgram.methods.analytic.apfl import TwoStreams
-from fedgram.moments.moments import Kind
+from fedgram.moments.kind import Kind
 from fedgram.nets import TrainedNet
 from fedgram.protocol.contributions import Contributions
 from fedgram.protocol.fit import Traffic
