@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import Annotated, Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -55,7 +55,11 @@ class BlockModel(ABC):
     classes: Classes
     features: str
     columns: Columns
-    at_once: ClassVar[int] = 4096  # samples in a block
+
+    @property
+    def at_once(self) -> int:
+        """How many samples make a block."""
+        return 4096
 
     @property
     @abstractmethod
@@ -70,8 +74,9 @@ class BlockModel(ABC):
         """Return the scores (n, c) of samples: an array, or a table with the model's columns."""
         samples = self.checked(samples_of(x, self.columns))
         out = np.empty((len(samples), len(self.classes)))
-        for start in range(0, len(samples), self.at_once):
-            block = slice(start, start + self.at_once)
+        at_once = self.at_once
+        for start in range(0, len(samples), at_once):
+            block = slice(start, start + at_once)
             self.score_block(samples[block], out[block])
         return finite(out)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import accumulate
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -56,8 +56,6 @@ class Network(BlockModel):
     solutions: Annotated[tuple[Array, ...], wire.Shape(None, "c")] = ()
     features: str = ""
     columns: Columns = ()
-
-    at_once: ClassVar[int] = SAMPLES_AT_ONCE
 
     def __post_init__(self) -> None:
         """Refuse layers that do not follow upon each other, and solutions that do not fit them."""
@@ -146,6 +144,11 @@ class Network(BlockModel):
             else:
                 out = layer.apply(out)
         return out
+
+    @property
+    def at_once(self) -> int:
+        """How many samples make a block."""
+        return SAMPLES_AT_ONCE
 
     @property
     def sample_shape(self) -> Shape:

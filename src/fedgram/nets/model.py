@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -41,8 +41,6 @@ class TrainedNet(BlockModel):
     memory: bool = False
     columns: Columns = ()
 
-    at_once: ClassVar[int] = SAMPLES_AT_ONCE
-
     def __post_init__(self) -> None:
         """Refuse a vector that does not fit the network."""
         if np.shape(self.vector) != (self.net.size,):
@@ -69,6 +67,11 @@ class TrainedNet(BlockModel):
         head, count = self.vector[self.net.head].astype(np.float64), len(self.classes)
         weights, intercept = head[:-count].reshape(count, -1).T, head[-count:]
         return weights, intercept + self.vector[self.net.own] @ weights if self.memory else intercept
+
+    @property
+    def at_once(self) -> int:
+        """How many samples make a block."""
+        return SAMPLES_AT_ONCE
 
     @property
     def sample_shape(self) -> Shape:
