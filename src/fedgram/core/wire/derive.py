@@ -71,15 +71,21 @@ def message(name: str, *, version: int) -> Callable[[type[T]], type[T]]:
     def decorate(cls: type[T]) -> type[T]:
         hints = get_type_hints(cls, include_extras=True)
         form = _Form(name, {field.name: _part(hints[field.name]) for field in fields(cast("Any", cls))}, _optional(cls))
-        derived = {
+
+        def to_fields(self: T) -> dict[str, Payload]:
+            return form.take_apart(self)
+
+        def from_fields(own: type[T], found: dict[str, Payload]) -> T:
+            return own(**form.read(found))
+
+        derived: dict[str, Any] = {
             "wire_name": name,
             "wire_version": version,
             "wire_fields": {},  # `from_fields` checks its arrays itself
-            "to_fields": form.take_apart,
-            "from_fields": classmethod(lambda own, found: own(**form.read(found))),
+            "to_fields": to_fields,
+            "from_fields": classmethod(from_fields),
+            "check": getattr(cls, "check", lambda self: None),
         }
-        if not hasattr(cls, "check"):
-            derived["check"] = lambda self: None
         for attribute, value in derived.items():
             setattr(cls, attribute, value)
         register_message(cast("type[Message]", cls))
@@ -98,23 +104,17 @@ class _Form:
         self._counted = CLASSES not in sure and any(part.names is Classes for part in parts.values())
         self._known = {*parts, COUNT} if self._counted else {*parts}
 
-    @property
-    def take_apart(self) -> Callable[[object], dict[str, Payload]]:
-        """The method that returns payloads by field name."""
-        parts, counted = [(name, part.send, part.names) for name, part in self._parts.items()], self._counted
-
-        def to_fields(own: object) -> dict[str, Payload]:
-            found: dict[str, Payload] = {}
-            for name, send, names in parts:
-                value = getattr(own, name)
-                if names is Columns and not value:
-                    continue
-                found[name] = None if value is None else send(value)
-                if counted and names is Classes:
-                    found[COUNT] = len(value)
-            return found
-
-        return to_fields
+    def take_apart(self, own: object) -> dict[str, Payload]:
+        """Return a message's payloads by field name."""
+        found: dict[str, Payload] = {}
+        for name, part in self._parts.items():
+            value = getattr(own, name)
+            if part.names is Columns and not value:
+                continue
+            found[name] = None if value is None else part.send(value)
+            if self._counted and part.names is Classes:
+                found[COUNT] = len(value)
+        return found
 
     def read(self, found: Mapping[str, Payload]) -> dict[str, Any]:
         """Return the values of the dataclass's fields, all checked."""
