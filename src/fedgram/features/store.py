@@ -17,6 +17,7 @@ from typing import IO, Any
 import numpy as np
 
 from fedgram.core.cache import writing_cache
+from fedgram.core.files import replace_file
 from fedgram.features.backbones.base import Features
 
 LAYOUT = 1  # raise when the files change their meaning: older ones are then ignored
@@ -53,13 +54,11 @@ class Store:
         done = self._intact(self._part, dim, sums) if known == dim and self._part.is_file() else 0
         header = _header(self._rows, dim)
         lines = [json.dumps({**self._about, "dim": dim}), *(f"{s:08x}" for s in sums[: -(-done // BLOCK)])]
-        fresh = self._journal.with_suffix(".new")
         with writing_cache(self._part):
             with self._part.open("r+b" if done else "wb") as part:
                 part.write(header)
                 part.truncate(len(header) + done * dim * 4)
-            fresh.write_text("".join(f"{line}\n" for line in lines), encoding="ascii", newline="\n")
-            os.replace(fresh, self._journal)
+            replace_file(self._journal, "".join(f"{line}\n" for line in lines).encode("ascii"))
         return Filling(self._part, self._journal, done)
 
     def finish(self) -> None:
