@@ -19,6 +19,7 @@ def require(module: str, extra: str, what: str) -> Any:
     'fedgram[vision]'
     """
     with needing(extra, what):
+        importlib.import_module(module.partition(".")[0])
         return importlib.import_module(module)
 
 
