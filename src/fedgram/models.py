@@ -1,29 +1,38 @@
 """Models: what a method gives back, and what predicts."""
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol, Self, TypeVar, runtime_checkable
+from typing import Annotated, Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
+from fedgram.core import wire
 from fedgram.core.arrays import Array
 from fedgram.core.columns import Columns, as_columns, samples_of
 from fedgram.core.errors import InvalidData, Mismatch
-from fedgram.core.labels import Classes, read_classes, shorten
-from fedgram.core.wire import Field, register_message
+from fedgram.core.labels import Classes
 
-ROWS_AT_ONCE = 4096
 T = TypeVar("T")
 
 
 @runtime_checkable
 class Model(Protocol):
-    """Anything that scores samples for the agreed classes. To cross the wire it is also a registered message."""
+    """Anything that scores samples for the agreed classes. To cross the wire it is also a message type."""
 
     @property
     def classes(self) -> Classes:
         """The classes, in the order of the scores' columns."""
+        ...
+
+    @property
+    def features(self) -> str:
+        """The fingerprint of the features that the model was made from, "" if they are the samples themselves."""
+        ...
+
+    @property
+    def columns(self) -> Columns:
+        """The names of the samples' columns, () where they came without names."""
         ...
 
     def scores(self, x: Any) -> Array:
@@ -35,18 +44,69 @@ class Model(Protocol):
         ...
 
 
+class BlockModel(ABC):
+    """A model that scores block after block of samples: it says which samples it takes, and the scores of a block.
+
+    `features` is the fingerprint of the features that the model was made from, for whoever scores with it to compare;
+    `columns` are their names, where they came from a table: a table that is scored is aligned by them, an array is
+    taken as it comes.
+    """
+
+    classes: Classes
+    features: str
+    columns: Columns
+
+    @property
+    def at_once(self) -> int:
+        """How many samples make a block."""
+        return 4096
+
+    @property
+    @abstractmethod
+    def sample_shape(self) -> tuple[int, ...]:
+        """The shape of one sample."""
+
+    @abstractmethod
+    def score_block(self, block: npt.NDArray[Any], out: Array) -> None:
+        """Write the scores of a block of samples into `out`, (n, c)."""
+
+    def scores(self, x: Any) -> Array:
+        """Return the scores (n, c) of samples: an array, or a table with the model's columns."""
+        samples = self.checked(samples_of(x, self.columns))
+        out = np.empty((len(samples), len(self.classes)))
+        at_once = self.at_once
+        for start in range(0, len(samples), at_once):
+            block = slice(start, start + at_once)
+            self.score_block(samples[block], out[block])
+        return finite(out)
+
+    def predict(self, x: Any) -> npt.NDArray[Any]:
+        """Return the labels (n,) of samples."""
+        best: npt.NDArray[np.intp] = self.scores(x).argmax(axis=1)
+        return np.asarray(self.classes)[best]
+
+    def checked(self, samples: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return the samples; refuse those of another shape."""
+        if not self.takes(samples.shape[1:]):
+            wanted = ", ".join(map(str, ("n", *self.sample_shape)))
+            raise InvalidData(f"this model scores samples of shape ({wanted}), got {samples.shape}")
+        return samples
+
+    def takes(self, shape: tuple[int, ...]) -> bool:
+        """Say whether a sample may have this shape."""
+        return shape == self.sample_shape
+
+    def check(self) -> None:
+        """Refuse another number of columns than samples have; finite values of fitting shapes are all else it takes."""
+        as_columns(self.columns, *self.sample_shape[:1])
+
+
 def finite(scores: Array) -> Array:
     """Return the scores (n, c); refuse any that are not finite, because the first class would win by them."""
     if not np.isfinite(scores).all():
         row = int(np.argmin(np.isfinite(scores).all(axis=1)))
         raise InvalidData(f"sample {row} has scores that are not finite: check its features")
     return scores
-
-
-def best_labels(scores: Array, classes: Classes) -> npt.NDArray[Any]:
-    """Return the label with the highest score, (n,), for scores (n, c)."""
-    best: npt.NDArray[np.intp] = scores.argmax(axis=1)
-    return np.asarray(classes)[best]
 
 
 def with_columns(model: T, columns: Columns) -> T:
@@ -59,32 +119,23 @@ def sent_columns(columns: Columns) -> dict[str, Any]:
     return {"columns": columns} if columns else {}
 
 
-@register_message
+@wire.message("linear-model", version=1)
 @dataclass(frozen=True, eq=False)
-class LinearModel:
+class LinearModel(BlockModel):
     """Scores x @ weights + intercept.
 
-    `weights` is (d, c) float64, `intercept` (c,) or None. `features` is the fingerprint of the features that the
-    model was made from, for whoever scores with it to compare; `columns` are their names, where they came from a
-    table: a table that is scored is aligned by them, an array is taken as it comes.
+    `weights` is (d, c) float64, `intercept` (c,) or None.
 
     >>> model = LinearModel(np.eye(2), ("cat", "dog"))
     >>> model.predict([[0.1, 0.9], [0.7, 0.2]])
     array(['dog', 'cat'], dtype='<U3')
     """
 
-    weights: Array
+    weights: Annotated[Array, wire.Shape("d", "c")]
     classes: Classes
-    intercept: Array | None = None
+    intercept: Annotated[Array, wire.Shape("c")] | None = None
     features: str = ""
     columns: Columns = ()
-
-    wire_name: ClassVar[str] = "linear-model"
-    wire_version: ClassVar[int] = 1
-    wire_fields: ClassVar[Mapping[str, Field]] = {
-        "weights": Field("float64", ("d", "c")),
-        "intercept": Field("float64", ("c",), optional=True),
-    }
 
     def __post_init__(self) -> None:
         """Refuse arrays that do not fit together; lay the weights out as the wire does, so that bits stay the same."""
@@ -96,39 +147,13 @@ class LinearModel:
                 f"a linear model of {count} classes has weights (d, {count}), intercept ({count},); got {shapes}"
             )
 
-    def scores(self, x: Any) -> Array:
-        """Return the scores (n, c) of x (n, d), float32 or float64, by blocks of rows."""
-        samples = samples_of(x, self.columns)
-        if samples.ndim != 2 or samples.shape[1] != len(self.weights):
-            raise InvalidData(f"this model scores samples of shape (n, {len(self.weights)}), got {samples.shape}")
-        out = np.empty((len(samples), len(self.classes)))
-        for start in range(0, len(samples), ROWS_AT_ONCE):
-            block = samples[start : start + ROWS_AT_ONCE].astype(np.float64, copy=False)
-            np.matmul(block, self.weights, out=out[start : start + len(block)])
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """(d,)."""
+        return (len(self.weights),)
+
+    def score_block(self, block: npt.NDArray[Any], out: Array) -> None:
+        """Write the scores of samples (n, d), float32 or float64."""
+        np.matmul(block.astype(np.float64, copy=False), self.weights, out=out)
         if self.intercept is not None:
             out += self.intercept
-        return finite(out)
-
-    def predict(self, x: Any) -> npt.NDArray[Any]:
-        """Return the labels (n,) of x (n, d)."""
-        return best_labels(self.scores(x), self.classes)
-
-    def to_fields(self) -> dict[str, Any]:
-        """Take the model apart for the wire."""
-        return {
-            "weights": self.weights,
-            "classes": shorten(self.classes),
-            "intercept": self.intercept,
-            "features": self.features,
-            **sent_columns(self.columns),
-        }
-
-    @classmethod
-    def from_fields(cls, fields: dict[str, Any]) -> Self:
-        """Put a model together from the wire."""
-        d, c = fields["weights"].shape
-        columns = as_columns(fields.get("columns", ()), d)
-        return cls(**fields | {"classes": read_classes(fields["classes"], c), "columns": columns})
-
-    def check(self) -> None:
-        """Accept: finite values are all that a linear model needs."""

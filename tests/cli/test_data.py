@@ -7,9 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from fedgram.cli.data import app
-from fedgram.core.errors import UnknownName
+from fedgram.core.errors import NotAvailable, UnknownName
 from fedgram.data.published import catalog
-from fedgram.data.published.sources import NotAvailable
 from support.data import archive_of
 
 

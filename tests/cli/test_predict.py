@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 import fedgram as fg
 from fedgram.cli import app
 from fedgram.core import wire
-from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch, UnknownName
-from fedgram.data.own.bad import Doubtful, Skipped
+from fedgram.core.errors import Doubtful, InvalidData, InvalidParameter, Mismatch, Skipped, UnknownName
 from fedgram.engines.flower.config import App, NodeConfig
 from fedgram.features import backbone
 from fedgram.features.featurize import featurize

@@ -15,6 +15,7 @@ from hypothesis.extra import numpy as hnp
 from fedgram import Moments
 from fedgram.core import wire
 from fedgram.core.errors import FedgramError, RefusedMessage
+from fedgram.core.wire import container, messages
 
 arrays = hnp.arrays(
     st.sampled_from(["float64", "float32", "int64", "uint8", "bool"]), hnp.array_shapes(min_dims=0, min_side=0)
@@ -53,7 +54,7 @@ def test_the_safetensors_library_reads_what_we_write():
 
 
 def test_we_read_what_the_safetensors_library_writes():
-    tree = {"schema": wire.SCHEMA, "payload": {"array": "w"}}
+    tree = {"schema": container.SCHEMA, "payload": {"array": "w"}}
     data = safetensors.numpy.save({"w": np.arange(6.0).reshape(2, 3)}, {"fedgram": json.dumps(tree)})
     assert same(wire.decode(data), np.arange(6.0).reshape(2, 3))
 
@@ -185,14 +186,14 @@ def test_versions_are_checked(monkeypatch):
     monkeypatch.setattr(Pair, "wire_version", 3)
     with pytest.raises(RefusedMessage, match="test-pair version 2, this side has 3: update the older side"):
         wire.decode(data)
-    monkeypatch.setattr(wire, "SCHEMA", 7)
+    monkeypatch.setattr(container, "SCHEMA", 7)
     with pytest.raises(RefusedMessage, match="schema 2, this version reads schema 7"):
         wire.decode(data)
 
 
 def test_unregistered_types_are_refused(monkeypatch):
     data = wire.encode(Pair(np.ones((1, 2)), None))
-    monkeypatch.delitem(wire._registered, "test-pair")
+    monkeypatch.delitem(messages.registered, "test-pair")
     with pytest.raises(RefusedMessage, match="'test-pair' is not registered"):
         wire.decode(data)
 

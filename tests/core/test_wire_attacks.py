@@ -11,13 +11,14 @@ import fedgram as fg
 from fedgram.core import wire
 from fedgram.core.errors import RefusedMessage
 from fedgram.core.labels import MOST_CLASSES, as_classes
+from fedgram.core.wire import container, messages
 from fedgram.layerwise import Network
 from fedgram.nets import TrainedNet
 
 
 def sealed(header: dict, body: bytes = b"", tree=None) -> bytes:
     """Return a message with any header at all, whose digest is right."""
-    metadata = {"sha256": "0" * 64, "fedgram": json.dumps({"schema": wire.SCHEMA, "payload": tree})}
+    metadata = {"sha256": "0" * 64, "fedgram": json.dumps({"schema": container.SCHEMA, "payload": tree})}
     text = json.dumps({"__metadata__": metadata} | header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     data = len(text).to_bytes(8, "little") + text + body
@@ -75,12 +76,12 @@ def test_the_number_of_classes_is_not_taken_from_the_message_alone(fields, name)
         def to_fields(self):
             return fields | {"classes": 10**8, "count": 10**8}
 
-    original = wire._registered[name]
-    wire._registered[name] = Forged
+    original = messages.registered[name]
+    messages.registered[name] = Forged
     try:
         data = wire.encode(Forged())
     finally:
-        wire._registered[name] = original
+        messages.registered[name] = original
     memory = refused(data, "100000000 classes")
     assert memory < 2**20
 
@@ -148,24 +149,24 @@ def test_nesting_without_end_is_refused():
 
 def test_a_header_cannot_be_endless():
     refused((2**40).to_bytes(8, "little") + b"{}" * 100, "not a fedgram message")
-    large = sealed({}, tree={"plain": ["x" * (wire.MOST_HEADER + 1)]})
+    large = sealed({}, tree={"plain": ["x" * (container.MOST_HEADER + 1)]})
     refused(large, "header of")
 
 
 def test_large_headers_are_not_remembered():
-    wire._known.cache_clear()
-    wire._known_header.cache_clear()
+    container.known.cache_clear()
+    container.known_header.cache_clear()
     wire.decode(wire.encode({"names": ["x" * 10_000]}))
-    assert wire._known.cache_info().currsize == wire._known_header.cache_info().currsize == 0
+    assert container.known.cache_info().currsize == container.known_header.cache_info().currsize == 0
     wire.decode(wire.encode({"names": ["x"]}))
-    assert wire._known.cache_info().currsize == wire._known_header.cache_info().currsize == 1
+    assert container.known.cache_info().currsize == container.known_header.cache_info().currsize == 1
 
 
 def test_messages_of_the_same_kind_share_a_remembered_header():
-    wire._known.cache_clear()
+    container.known.cache_clear()
     for value in range(5):
         wire.decode(wire.encode(np.full(3, float(value))), sender="a")
-    assert wire._known.cache_info().misses == 1
+    assert container.known.cache_info().misses == 1
 
 
 def test_duplicate_class_names_are_found_in_one_pass():

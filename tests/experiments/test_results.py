@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fedgram.experiments.journal import JournalError
+from fedgram.core.errors import JournalError
 from fedgram.experiments.results import load_results
 from fedgram.report import plots
 from fedgram.report.tables import accuracy_table

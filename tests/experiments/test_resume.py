@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 import fedgram as fg
 from fedgram.cli import app
-from fedgram.core.errors import InvalidParameter, Mismatch, UnknownName
+from fedgram.core.errors import InvalidParameter, JournalError, Mismatch, UnknownName
 from fedgram.experiments import finished
-from fedgram.experiments.journal import Damage, Journal, JournalError, Line, heal, read
+from fedgram.experiments.journal import Damage, Journal, Line, heal, read
 from fedgram.experiments.results import load_results
 from support.gradual import Fragile
 from support.runner import SMALL, add_methods, compare, records, run

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedgram.core.errors import InvalidData, InvalidParameter
-from fedgram.features import CacheError, extract
+from fedgram.core.errors import CacheError, InvalidData, InvalidParameter
+from fedgram.features import extract
 from fedgram.features.store import BLOCK
 from support import features_worker
 from support.features_worker import Logged, Rows, expected

@@ -204,7 +204,7 @@ def test_half_trained_networks_do_not_score_or_leave():
         whole("lr", (4,)).extend(np.zeros((4, 3)))
     with pytest.raises(Mismatch):
         network.extend(np.zeros((4, 2)))
-    with pytest.raises(InvalidData, match="shape \\(4,\\)"):
+    with pytest.raises(InvalidData, match="shape \\(n, 4\\), got \\(1, 5\\)"):
         whole("lr", (4,)).predict(np.zeros((1, 5)))
 
 

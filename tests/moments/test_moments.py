@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 import fedgram as fg
 from fedgram.core import wire
 from fedgram.core.errors import InvalidData, LostPrecision, Mismatch, NotMoments, RankDeficient, RefusedMessage
-from fedgram.moments.moments import Kind, Moments
+from fedgram.moments.kind import Kind
+from fedgram.moments.moments import Moments
 from support.problems import features, relative_error, seeds, spread_any_way
 
 

@@ -9,6 +9,7 @@ import pytest
 import fedgram as fg
 from fedgram.core import wire
 from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch, NotMoments, RefusedMessage, UnknownName
+from fedgram.core.wire import messages
 from fedgram.data import digits
 from fedgram.engines.inprocess import InProcess, Room
 from fedgram.moments import solve
@@ -247,12 +248,12 @@ def test_spoiled_records_are_refused_when_loaded(field, change, words, clients, 
         def to_fields(self):
             return fields | {field: change(fields[field])}
 
-    wire._registered["contributions"] = Spoiled  # to be encoded
+    messages.registered["contributions"] = Spoiled  # to be encoded
     try:
         spoiled = Spoiled(fit.contributions.direction, fit.contributions.by_name)
         data = wire.encode(replace(fit, contributions=spoiled))
     finally:
-        wire._registered["contributions"] = type(fit.contributions)
+        messages.registered["contributions"] = type(fit.contributions)
     (tmp_path / "fit").write_bytes(data)
     with pytest.raises(RefusedMessage, match=words):
         fg.load(tmp_path / "fit")

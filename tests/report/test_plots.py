@@ -151,5 +151,5 @@ def test_without_matplotlib_the_rest_is_written(small, tmp_path, monkeypatch):
         list(plots.write_plots(load_results([small]), tmp_path, "pooled"))
     result = report(small, "--out", tmp_path / "out")
     assert result.exit_code == 0
-    assert "plots need the 'plot' extra" in result.output
+    assert "drawing plots needs the 'plot' extra" in result.output
     assert (tmp_path / "out" / "table.tex").exists()

@@ -10,6 +10,7 @@ from flwr.app import Message
 from flwr.clientapp import ClientApp
 
 from fedgram.core import wire
+from fedgram.core.wire import container
 from fedgram.engines.flower import envelope
 from fedgram.engines.flower.app import client as honest
 
@@ -37,7 +38,7 @@ def garbage(data):
 def nan(data):
     start = 8 + int.from_bytes(data[:8], "little")  # of the first array
     changed = data[:start] + np.float64("nan").tobytes() + data[start + 8 :]
-    seal, zeros = changed[wire._AT : wire._AT + wire._DIGITS], b"0" * wire._DIGITS
+    seal, zeros = changed[container.SEAL_AT : container.SEAL_AT + container.DIGITS], b"0" * container.DIGITS
     changed = changed.replace(seal, zeros, 1)
     return changed.replace(zeros, hashlib.sha256(changed).hexdigest().encode(), 1)  # a liar seals its lies
 

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from uuid import uuid4
 
-from fedgram.engines.flower import QUIET
+from fedgram.engines.flower.quiet import QUIET
 
 BIN = Path(sys.executable).parent
 MARK = "FEDGRAM_TEST_MARK"

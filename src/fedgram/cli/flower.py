@@ -1,14 +1,12 @@
 """`fedgram flower`: apps, nodes and test certificates for Flower."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from fedgram.cli.options import split_settings
-from fedgram.core.errors import MissingExtra
+from fedgram.core.extras import needing
 from fedgram.core.terminal import echo
 
 app = typer.Typer(
@@ -45,7 +43,7 @@ def new(
 
     lines = []
     if key:
-        with _needing_flower("keys"):
+        with needing("flower", "reading keys"):
             from fedgram.engines.flower.keys import key_line
         lines = [key_line(file) for file in key]
     made = write_app(folder, method, split_settings(set_ or []), lines)
@@ -64,7 +62,7 @@ def certificates(
       fedgram flower certificates keys --node hospital-a --node hospital-b
 
     """
-    with _needing_flower("certificates"):
+    with needing("flower", "making certificates"):
         from fedgram.engines.flower.certificates import make_certificates
     for path in make_certificates(folder, host=host, nodes=node or []):
         echo(path)
@@ -81,16 +79,6 @@ def node(context: typer.Context) -> None:
       fedgram flower node --insecure --superlink 127.0.0.1:8000 --node-config 'name="ward-1" data="ward-1.csv"'
 
     """
-    with _needing_flower("nodes"):
+    with needing("flower", "starting a node"):
         from fedgram.engines.flower.installed import run
     run("flower-supernode", context.args)
-
-
-@contextmanager
-def _needing_flower(what: str) -> Iterator[None]:
-    try:
-        yield
-    except ImportError as error:
-        raise MissingExtra(
-            f"{what} need the 'flower' extra ({error.name} is missing): pip install 'fedgram[flower]'"
-        ) from error

@@ -7,13 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
-from fedgram.core.cache import replace_file
 from fedgram.core.columns import listed
-from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch
+from fedgram.core.errors import Doubtful, InvalidParameter, Mismatch
+from fedgram.core.files import replace_file, writing
 from fedgram.core.labels import Label
 from fedgram.core.terminal import echo
 from fedgram.data import Dataset
-from fedgram.data.own.bad import Doubtful, OnBad
+from fedgram.data.own.bad import OnBad
 from fedgram.data.own.files import open_samples
 from fedgram.features import featurize
 from fedgram.features.backbones.specs import in_catalogue
@@ -60,10 +60,8 @@ def predict(
     accuracy = sum(a == b for a, b in known) / len(known) if known else None
     labels = _one_for_each(predicted, samples.left_out)
     if out is not None:
-        try:
+        with writing(out):
             replace_file(out, "".join(f"{'' if label is None else label}\n" for label in labels).encode())
-        except OSError as error:
-            raise InvalidData(f"cannot write {out}: {error.strerror or error}") from error
     if as_json:
         told: dict[str, Any] = {"samples": len(labels), "bad": len(samples.left_out), "accuracy": accuracy}
         typer.echo(json.dumps(told | ({} if out else {"labels": labels})))
@@ -78,7 +76,7 @@ def predict(
 
 def _samples(path: str, label: str | None, on_bad: OnBad, model: Model) -> Dataset:
     """Return the samples, of a table those columns that the model was made from, in its order."""
-    data = open_samples(path, label, on_bad, columns=getattr(model, "columns", ()))
+    data = open_samples(path, label, on_bad, columns=model.columns)
     if data.unused:
         hint = "" if (data.y >= 0).any() else "; if one of them is the label, name it: --label"
         typer.echo(f"not used: {listed(data.unused)}{hint}", err=True)
@@ -108,7 +106,7 @@ def _one_for_each(predicted: list[Label], left_out: tuple[int, ...]) -> list[Lab
 
 def _backbone_of(model: Model, path: Path) -> str | None:
     """Return the backbone that the model was made with, if it is one of ours: a file must not choose what is loaded."""
-    name = str(getattr(model, "features", "")).partition("@")[0]
+    name = model.features.partition("@")[0]
     if name and not in_catalogue(name):
         raise InvalidParameter(
             f"{path} was made with the backbone {name!r}, which does not come with fedgram, and a file does not choose "
@@ -119,8 +117,8 @@ def _backbone_of(model: Model, path: Path) -> str | None:
 
 def _check_features(model: Model, path: Path, samples: Dataset, data: str, *, given: bool) -> None:
     """Refuse features of another backbone. One that was named by hand may have another name, not other weights."""
-    wanted, got = str(getattr(model, "features", "")), samples.features
+    wanted, got = model.features, samples.features
     if given:
         wanted, got = wanted.rpartition("@")[2], got.rpartition("@")[2]
     if wanted != got:
-        raise Mismatch(f"{path} was made from features {model.features!r}, {data} has {samples.features!r}")  # type: ignore[attr-defined]
+        raise Mismatch(f"{path} was made from features {model.features!r}, {data} has {samples.features!r}")

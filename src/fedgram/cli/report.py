@@ -10,6 +10,7 @@ from rich.measure import Measurement
 
 from fedgram.core import terminal
 from fedgram.core.errors import InvalidParameter, MissingExtra
+from fedgram.core.files import writing
 from fedgram.core.terminal import echo, one_line
 from fedgram.experiments.results import Results, load_results
 from fedgram.report import formats
@@ -91,19 +92,18 @@ def show_tables(results: Results, metric: str) -> None:
 
 
 def _write_all(results: Results, metric: str, folder: Path, title: str, errors: Console) -> None:
-    try:
+    with writing(folder, InvalidParameter):
         folder.mkdir(parents=True, exist_ok=True)
         echo(write_page(results, folder / PAGE, title=title, metric=metric))
         for format_, ending in ((Format.markdown, "md"), (Format.csv, "csv"), (Format.latex, "tex")):
             path = folder / f"table.{ending}"
             path.write_text(_text(results, metric, format_), encoding="utf-8")
             echo(path)
-        for path in write_plots(results, folder, metric):
-            echo(path)
-    except MissingExtra as missing:
-        errors.print(f"[yellow]warning:[/] {one_line(missing)}")
-    except OSError as error:
-        raise InvalidParameter(f"cannot write to {folder}: {error.strerror or error}") from error
+        try:
+            for path in write_plots(results, folder, metric):
+                echo(path)
+        except MissingExtra as missing:
+            errors.print(f"[yellow]warning:[/] {one_line(missing)}")
 
 
 def _text(results: Results, metric: str, format_: Format) -> str:

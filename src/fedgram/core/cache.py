@@ -12,31 +12,22 @@ whole. Locks belong to the operating system: a killed process leaves none behind
 """
 
 import errno
-import hashlib
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from uuid import uuid4
 
-from filelock import FileLock, Timeout
 from platformdirs import user_cache_dir
 
-from fedgram.core.errors import FedgramError
+from fedgram.core.errors import CacheError
+from fedgram.core.files import locked, replace_file, writing
 from fedgram.core.progress import spinner
 
 _NO_ROOM = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
+_REMEDY = "make room, or set FEDGRAM_CACHE to another folder (what is finished stays and will be used)"
 _NOT_ALLOWED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR}
-
-
-class CacheError(FedgramError):
-    """The cache folder cannot be used: full, or not writable."""
-
-
-class WrongChecksum(FedgramError):
-    """A file is not the one that was published."""
 
 
 def cache_dir() -> Path:
@@ -56,47 +47,20 @@ def offline(*others: str) -> str | None:
 def cache_folder(root: Path | str | None, part: str) -> Path:
     """Return (and make) a part of the cache folder, or of another one given as `root`."""
     folder = (cache_dir() if root is None else Path(root)) / part
-    with writing(folder):
+    with writing_cache(folder):
         folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
+def writing_cache(path: Path) -> AbstractContextManager[None]:
     """Turn the system's refusal to write `path` (disk full, no permission) into one line with a remedy."""
-    try:
-        yield
-    except OSError as error:
-        raise CacheError(
-            f"cannot write {path}: {error.strerror or error}; make room, or set FEDGRAM_CACHE to another folder "
-            "(what is finished stays and will be used)"
-        ) from error
+    return writing(path, CacheError, remedy=_REMEDY)
 
 
-def checksum(path: Path, algorithm: str = "sha256") -> str:
-    """Return the checksum of a file as `algorithm:hex`."""
-    with path.open("rb") as file:
-        return f"{algorithm}:{hashlib.file_digest(file, algorithm).hexdigest()}"
-
-
-def verify(path: Path, expected: str) -> None:
-    """Raise `WrongChecksum` unless the file has the expected checksum, given as `algorithm:hex`."""
-    found = checksum(path, expected.partition(":")[0])
-    if found != expected:
-        raise WrongChecksum(f"{path.name} has checksum {found}, expected {expected}")
-
-
-def replace_file(path: Path, content: bytes, *, mode: int = 0o666) -> None:
-    """Write a file so that a reader sees the old content or the new, never a part."""
-    if not path.name:  # "", "." and "/"
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    made = path.with_name(f".{path.name}.{uuid4().hex}")
-    try:
-        with open(made, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
-            file.write(content)
-        os.replace(made, path)
-    finally:
-        made.unlink(missing_ok=True)
+def cache_lock(path: Path, what: str, show: bool | None = None) -> AbstractContextManager[None]:
+    """Hold the lock file `path`; wait while another process holds it, and say so."""
+    waiting = f"waiting for another process that works on {what}"
+    return locked(path, lambda: spinner(waiting, show), CacheError, remedy=_REMEDY)
 
 
 def write_atomic(path: Path, content: bytes) -> None:
@@ -112,7 +76,7 @@ def workshop(name: str, show: bool | None = None) -> Iterator[Path]:
 
     What a killed predecessor left there is removed first.
     """
-    with _explained(), locked(cache_dir() / "locks" / f"{name}.lock", name, show):
+    with _explained(), cache_lock(cache_dir() / "locks" / f"{name}.lock", name, show):
         benches = cache_dir() / "tmp" / name
         shutil.rmtree(benches, ignore_errors=True)
         benches.mkdir(parents=True, exist_ok=True)
@@ -130,27 +94,6 @@ def move_into_place(made: Path, final: Path) -> None:
     if final.is_dir():
         shutil.rmtree(final)
     os.replace(made, final)
-
-
-@contextmanager
-def locked(path: Path, what: str, show: bool | None = None) -> Iterator[None]:
-    """Hold the lock file `path`; wait while another process holds it, and say so.
-
-    The file stays: removing it would let a third process lock a file that a second one still waits for.
-    """
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(path)
-    with writing(path):
-        try:
-            lock.acquire(blocking=False)
-        except Timeout:
-            with spinner(f"waiting for another process that works on {what}", show):
-                lock.acquire(poll_interval=0.1)
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 @contextmanager

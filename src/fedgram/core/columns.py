@@ -9,7 +9,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fedgram.core.errors import InvalidData, Mismatch, MissingExtra
+from fedgram.core.errors import InvalidData, Mismatch
+from fedgram.core.extras import require
 
 Columns: TypeAlias = tuple[str, ...]
 _SHOWN = 6
@@ -115,8 +116,4 @@ def as_table(x: Any) -> Any:
     """Return what only offers itself as a stream of Arrow as a table, anything else as it is."""
     if hasattr(x, "columns") or hasattr(x, "column_names") or not hasattr(x, "__arrow_c_stream__"):
         return x
-    try:
-        import pyarrow
-    except ImportError:
-        raise MissingExtra("this table needs the 'tables' extra: pip install 'fedgram[tables]'") from None
-    return pyarrow.table(x)
+    return require("pyarrow", "tables", "this table").table(x)

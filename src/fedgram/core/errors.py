@@ -64,6 +64,52 @@ class MissingExtra(FedgramError):
     kind = "a package that this needs is not installed here"
 
 
+class BadImage(InvalidData):
+    """A file that is not an image, or not a whole one."""
+
+
+class BadArchive(FedgramError):
+    """An archive that cannot be read to its end."""
+
+
+class CacheError(FedgramError):
+    """The cache folder cannot be used: full, or not writable."""
+
+
+class CannotFetch(FedgramError):
+    """A source cannot be reached from this machine now; says why."""
+
+
+class WrongChecksum(FedgramError):
+    """A file is not the one that was published."""
+
+
+class NotAvailable(FedgramError):
+    """No source has the data; says what to place where."""
+
+
+class CannotLoad(FedgramError):
+    """A model cannot be had or read: says which, why, and where else it may come from."""
+
+
+class FolderInUse(FedgramError):
+    """Another comparison is writing to the folder."""
+
+
+class JournalError(FedgramError):
+    """A results file that cannot be read or written."""
+
+
+class UnknownName(FedgramError):
+    """A name (of a method, data set, parameter, …) that does not exist, with the nearest one that does."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        known = sorted(known)
+        near = get_close_matches(name.lower(), known, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        super().__init__(f"unknown {kind} {name!r}: {hint}known: {', '.join(known) or 'none'}")
+
+
 class RankDeficient(UserWarning):
     """The pooled features do not span their space; the minimum-norm solution was taken."""
 
@@ -76,14 +122,12 @@ class Revealing(UserWarning):
     """What is sent to the clients lets one of them compute something of another."""
 
 
-class UnknownName(FedgramError):
-    """A name (of a method, data set, parameter, …) that does not exist, with the nearest one that does."""
+class Doubtful(UserWarning):
+    """Something in the data that can be used, but is probably not meant so."""
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
-        known = sorted(known)
-        near = get_close_matches(name.lower(), known, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        super().__init__(f"unknown {kind} {name!r}: {hint}known: {', '.join(known) or 'none'}")
+
+class Skipped(UserWarning):
+    """Samples that were left out because they cannot be used, by name."""
 
 
 def tell(error: Exception) -> str:

@@ -20,9 +20,9 @@ def byte_bar(text: str, total: int | None, show: bool | None = None) -> Iterator
     from rich.progress import BarColumn, DownloadColumn, TimeRemainingColumn, TransferSpeedColumn
 
     columns = BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
-    with _bars(columns, show) as bars:
-        task = bars.add_task(text, total=total)
-        yield lambda added: bars.advance(task, added)
+    with bars(columns, show) as bar:
+        task = bar.add_task(text, total=total)
+        yield lambda added: bar.advance(task, added)
 
 
 @contextmanager
@@ -30,27 +30,45 @@ def spinner(text: str, show: bool | None = None) -> Iterator[None]:
     """Show that something of unknown length goes on."""
     from rich.progress import SpinnerColumn, TimeElapsedColumn
 
-    with _bars((SpinnerColumn(), TimeElapsedColumn()), show) as bars:
-        bars.add_task(text, total=None)
+    with bars((SpinnerColumn(), TimeElapsedColumn()), show) as bar:
+        bar.add_task(text, total=None)
         yield
+
+
+@contextmanager
+def count_bar(
+    text: str, total: int, show: bool | None = None, *, done: int = 0, transient: bool = False
+) -> Iterator[Callable[[int], None]]:
+    """Show how many of something are done, and how many a second; call what is given with the number that was added."""
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+
+    speed = TextColumn("{task.fields[speed]}")
+    with bars((BarColumn(), MofNCompleteColumn(), speed, TimeRemainingColumn()), show, transient=transient) as bar:
+        task = bar.add_task(text, total=total, completed=done, speed="")
+
+        def advance(added: int) -> None:
+            bar.advance(task, added)
+            if (speed := bar.tasks[0].speed) is not None:
+                bar.update(task, speed=f"{speed:,.0f}/s")
+
+        yield advance
 
 
 def counted(items: Iterable[T], text: str, total: int, show: bool | None = None) -> Iterator[T]:
     """Pass the items on and show how many have gone by."""
-    from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
-
-    with _bars((BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()), show) as bars:
-        task = bars.add_task(text, total=total)
+    with count_bar(text, total, show) as advance:
         for item in items:
             yield item
-            bars.advance(task)
+            advance(1)
 
 
-def _bars(columns: "Iterable[ProgressColumn]", show: bool | None) -> "Progress":
+def bars(columns: "Iterable[ProgressColumn]", show: bool | None = None, *, transient: bool = False) -> "Progress":
+    """Return progress bars with these columns behind their texts; with `transient` they vanish at the end."""
     from rich.progress import Progress, TextColumn
 
     from fedgram.core import terminal
 
     visible = sys.stderr.isatty() if show is None else show
     text = TextColumn("{task.description}", markup=False)
-    return Progress(text, *columns, console=terminal.console(stderr=True), disable=not visible)
+    console = terminal.console(stderr=True)
+    return Progress(text, *columns, console=console, disable=not visible, transient=transient and console.is_terminal)

@@ -1,12 +1,12 @@
 """Random numbers that depend on what they are for, never on who asked first."""
 
-from hashlib import sha256
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 
 from fedgram.core.errors import InvalidParameter
+from fedgram.core.hashing import hash_text
 
 
 def read_seed(seed: Any) -> int:
@@ -25,5 +25,5 @@ def generator(seed: int, *purpose: str | int) -> np.random.Generator:
     >>> a == generator(0, "train", 4, "client-7").random()
     False
     """
-    key = sha256(repr((read_seed(seed), purpose)).encode()).digest()
+    key = bytes.fromhex(hash_text(repr((read_seed(seed), purpose))))
     return np.random.default_rng(np.frombuffer(key, dtype="<u4"))

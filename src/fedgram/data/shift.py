@@ -6,7 +6,6 @@ change follows from the seed and the client's name, so it is the same whoever el
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from math import inf
 from typing import Any, Protocol, Self
 
@@ -15,9 +14,9 @@ import numpy.typing as npt
 from scipy import ndimage
 
 from fedgram.core.errors import InvalidParameter, UnknownName
+from fedgram.core.hashing import hash_array, hash_text
 from fedgram.core.randomness import generator
 from fedgram.data.dataset import Dataset
-from fedgram.data.fingerprint import digest
 
 Images = npt.NDArray[np.uint8]
 
@@ -123,7 +122,7 @@ def shifted(data: Dataset, parts: Sequence[Any], names: Sequence[str], how: str,
     for k, part in enumerate(parts):
         owner[part] = k
     # What each image goes through is content: two shifts share features only if all images agree.
-    content = sha256(f"{changes} {digest(owner)}".encode()).hexdigest()
+    content = hash_text(f"{changes} {hash_array(owner)}")
     return replace(data, x=Shifted(data.x, owner, changes), fingerprint=f"{data.fingerprint}/{how}/{content}")
 
 

@@ -8,14 +8,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from fedgram.core.errors import FedgramError
+from fedgram.core.errors import JournalError
+from fedgram.core.files import writing
 
 OK, FAILED = "ok", "failed"
 _HALF = re.compile("[\ud800-\udfff]")
-
-
-class JournalError(FedgramError):
-    """A results file that cannot be read or written."""
 
 
 class Damage(NamedTuple):
@@ -88,28 +85,21 @@ class Journal:
         self._overwrite = overwrite
         # O_APPEND and one write a line: lines of two processes do not mix, and a line is there or not.
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
-        try:
+        with writing(path, JournalError):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = os.open(path, flags, 0o644)
-        except OSError as error:
-            raise JournalError(f"cannot write {path}: {error.strerror or error}") from error
 
     def append(self, record: dict[str, Any]) -> None:
         """Write a record and wait until it is on the disk."""
         line = json.dumps(record, separators=(",", ":"), allow_nan=False, default=str).encode() + b"\n"
-        try:
+        with writing(self.path, JournalError, remedy="make room and go on with --resume, what is finished is kept"):
             if self._overwrite:
                 os.ftruncate(self._file, 0)
                 self._overwrite = False
             written = os.write(self._file, line)
+            if written < len(line):
+                raise OSError(f"only {written} of {len(line)} bytes fitted")
             os.fsync(self._file)
-        except OSError as error:
-            raise JournalError(self._not_written(error.strerror or str(error))) from error
-        if written < len(line):
-            raise JournalError(self._not_written(f"only {written} of {len(line)} bytes fitted"))
-
-    def _not_written(self, why: str) -> str:
-        return f"cannot write {self.path}: {why}; make room and go on with --resume, what is finished is kept"
 
     def __enter__(self) -> Self:
         return self
@@ -120,17 +110,14 @@ class Journal:
 
 def heal(path: Path) -> str | None:
     """Make a file end with a whole line again after a crash; say what was done."""
-    try:
-        with path.open("r+b") as stream:
-            content = stream.read()
-            if not content or content.endswith(b"\n"):
-                return None
-            start = content.rfind(b"\n") + 1
-            number = content.count(b"\n") + 1
-            if isinstance(_parse(path, number, content[start:]), Line):
-                stream.write(b"\n")
-                return f"{path}, line {number}: its end of line was missing and has been added"
-            stream.truncate(start)
-    except OSError as error:
-        raise JournalError(f"cannot write {path}: {error.strerror or error}") from error
+    with writing(path, JournalError), path.open("r+b") as stream:
+        content = stream.read()
+        if not content or content.endswith(b"\n"):
+            return None
+        start = content.rfind(b"\n") + 1
+        number = content.count(b"\n") + 1
+        if isinstance(_parse(path, number, content[start:]), Line):
+            stream.write(b"\n")
+            return f"{path}, line {number}: its end of line was missing and has been added"
+        stream.truncate(start)
     return f"{path}, line {number}: half-written ({len(content) - start} bytes) and taken away; its run is repeated"

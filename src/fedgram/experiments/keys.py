@@ -1,8 +1,9 @@
 """Keys that stand for what was run: the same for the same values, everywhere and in every version."""
 
 import json
-from hashlib import sha256
 from typing import Any
+
+from fedgram.core.hashing import hash_text
 
 
 def stable_key(about: Any) -> str:
@@ -12,7 +13,7 @@ def stable_key(about: Any) -> str:
     True
     """
     text = json.dumps(_plain(about), sort_keys=True, separators=(",", ":"), default=str)
-    return sha256(text.encode()).hexdigest()[:16]
+    return hash_text(text)[:16]
 
 
 def _plain(value: Any) -> Any:

@@ -6,9 +6,10 @@ from dataclasses import astuple, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
+from fedgram.core.errors import JournalError
 from fedgram.experiments import journal
 from fedgram.experiments.fields import count, each, flag, maybe, number, setting, share, table, text
-from fedgram.experiments.journal import Damage, JournalError, Line, went_well
+from fedgram.experiments.journal import Damage, Line, went_well
 from fedgram.experiments.keys import stable_key
 from fedgram.experiments.matrices import Matrix
 from fedgram.experiments.scenario import Column

@@ -5,8 +5,7 @@ one, `TorchBackbone` wraps a module of your own, and `extract` runs any of them 
 the result.
 """
 
-from fedgram.core.cache import CacheError
-from fedgram.features.backbones.base import Backbone, CannotLoad
+from fedgram.features.backbones.base import Backbone
 from fedgram.features.backbones.specs import backbone
 from fedgram.features.backbones.torchmodel import TorchBackbone
 from fedgram.features.extract import extract
@@ -16,8 +15,6 @@ from fedgram.features.projection import ACTIVATIONS, RandomFeatures
 __all__ = [
     "ACTIVATIONS",
     "Backbone",
-    "CacheError",
-    "CannotLoad",
     "RandomFeatures",
     "TorchBackbone",
     "backbone",

@@ -1,27 +1,15 @@
 """Features of a data set, computed once and kept on disk."""
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TextColumn,
-    TimeRemainingColumn,
-)
-from rich.text import Text
 
-from fedgram.core import terminal
-from fedgram.core.cache import CacheError, cache_folder, locked
-from fedgram.core.errors import InvalidData, InvalidParameter
-from fedgram.features.backbones.base import Backbone, Features, digest
+from fedgram.core.cache import cache_folder, cache_lock
+from fedgram.core.errors import CacheError, InvalidData, InvalidParameter
+from fedgram.core.hashing import hash_parts
+from fedgram.core.progress import count_bar
+from fedgram.features.backbones.base import Backbone, Features
 from fedgram.features.store import BLOCK, Store
 
 
@@ -50,29 +38,33 @@ def extract(
     about = {"data": data_fingerprint, "backbone": backbone.fingerprint}
     folder = cache_folder(cache, "features")
     name = "".join(c if c.isalnum() else "-" for c in backbone.name)
-    store = Store(folder, f"{name}-{digest(about, len(x))[:24]}", len(x), about)
+    store = Store(folder, f"{name}-{hash_parts(about, len(x))[:24]}", len(x), about)
     features = store.open()
     if features is not None:
         return features
-    with locked(store.lock, f"these features ({backbone.name})"):
+    with cache_lock(store.lock, f"these features ({backbone.name})"):
         features = store.open()  # another process may have just finished it
         if features is None:
-            _fill(store, x, backbone, size, sys.stderr.isatty() if progress is None else progress)
+            _fill(store, x, backbone, size, progress)
             features = store.open()
     if features is None:
         raise CacheError(f"features written to {folder} read back differently: check the disk, or set FEDGRAM_CACHE")
     return features
 
 
-def _fill(store: Store, x: Any, backbone: Backbone, batch: int, progress: bool) -> None:
-    with store.fill(backbone.dim) as filling, _bar(backbone.name, len(x), filling.done, progress) as bar:
+def _fill(store: Store, x: Any, backbone: Backbone, batch: int, show: bool | None) -> None:
+    text = f"features of {backbone.name}"
+    with (
+        store.fill(backbone.dim) as filling,
+        count_bar(text, len(x), show, done=filling.done, transient=True) as advance,
+    ):
         for start in range(filling.done, len(x), BLOCK):
             stop = min(start + BLOCK, len(x))
             block = np.empty((stop - start, backbone.dim), dtype=np.float32)
             for first in range(start, stop, batch):
                 last = min(first + batch, stop)
                 block[first - start : last - start] = _checked(backbone, x[first:last], first, last)
-                bar.advance(bar.task_ids[0], last - first)
+                advance(last - first)
             filling.add(block)
     store.finish()
 
@@ -88,25 +80,3 @@ def _checked(backbone: Backbone, samples: Any, first: int, last: int) -> Feature
         bad = first + int(np.flatnonzero(~np.isfinite(features).all(axis=1))[0])
         raise InvalidData(f"{backbone.name} gave a feature that is not a finite number for sample {bad}")
     return features
-
-
-@contextmanager
-def _bar(name: str, total: int, done: int, show: bool) -> Iterator[Progress]:
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        _Speed(),
-        TimeRemainingColumn(),
-    )
-    console = terminal.console(stderr=True)
-    with Progress(*columns, console=console, transient=console.is_terminal, disable=not show) as bar:
-        bar.add_task(f"features of {name}", total=total, completed=done)
-        yield bar
-
-
-class _Speed(ProgressColumn):
-    """Samples per second."""
-
-    def render(self, task: Task) -> Text:
-        return Text(f"{task.speed:,.0f}/s" if task.speed else "")

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgram.core.errors import InvalidData, InvalidParameter
-from fedgram.features.backbones.base import Features, require
+from fedgram.core.extras import require
+from fedgram.features.backbones.base import Features
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)

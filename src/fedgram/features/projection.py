@@ -11,7 +11,7 @@ is of the size of an input feature (`scale` chooses another).
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -113,15 +113,11 @@ class RandomFeatures:
         scale = "" if self.scale is None else f", scale {self.scale!r}"
         return f" → {self.activation}({self.dim_in} → {self.dim_out}, seed {self.seed}{scale})"
 
-    @cached_property
+    @property
     def matrix(self) -> npt.NDArray[np.float64]:
         """R: (dim_in, dim_out)."""
-        rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(self.seed)))
         scale = self.dim_in**-0.5 if self.scale is None else self.scale
-        projection = rng.standard_normal((self.dim_in, self.dim_out))
-        projection *= scale
-        projection.flags.writeable = False
-        return projection
+        return _projection(self.dim_in, self.dim_out, self.seed, scale)
 
     def __call__(self, x: Array) -> Array:
         """Return the features (n, dim_out) of x: (n, dim_in); float32 stays, all else becomes float64."""
@@ -144,6 +140,16 @@ class RandomFeatures:
         for start in range(0, len(x), rows):
             part = x[start : start + rows]
             yield start, activate(np.matmul(part, projection, out=space[: len(part)]))
+
+
+# Every client of a run asks for the same two maps.
+@lru_cache(maxsize=4)
+def _projection(dim_in: int, dim_out: int, seed: int, scale: float) -> npt.NDArray[np.float64]:
+    rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed)))
+    projection = rng.standard_normal((dim_in, dim_out))
+    projection *= scale
+    projection.flags.writeable = False
+    return projection
 
 
 def _dtype(x: Array) -> npt.DTypeLike:

@@ -16,7 +16,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from fedgram.core.cache import writing
+from fedgram.core.cache import writing_cache
+from fedgram.core.files import replace_file
 from fedgram.features.backbones.base import Features
 
 LAYOUT = 1  # raise when the files change their meaning: older ones are then ignored
@@ -48,23 +49,21 @@ class Store:
         known, sums = self._read_journal()
         if self._whole.exists():
             # Complete but not opened: damaged, or of another layout. Keep what is still right.
-            with writing(self._part):
+            with writing_cache(self._part):
                 os.replace(self._whole, self._part)
         done = self._intact(self._part, dim, sums) if known == dim and self._part.is_file() else 0
         header = _header(self._rows, dim)
         lines = [json.dumps({**self._about, "dim": dim}), *(f"{s:08x}" for s in sums[: -(-done // BLOCK)])]
-        fresh = self._journal.with_suffix(".new")
-        with writing(self._part):
+        with writing_cache(self._part):
             with self._part.open("r+b" if done else "wb") as part:
                 part.write(header)
                 part.truncate(len(header) + done * dim * 4)
-            fresh.write_text("".join(f"{line}\n" for line in lines), encoding="ascii", newline="\n")
-            os.replace(fresh, self._journal)
+            replace_file(self._journal, "".join(f"{line}\n" for line in lines).encode("ascii"))
         return Filling(self._part, self._journal, done)
 
     def finish(self) -> None:
         """Give the complete matrix its final name."""
-        with writing(self._whole):
+        with writing_cache(self._whole):
             for path in (self._part, self._journal):
                 with path.open("r+b") as file:
                     os.fsync(file.fileno())
@@ -112,7 +111,7 @@ class Filling:
         self._files: list[IO[bytes]] = []
 
     def __enter__(self) -> "Filling":
-        with writing(self._part):
+        with writing_cache(self._part):
             self._files = [path.open("ab", buffering=0) for path in (self._part, self._journal)]
         return self
 
@@ -124,7 +123,7 @@ class Filling:
         """Write the next block, then its checksum."""
         data = np.ascontiguousarray(block, dtype="<f4").tobytes()
         for file, content in zip(self._files, (data, f"{zlib.crc32(data):08x}\n".encode()), strict=True):
-            with writing(self._part):
+            with writing_cache(self._part):
                 rest = memoryview(content)
                 while rest:
                     rest = rest[file.write(rest) :]

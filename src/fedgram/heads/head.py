@@ -1,22 +1,20 @@
 """A head that knows what classes look like: Bayes' rule for whoever knows its class frequencies."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import cho_solve, cholesky, lapack
 from scipy.special import softmax
 
+from fedgram.core import wire
 from fedgram.core.arrays import Array
-from fedgram.core.columns import Columns, as_columns
+from fedgram.core.columns import Columns
 from fedgram.core.errors import Mismatch
-from fedgram.core.labels import Classes, read_classes, shorten
-from fedgram.core.wire import Field, register_message
+from fedgram.core.labels import Classes
 from fedgram.heads.likelihood import Labels
-from fedgram.models import LinearModel, sent_columns
+from fedgram.models import LinearModel
 from fedgram.moments import solve
 from fedgram.moments.moments import Moments
 
@@ -25,7 +23,7 @@ SHRINKAGES = np.geomspace(1e-4, 1e3, 29)
 NEVER = -1e300
 
 
-@register_message
+@wire.message("head", version=1)
 @dataclass(frozen=True, eq=False)
 class Head:
     """Scores of the classes as if all were equally frequent; to them log-frequencies are added.
@@ -34,24 +32,15 @@ class Head:
     much a sample's own scores owe to the sample, on average (`left_out_scores`); `gaussian`, in which of two ways.
     """
 
-    weights: Array
-    intercept: Array
-    scale: Array
-    counts: Array
+    weights: Annotated[Array, wire.Shape("d", "c")]
+    intercept: Annotated[Array, wire.Shape("c")]
+    scale: Annotated[Array, wire.Shape("d")]
+    counts: Annotated[Array, wire.Shape("c")]
     classes: Classes
     features: str = ""
     columns: Columns = ()
     leverage: float = 0.0
     gaussian: bool = False
-
-    wire_name: ClassVar[str] = "head"
-    wire_version: ClassVar[int] = 1
-    wire_fields: ClassVar[Mapping[str, Field]] = {
-        "weights": Field("float64", ("d", "c")),
-        "intercept": Field("float64", ("c",)),
-        "scale": Field("float64", ("d",)),
-        "counts": Field("float64", ("c",)),
-    }
 
     @classmethod
     def of_gaussians(cls, total: Moments, shrinkage: float | Literal["auto"]) -> Self:
@@ -139,29 +128,10 @@ class Head:
         logs[..., (self.counts == 0) & (self._count(labels) == 0)] = NEVER
         return np.asarray(logs)
 
-    def to_fields(self) -> dict[str, Any]:
-        """Take the head apart for the wire."""
-        arrays = {name: getattr(self, name) for name in self.wire_fields}
-        about = {"features": self.features, "leverage": self.leverage, "gaussian": self.gaussian}
-        return arrays | {"classes": shorten(self.classes)} | about | sent_columns(self.columns)
-
-    @classmethod
-    def from_fields(cls, fields: dict[str, Any]) -> Self:
-        """Put a head together from the wire."""
-        d, c = fields["weights"].shape
-        columns = as_columns(fields.get("columns", ()), d)
-        return cls(**fields | {"classes": read_classes(fields["classes"], c), "columns": columns})
-
     def check(self) -> None:
         """Refuse standard deviations, counts and a leverage that cannot be."""
-        if (
-            isinstance(self.leverage, bool)
-            or not isinstance(self.leverage, int | float)
-            or not 0 <= self.leverage < inf
-        ):
-            raise Mismatch(f"field 'leverage' must be a number ≥ 0, got {self.leverage!r:.60}")
-        if not isinstance(self.gaussian, bool):
-            raise Mismatch(f"field 'gaussian' must be true or false, got {self.gaussian!r:.60}")
+        if self.leverage < 0:
+            raise Mismatch(f"field 'leverage' must be at least 0, got {self.leverage}")
         if not (self.scale > 0).all() or not (self.counts >= 0).all() or not self.counts.any():
             raise Mismatch("field 'scale' must be positive, and 'counts' at least 0 and not all 0")
 

@@ -1,21 +1,20 @@
 """Everybody's least-squares system, factored: what a client needs in order to personalize."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import sqrt
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import lapack
 
+from fedgram.core import wire
 from fedgram.core.arrays import Array
-from fedgram.core.columns import Columns, as_columns
+from fedgram.core.columns import Columns
 from fedgram.core.errors import InvalidData, InvalidParameter, NotMoments
-from fedgram.core.labels import Classes, read_classes, shorten
-from fedgram.core.wire import Field, register_message
+from fedgram.core.labels import Classes
 from fedgram.heads import adapt
-from fedgram.models import LinearModel, sent_columns
+from fedgram.models import LinearModel
 from fedgram.moments import solve
 from fedgram.moments.accumulate import as_features
 from fedgram.moments.blas import solve_triangular
@@ -26,7 +25,7 @@ from fedgram.moments.regression import Ridge
 ALPHAS = (0.0, *np.geomspace(0.1, 1e5, 31).tolist())
 
 
-@register_message
+@wire.message("system", version=2)
 @dataclass(frozen=True, eq=False)
 class System:
     """S = XᵀX + βI = LLᵀ over everybody's samples, and the global model G = S⁻¹XᵀY.
@@ -38,23 +37,14 @@ class System:
     diagonal element, and G the class `frequencies` as a last row.
     """
 
-    lower: Array
-    weights: Array
+    lower: Annotated[Array, wire.Shape("p")]
+    weights: Annotated[Array, wire.Shape("d", "c")]
     classes: Classes
     features: str = ""
-    columns: Columns = ()
-    mean: Array | None = None
-    frequencies: Array | None = None
+    mean: Annotated[Array, wire.Shape("d")] | None = None
+    frequencies: Annotated[Array, wire.Shape("c")] | None = None
     n: int = 0
-
-    wire_name: ClassVar[str] = "system"
-    wire_version: ClassVar[int] = 2
-    wire_fields: ClassVar[Mapping[str, Field]] = {
-        "lower": Field("float64", ("p",)),
-        "weights": Field("float64", ("d", "c")),
-        "mean": Field("float64", ("d",), optional=True),
-        "frequencies": Field("float64", ("c",), optional=True),
-    }
+    columns: Columns = ()
 
     @classmethod
     def of(cls, total: Moments, *, ridge: Ridge, intercept: bool = False) -> Self:
@@ -68,9 +58,9 @@ class System:
                 "use a larger one to personalize"
             )
         lower = solve.pack(np.tril(factor.lower) / factor.scale[:, None])
-        rest = (problem.mean, problem.frequencies, total.n) if intercept else (None, None, 0)
-        kind = total.kind
-        return cls(lower, factor.solve(problem.cross), kind.classes, kind.features, kind.columns, *rest)
+        mean, frequencies, n = (problem.mean, problem.frequencies, total.n) if intercept else (None, None, 0)
+        weights, kind = factor.solve(problem.cross), total.kind
+        return cls(lower, weights, kind.classes, kind.features, mean, frequencies, n, kind.columns)
 
     def model(self) -> LinearModel:
         """Return the global model."""
@@ -145,35 +135,14 @@ class System:
         lower, _ = lapack.dtfttr(len(self.weights), self.lower, uplo="L")
         return np.asarray(lower)
 
-    def to_fields(self) -> dict[str, Any]:
-        """Take the system apart for the wire."""
-        return {
-            "lower": self.lower,
-            "weights": self.weights,
-            "classes": shorten(self.classes),
-            "features": self.features,
-            "mean": self.mean,
-            "frequencies": self.frequencies,
-            "n": self.n,
-            **sent_columns(self.columns),
-        }
-
-    @classmethod
-    def from_fields(cls, fields: dict[str, Any]) -> Self:
-        """Put a system together from the wire."""
-        d, c = fields["weights"].shape
-        if len(fields["lower"]) != solve.packed_size(d):
-            raise NotMoments(
-                f"field 'lower' has {len(fields['lower'])} numbers; {d} dimensions need {solve.packed_size(d)}"
-            )
-        columns = as_columns(fields.get("columns", ()), d)
-        return cls(**fields | {"classes": read_classes(fields["classes"], c), "columns": columns})
-
     def check(self) -> None:
         """Refuse a factor whose diagonal is not positive, and an intercept without all that it takes."""
-        diagonal = self.lower[solve.packed_diagonal(len(self.weights))]
+        d, size = len(self.weights), len(self.lower)
+        if size != solve.packed_size(d):
+            raise NotMoments(f"field 'lower' has {size} numbers; {d} dimensions need {solve.packed_size(d)}")
+        diagonal = self.lower[solve.packed_diagonal(d)]
         if not (diagonal > 0).all():
             raise NotMoments(f"field 'lower' has {diagonal.min()} on its diagonal: not a Cholesky factor")
-        whole = (self.mean is None, self.frequencies is None, not (isinstance(self.n, int) and self.n > 0))
+        whole = (self.mean is None, self.frequencies is None, self.n <= 0)
         if len(set(whole)) > 1:
             raise NotMoments(f"fields 'mean', 'frequencies' and 'n' ({self.n!r}) go together: some are missing")

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from fedgram.core.arrays import Array
-from fedgram.core.cache import replace_file
-from fedgram.core.errors import InvalidData, InvalidParameter
-from fedgram.features.backbones.base import require
+from fedgram.core.errors import InvalidParameter
+from fedgram.core.extras import require
+from fedgram.core.files import replace_file, writing
 from fedgram.layerwise.layers import AveragePooling, Convolution, Dense, Flatten, Layer, Shape
 from fedgram.layerwise.network import Network
 
@@ -101,10 +101,8 @@ def to_onnx(network: Network, path: str | os.PathLike[str]) -> None:
     opset = onnx.helper.make_opsetid("", OPSET)
     model = onnx.helper.make_model(graph, opset_imports=[opset], ir_version=10)
     target = Path(path)
-    try:
+    with writing(target):
         replace_file(target, model.SerializeToString())
-    except OSError as error:
-        raise InvalidData(f"cannot write {target}: {error.strerror or error}") from error
 
 
 def _planar(network: Network) -> Iterator[Planar]:

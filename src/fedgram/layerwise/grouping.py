@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from fedgram.core.arrays import Array
 from fedgram.core.errors import InvalidParameter
-from fedgram.features.backbones.base import require
+from fedgram.core.extras import require
 
 Groups = npt.NDArray[np.int64]
 MOST_GROUPS = 20

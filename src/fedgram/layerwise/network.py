@@ -1,25 +1,25 @@
 """A network of layers solved in closed form: half-trained while it grows, a model when it is whole."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from fedgram.core import wire
 from fedgram.core.arrays import Array
-from fedgram.core.columns import Columns, as_columns, samples_of
-from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch
-from fedgram.core.labels import Classes, read_classes, shorten
+from fedgram.core.columns import Columns
+from fedgram.core.errors import InvalidParameter, Mismatch
+from fedgram.core.labels import Classes
 from fedgram.core.randomness import generator
-from fedgram.core.wire import Field, register_message
 from fedgram.features.projection import ACTIVATIONS
 from fedgram.layerwise.layers import Convolution, Dense, Layer, Learning, Shape
 from fedgram.layerwise.stack import read_stack
-from fedgram.models import best_labels, finite, sent_columns
+from fedgram.models import BlockModel
 
 if TYPE_CHECKING:
     import torch
@@ -35,9 +35,9 @@ def label_encoding(seed: int, layer: int, classes: int, width: int) -> Array:
     return encoding
 
 
-@register_message
+@wire.message("layerwise-network", version=1)
 @dataclass(frozen=True, eq=False)
-class Network:
+class Network(BlockModel):
     """Layers whose weights are W_l = G_l Q_l: the solution G_l (d, c) for the labels, then their encoding Q_l (c, d_l).
 
     Since pseudo labels are Z̄ = YQ_l, their least-squares solution is that of Y times Q_l. So a layer of any width is
@@ -53,13 +53,9 @@ class Network:
     shape: Shape  # of a sample
     classes: Classes
     seed: int
-    solutions: tuple[Array, ...] = ()
+    solutions: Annotated[tuple[Array, ...], wire.Shape(None, "c")] = ()
     features: str = ""
     columns: Columns = ()
-
-    wire_name: ClassVar[str] = "layerwise-network"
-    wire_version: ClassVar[int] = 1
-    wire_fields: ClassVar[Mapping[str, Field]] = {}
 
     def __post_init__(self) -> None:
         """Refuse layers that do not follow upon each other, and solutions that do not fit them."""
@@ -149,25 +145,31 @@ class Network:
                 out = layer.apply(out)
         return out
 
+    @property
+    def at_once(self) -> int:
+        """How many samples make a block."""
+        return SAMPLES_AT_ONCE
+
+    @property
+    def sample_shape(self) -> Shape:
+        """The shape of one sample."""
+        return self.shape
+
+    def takes(self, shape: tuple[int, ...]) -> bool:
+        """Say whether a sample may have this shape: grey images come with their one channel or without."""
+        return shape in (self.shape, self.shapes[0])
+
     def scores(self, x: Any) -> Array:
         """Return the scores (n, c) of samples, by blocks."""
         if not self.is_whole:
             raise InvalidParameter(
                 f"only {len(self.solutions)} of {self.depth} layers are trained: nothing to score with"
             )
-        samples = self.checked(samples_of(x, self.columns))
-        blocks = [self.forward(samples[block]) for block in slices(len(samples), SAMPLES_AT_ONCE)]
-        return finite(np.concatenate([np.zeros((0, len(self.classes))), *blocks]))
+        return super().scores(x)
 
-    def predict(self, x: Any) -> npt.NDArray[Any]:
-        """Return the labels (n,) of samples."""
-        return best_labels(self.scores(x), self.classes)
-
-    def checked(self, samples: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return the samples; refuse those of another shape."""
-        if samples.shape[1:] not in (self.shape, self.shapes[0]):
-            raise InvalidData(f"this network takes samples of shape {self.shape}, got {samples.shape[1:]}")
-        return samples
+    def score_block(self, block: npt.NDArray[Any], out: Array) -> None:
+        """Write the scores of a block of samples."""
+        out[:] = self.forward(block)
 
     def to_torch(self) -> "torch.nn.Sequential":
         """Return the network as an ordinary torch module; it takes images as (n, channels, height, width)."""
@@ -180,46 +182,6 @@ class Network:
         from fedgram.layerwise.export import to_onnx
 
         to_onnx(self, path)
-
-    def to_fields(self) -> dict[str, Any]:
-        """Take the network apart for the wire."""
-        return {
-            "stack": self.stack,
-            "shape": self.shape,
-            "classes": shorten(self.classes),
-            "count": len(self.classes),
-            "seed": self.seed,
-            "solutions": list(self.solutions),
-            "features": self.features,
-            **sent_columns(self.columns),
-        }
-
-    @classmethod
-    def from_fields(cls, fields: dict[str, Any]) -> Self:
-        """Put a network together from the wire."""
-        solutions: Sequence[Any] = fields["solutions"]
-        for solution in solutions:
-            if not isinstance(solution, np.ndarray) or solution.dtype != np.float64:
-                raise Mismatch("a network's solutions must be arrays of float64")
-        return cls(
-            str(fields["stack"]),
-            tuple(fields["shape"]),
-            read_classes(fields["classes"], _count(fields["count"], solutions)),
-            int(fields["seed"]),
-            tuple(solutions),
-            str(fields["features"]),
-            as_columns(fields.get("columns", ()), *fields["shape"][:1]),
-        )
-
-    def check(self) -> None:
-        """Accept: finite values of fitting shapes are all that a network needs."""
-
-
-def _count(claimed: Any, solutions: Sequence[Array]) -> int:
-    """Return the number of classes that a message claims, where its arrays do not say otherwise."""
-    if solutions and claimed != solutions[0].shape[-1]:
-        raise Mismatch(f"{claimed!r} classes, but solutions of shape {solutions[0].shape}")
-    return int(claimed)
 
 
 def slices(n: int, size: int) -> Iterator[slice]:

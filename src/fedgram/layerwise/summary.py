@@ -9,7 +9,8 @@ from fedgram.layerwise.layers import rows_per_sample
 from fedgram.layerwise.network import Network, slices
 from fedgram.moments import solve
 from fedgram.moments.accumulate import Accumulator, Indices, class_sums, not_finite
-from fedgram.moments.moments import Kind, Moments
+from fedgram.moments.kind import Kind
+from fedgram.moments.moments import Moments
 
 
 def layer_moments(network: Network, x: npt.NDArray[Any], y: Indices, *, batch: int) -> Moments:

@@ -11,91 +11,32 @@ moments away again is exact unlearning.
 (True, 50)
 """
 
-import hashlib
-import json
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from collections.abc import Iterable
 from math import isfinite
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from fedgram.core import wire
 from fedgram.core.arrays import Array
-from fedgram.core.columns import Columns, as_columns, as_table, difference, names_of, order, samples_of
-from fedgram.core.errors import InvalidData, LostPrecision, Mismatch, NotMoments
-from fedgram.core.labels import Classes, Label, as_classes, read_classes, shorten, to_indices
-from fedgram.models import LinearModel, sent_columns
+from fedgram.core.columns import Columns, as_columns, as_table, names_of, samples_of
+from fedgram.core.errors import InvalidData, LostPrecision, NotMoments
+from fedgram.core.labels import Classes, Label, as_classes, to_indices
+from fedgram.models import LinearModel
 from fedgram.moments import solve
 from fedgram.moments.accumulate import Accumulator, as_block, as_features, class_sums, not_finite
-from fedgram.moments.plausible import MOST_SAMPLES, check_counts, check_factor, check_gram, nearest
+from fedgram.moments.kind import Kind
+from fedgram.moments.plausible import nearest
 from fedgram.moments.regression import Regression
-
-Counts = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Kind:
-    """What moments are of: only moments of one kind may be added.
-
-    `features` is a fingerprint of how the features were made (backbone and options). With `bias` they have a column of
-    ones at the end, and the dimension counts it. `columns` are the names of the table's columns that the features are,
-    or were made from; () where samples came without names.
-    """
-
-    classes: Classes
-    dimension: int
-    features: str = ""
-    bias: bool = False
-    columns: Columns = ()
-
-    def check_same(self, other: "Kind") -> None:
-        """Refuse another kind, naming both sides."""
-        if self == other:
-            return
-        if unlike := difference(other.columns, self.columns):
-            raise Mismatch(f"moments of different columns cannot be combined: one {unlike}")
-        for field in fields(self):
-            mine, theirs = getattr(self, field.name), getattr(other, field.name)
-            if mine != theirs:
-                raise Mismatch(f"moments of different {field.name} cannot be combined: {mine!r} and {theirs!r}")
+from fedgram.moments.statistic import Counts, Statistic
+from fedgram.moments.total import Total
 
 
 @wire.register_message
-class Moments:
-    """Immutable moments of (n, d) features and their labels.
-
-    Kept packed (see `solve`). A data set of n < d/4 samples is kept and sent as its triangular factor R instead:
-    the same information in fewer numbers.
-    """
-
-    wire_name: ClassVar[str] = "moments"
-    wire_version: ClassVar[int] = 1
-    wire_fields: ClassVar[Mapping[str, wire.Field]] = {
-        "gram": wire.Field("float64", ("p",), optional=True),
-        "factor": wire.Field("float64", ("n", "d"), optional=True),
-        "sums": wire.Field("float64", ("present", "d")),
-        "counts": wire.Field("int64", ("c",)),
-    }
-
-    def __init__(
-        self, kind: Kind, *, sums: Array, counts: Counts, packed: Array | None = None, factor: Array | None = None
-    ) -> None:
-        """Hold arrays already computed; `Moments.of` computes them.
-
-        `sums` has a row for each class that has samples, its sum of features; `packed` or `factor` is given, as `solve`
-        makes them.
-        """
-        self.kind = kind
-        self.counts = counts
-        self.n: int = sum(counts.tolist())  # whole numbers of Python do not overflow
-        self._sums, self._packed, self._factor = sums, packed, factor
-        for array in (packed, factor, sums, counts):
-            if array is not None:
-                array.setflags(write=False)
+class Moments(Statistic):
+    """Immutable moments of (n, d) features and their labels, of which there is one kind (see `Kind`)."""
 
     @classmethod
     def of(
@@ -154,72 +95,6 @@ class Moments:
             raise not_finite(rows)
         return moments
 
-    @property
-    def classes(self) -> Classes:
-        """The classes, in the order of the counts."""
-        return self.kind.classes
-
-    @property
-    def d(self) -> int:
-        """Number of features, the bias column included."""
-        return self.kind.dimension
-
-    @cached_property
-    def gram(self) -> Array:
-        """XᵀX, (d, d)."""
-        full = solve.unpack(self.packed, self.d)
-        full.flags.writeable = False
-        return full
-
-    @cached_property
-    def cross(self) -> Array:
-        """XᵀY for one-hot Y, (d, c): column j is the sum of class j's features."""
-        sums = np.zeros((len(self.classes), self.d))
-        sums[self.counts > 0] = self._sums
-        sums.flags.writeable = False
-        return sums.T
-
-    @cached_property
-    def packed(self) -> Array:
-        """XᵀX as `solve` packs it."""
-        if self._packed is not None:
-            return self._packed
-        assert self._factor is not None
-        packed = np.zeros(solve.packed_size(self.d))
-        solve.add_gram(packed, self._factor)
-        packed.flags.writeable = False
-        return packed
-
-    def _diagonal(self) -> Array:
-        return self.packed[solve.packed_diagonal(self.d)]
-
-    @property
-    def squares(self) -> Array:
-        """The sum of squares of each feature, (d,): the diagonal of XᵀX."""
-        return self._diagonal() if self._factor is None else np.square(self._factor).sum(axis=0)
-
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 of the kind and all the numbers, in hexadecimal: one for one content, whatever message it is in."""
-        kind = [getattr(self.kind, field.name) for field in fields(self.kind)]
-        parts = {"counts": self.counts, "sums": self._sums, "gram": self._packed, "factor": self._factor}
-        shapes = {name: array.shape for name, array in parts.items() if array is not None}
-        digest = hashlib.sha256(json.dumps([kind, shapes]).encode())
-        for array in parts.values():
-            if array is not None and array.size:
-                digest.update(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).data)
-        return digest.hexdigest()
-
-    def sketch(self, direction: Array) -> tuple[Array, Array]:
-        """Return XᵀX r (d,) and YᵀX r (c,) for a direction r (d,), in O(d²) and without the matrix XᵀX."""
-        if self._factor is None:
-            gram = solve.times(self.packed, direction)
-        else:
-            gram = self._factor.T @ (self._factor @ direction)
-        sums = np.zeros(len(self.classes))
-        sums[self.counts > 0] = self._sums @ direction
-        return gram, sums
-
     def solve(self, ridge: float = 0.0) -> Array:
         """Return the least-squares weights (d, c) with a ridge ≥ 0: (XᵀX + ridge I)⁻¹ XᵀY.
 
@@ -243,34 +118,6 @@ class Moments:
         """Return the regression of the classes on the features, about the means if with an intercept."""
         return Regression.of(self.packed, self.cross, self.counts, intercept=intercept)
 
-    def reordered(self, columns: Sequence[str]) -> Self:
-        """Return the moments of the same samples with their columns in another order; other columns are refused.
-
-        >>> moments = Moments.of([[1.0, 2.0]], [0], classes=2, columns=["age", "bp"])
-        >>> moments.reordered(["bp", "age"]).cross[:, 0]
-        array([2., 1.])
-        """
-        own, bias = self.kind.columns, self.kind.bias
-        if tuple(columns) == own:
-            return self
-        places = order(own, columns)
-        if self.kind.features or len(places) + bias != self.d:
-            raise Mismatch("these features were made from columns in another order: make them anew in the agreed one")
-        places = np.append(places, self.d - 1) if bias else places
-        kind, sums = replace(self.kind, columns=tuple(columns)), self._sums[:, places]
-        if self._factor is not None:
-            factor = solve.triangular_factor(np.ascontiguousarray(self._factor[:, places]))
-            return type(self)(kind, sums=sums, counts=self.counts, factor=factor)
-        packed = solve.pack(np.tril(self.gram[np.ix_(places, places)]))
-        return type(self)(kind, sums=sums, counts=self.counts, packed=packed)
-
-    def aligned(self, kind: Kind) -> Self:
-        """Return the moments with their columns in the order of another kind, if it is that kind; refuse others."""
-        alike = self.kind.columns and set(self.kind.columns) == set(kind.columns)
-        moments = self.reordered(kind.columns) if alike else self
-        kind.check_same(moments.kind)
-        return moments
-
     def __add__(self, other: "Moments") -> "Moments":
         """Return the moments of both data sets together."""
         return Moments.sum((self, other)) if isinstance(other, Moments) else NotImplemented
@@ -278,7 +125,7 @@ class Moments:
     @classmethod
     def sum(cls, parts: "Iterable[Moments]") -> "Moments":
         """Return the moments of all the data sets together, in O(d²) memory for any number of them."""
-        total = Total()
+        total = Total[Moments]()
         for part in parts:
             total.add(part)
         return total.moments()
@@ -325,137 +172,3 @@ class Moments:
             )
             rest = type(self)(self.kind, sums=sums[counts > 0], counts=counts, packed=mended)
         return rest
-
-    def _class_means(self) -> Array:
-        """Return the classes' sums divided by the roots of their counts, (present, d), as `plausible` wants them."""
-        return self._sums / np.sqrt(self.counts[self.counts > 0])[:, None]
-
-    def _noise(self) -> float:
-        """Return how large rounding errors in the Gram matrix may be, as `solve` estimates them."""
-        with np.errstate(over="ignore"):
-            return 8 * solve.rounding_level(self.d, self.n) * float(self.squares.sum())
-
-    def check(self, noise: float | None = None) -> None:
-        """Refuse arrays that no data set could have as its moments, but for rounding errors up to `noise`.
-
-        The whole matrix [X Y]ᵀ[X Y] must be positive semidefinite. Since YᵀY is the diagonal of class counts, that
-        is the scatter within classes, XᵀX - Σ_c s_c s_cᵀ / n_c, being so.
-        """
-        check_counts(self.counts)
-        noise = self._noise() if noise is None else noise
-        if self._factor is not None:
-            check_factor(self._factor, self._class_means(), noise, bias=self.kind.bias)
-        else:
-            check_gram(self.packed, self._class_means(), self.n, noise, bias=self.kind.bias)
-
-    def to_fields(self) -> dict[str, Any]:
-        """Take the moments apart for the wire."""
-        return {
-            "gram": self._packed,
-            "factor": self._factor,
-            "sums": self._sums,
-            "counts": self.counts,
-            "n": self.n,
-            "classes": shorten(self.classes),
-            "features": self.kind.features,
-            "bias": self.kind.bias,
-            **sent_columns(self.kind.columns),
-        }
-
-    @classmethod
-    def from_fields(cls, fields: dict[str, Any]) -> Self:
-        """Put moments together from the wire."""
-        counts, sums = fields["counts"], fields["sums"]
-        classes = read_classes(fields["classes"], len(counts))
-        packed, factor = fields["gram"], fields["factor"]
-        columns = as_columns(fields.get("columns", ()))
-        kind = Kind(classes, sums.shape[1], str(fields["features"]), bool(fields["bias"]), columns)
-        moments = cls(kind, sums=sums, counts=counts, packed=packed, factor=factor)
-        d, n, present = moments.d, moments.n, np.count_nonzero(counts)
-        if fields["n"] != n:
-            raise NotMoments(f"field 'n' is {fields['n']} but the class counts add up to {n}")
-        if len(sums) != present:
-            raise NotMoments(f"field 'sums' has {len(sums)} rows for {present} classes with samples")
-        if (packed is None) == (factor is None):
-            raise NotMoments("either field 'gram' or field 'factor' must be there")
-        if packed is not None and len(packed) != solve.packed_size(d):
-            raise NotMoments(f"field 'gram' has {len(packed)} numbers; {d} dimensions need {solve.packed_size(d)}")
-        if factor is not None and len(factor) != n:
-            raise NotMoments(f"field 'factor' has {len(factor)} rows for {n} samples")
-        return moments
-
-    def to_bytes(self) -> bytes:
-        """Return the moments as bytes, fit to be a file that one party sends another."""
-        return wire.encode(self)
-
-    @classmethod
-    def from_bytes(cls, data: bytes, *, sender: str = "bytes") -> Self:
-        """Return the moments in `data`, with every check that another party's message gets."""
-        payload = wire.decode(data, sender=sender)
-        if not isinstance(payload, cls):
-            raise Mismatch(f"message from {sender!r} holds a {type(payload).__name__}, not moments")
-        return payload
-
-    def __eq__(self, other: object) -> bool:
-        """Say whether both hold the same numbers of the same kind of data."""
-        if not isinstance(other, Moments):
-            return NotImplemented
-        return (
-            self.kind == other.kind
-            and np.array_equal(self.counts, other.counts)
-            and np.array_equal(self._sums, other._sums)
-            and np.array_equal(self.packed, other.packed)
-        )
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return f"Moments(n={self.n}, d={self.d}, classes={len(self.classes)}, features={self.kind.features!r})"
-
-
-class Total:
-    """A running sum of moments, for those that arrive one by one: O(d²) memory for any number of them.
-
-    >>> total = Total()
-    >>> for part in ([[1.0, 2.0]], [[3.0, 4.0]]):
-    ...     total.add(Moments.of(part, ["ill"], classes=["ill", "well"]))
-    >>> total.moments().cross
-    array([[4., 0.],
-           [6., 0.]])
-    """
-
-    def __init__(self) -> None:
-        self._first: Moments | None = None
-        self._sum: Accumulator | None = None
-
-    def add(self, part: Moments) -> None:
-        """Add moments of the same kind."""
-        if self._first is None:
-            # A d × d matrix is made when a second part has come: one small upload cannot claim as much.
-            self._first = part
-            return
-        part = part.aligned(self._first.kind)
-        if self._sum is None:
-            self._counts, self._sum = np.zeros_like(part.counts), Accumulator(part.d, len(part.classes))
-            self._accumulate(self._first, self._sum)
-        self._accumulate(part, self._sum)
-
-    def _accumulate(self, part: Moments, total: Accumulator) -> None:
-        if sum(self._counts.tolist()) + part.n > MOST_SAMPLES:
-            raise NotMoments(f"{part.n} samples more make more than the {MOST_SAMPLES} that can be")
-        self._counts += part.counts
-        total.sums[part.counts > 0] += part._sums
-        if part._factor is None:
-            total.packed += part.packed
-        else:
-            total.add_factor(part._factor)
-
-    def moments(self) -> Moments:
-        """Return the sum; nothing can be added afterwards."""
-        if self._first is None:
-            raise InvalidData("a sum of no moments has no shape: give at least one")
-        if self._sum is None:
-            return self._first
-        self._sum.flush()
-        sums, counts = self._sum.sums[self._counts > 0], self._counts
-        return Moments(self._first.kind, sums=sums, counts=counts, packed=self._sum.packed)

@@ -1,27 +1,27 @@
 """A trained network as a model: what gradient methods give back."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from fedgram.core import wire
 from fedgram.core.arrays import Array
-from fedgram.core.columns import Columns, as_columns, samples_of
-from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch
-from fedgram.core.labels import Classes, read_classes, shorten
-from fedgram.core.wire import Field, register_message
-from fedgram.models import best_labels, finite, sent_columns
+from fedgram.core.columns import Columns
+from fedgram.core.errors import InvalidParameter, Mismatch
+from fedgram.core.labels import Classes
+from fedgram.models import BlockModel
 from fedgram.nets.layers import Shape, Vector, as_numbers
 from fedgram.nets.network import Net, net_for
 
 SAMPLES_AT_ONCE = 1024
 
 
-@register_message
+@wire.message("trained-net", version=1)
 @dataclass(frozen=True, eq=False)
-class TrainedNet:
+class TrainedNet(BlockModel):
     """A network with its numbers.
 
     >>> net = Net("linear", (2,), 2)
@@ -36,14 +36,10 @@ class TrainedNet:
     network: str
     shape: Shape
     classes: Classes
-    vector: Vector
+    vector: Annotated[Vector, wire.Shape("p")]
     features: str = ""
     memory: bool = False
     columns: Columns = ()
-
-    wire_name: ClassVar[str] = "trained-net"
-    wire_version: ClassVar[int] = 1
-    wire_fields: ClassVar[Mapping[str, Field]] = {"vector": Field("float32", ("p",))}
 
     def __post_init__(self) -> None:
         """Refuse a vector that does not fit the network."""
@@ -72,52 +68,19 @@ class TrainedNet:
         weights, intercept = head[:-count].reshape(count, -1).T, head[-count:]
         return weights, intercept + self.vector[self.net.own] @ weights if self.memory else intercept
 
-    def scores(self, x: Any) -> Array:
-        """Return the scores (n, c) of samples, by blocks."""
-        samples = samples_of(x, self.columns)
-        if samples.shape[1:] != self.shape:
-            raise InvalidData(f"this network takes samples of shape {self.shape}, got {samples.shape[1:]}")
-        out = np.empty((len(samples), len(self.classes)))
-        done = 0
-        for _, scores in outputs(self.net, self.vector, samples):
-            out[done : done + len(scores)] = scores
-            done += len(scores)
-        return finite(out)
+    @property
+    def at_once(self) -> int:
+        """How many samples make a block."""
+        return SAMPLES_AT_ONCE
 
-    def predict(self, x: Any) -> npt.NDArray[Any]:
-        """Return the labels (n,) of samples."""
-        return best_labels(self.scores(x), self.classes)
+    @property
+    def sample_shape(self) -> Shape:
+        """The shape of one sample."""
+        return self.shape
 
-    def to_fields(self) -> dict[str, Any]:
-        """Take the model apart for the wire."""
-        return {
-            "network": self.network,
-            "shape": self.shape,
-            "classes": shorten(self.classes),
-            "count": len(self.classes),
-            "vector": self.vector,
-            "features": self.features,
-            "memory": self.memory,
-            **sent_columns(self.columns),
-        }
-
-    @classmethod
-    def from_fields(cls, fields: dict[str, Any]) -> Self:
-        """Put a model together from the wire."""
-        if fields["count"] > len(fields["vector"]):
-            raise Mismatch(f"{fields['count']} classes, but a vector of {len(fields['vector'])} numbers")
-        return cls(
-            str(fields["network"]),
-            tuple(fields["shape"]),
-            read_classes(fields["classes"], fields["count"]),
-            fields["vector"],
-            str(fields["features"]),
-            bool(fields["memory"]),
-            as_columns(fields.get("columns", ()), *fields["shape"][:1]),
-        )
-
-    def check(self) -> None:
-        """Accept: finite values of fitting shapes are all that a network needs."""
+    def score_block(self, block: npt.NDArray[Any], out: Array) -> None:
+        """Write the scores of a block of samples."""
+        [(_, out[:])] = outputs(self.net, self.vector, block)
 
 
 def outputs(net: Net, vector: Vector, x: npt.NDArray[Any]) -> Iterator[tuple[Vector, Vector]]:

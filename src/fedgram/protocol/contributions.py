@@ -11,7 +11,8 @@ from fedgram.core import wire
 from fedgram.core.arrays import Array
 from fedgram.core.errors import InvalidData, Mismatch, UnknownName
 from fedgram.moments import solve
-from fedgram.moments.moments import Counts, Moments
+from fedgram.moments.moments import Moments
+from fedgram.moments.statistic import Counts
 from fedgram.protocol.transport import Reply
 
 # Two ways to add up the same samples differ by a few times `solve.rounding_level` at most.

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from fedgram.core import wire
-from fedgram.core.cache import replace_file
 from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch, UnknownName
+from fedgram.core.files import replace_file, writing
 from fedgram.data.client import Client
 from fedgram.evaluation import Evaluation
 from fedgram.models import Model, with_columns
@@ -140,11 +140,8 @@ class Fit:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fit to one file, whole or not at all."""
-        target = Path(path)
-        try:
-            replace_file(target, wire.encode(self))
-        except OSError as error:
-            raise InvalidData(f"cannot write {target}: {error.strerror or error}") from error
+        with writing(Path(path)):
+            replace_file(Path(path), wire.encode(self))
 
     def to_fields(self) -> dict[str, Any]:
         """Take the fit apart for the wire."""

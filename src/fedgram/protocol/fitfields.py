@@ -67,7 +67,7 @@ def _setting(value: Any) -> bool:
 
 
 def _model(value: Any) -> bool:
-    return isinstance(value, Model) and isinstance(getattr(value, "features", ""), str)
+    return isinstance(value, Model) and isinstance(value.features, str)
 
 
 _TEXT = _is("text", lambda value: isinstance(value, str))

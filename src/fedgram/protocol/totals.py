@@ -12,7 +12,8 @@ import numpy as np
 
 from fedgram.core.errors import FedgramError, Mismatch
 from fedgram.core.wire import Payload
-from fedgram.moments.moments import Moments, Total
+from fedgram.moments.moments import Moments
+from fedgram.moments.total import Total
 
 LONGEST_FORM = 200  # characters in an error
 

@@ -1,8 +1,6 @@
 """The page: one HTML file that holds results, style and program, and asks the network for nothing."""
 
 import json
-import os
-import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from html import escape
@@ -13,6 +11,7 @@ from string import Template
 from typing import Any
 
 from fedgram.core.errors import InvalidParameter
+from fedgram.core.files import replace_file, writing
 from fedgram.experiments.results import METRICS, Column, Result, Results
 from fedgram.experiments.variants import show
 from fedgram.report import formats
@@ -40,21 +39,9 @@ MOST_ROUNDS = 80
 def write_page(results: Results, path: Path, *, title: str, metric: str = "client_mean") -> Path:
     """Write the page, whole or not at all, and return its path."""
     page = render_page(results, title=title, metric=metric)
-    try:
+    with writing(path, InvalidParameter):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", newline="\n", dir=path.parent, prefix=path.name, delete=False
-        ) as stream:
-            temporary = Path(stream.name)
-            try:
-                stream.write(page)
-                stream.close()
-                os.chmod(temporary, 0o644)
-                temporary.replace(path)
-            finally:
-                temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise InvalidParameter(f"cannot write {path}: {error.strerror or error}") from error
+        replace_file(path, page.encode(), mode=0o644)
     return path
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from fedgram.core.errors import MissingExtra
+from fedgram.core.extras import require
 from fedgram.core.terminal import visible
 from fedgram.experiments.results import METRICS, Result, Results
 from fedgram.experiments.variants import show
@@ -47,11 +47,7 @@ def write_plots(results: Results, folder: Path, metric: str) -> Iterator[Path]:
 
 @contextmanager
 def _matplotlib() -> Iterator[None]:
-    try:
-        import matplotlib
-    except ImportError:
-        raise MissingExtra("plots need the 'plot' extra: pip install 'fedgram[plot]'") from None
-    with matplotlib.rc_context(_STYLE):
+    with require("matplotlib", "plot", "drawing plots").rc_context(_STYLE):
         yield
 
 

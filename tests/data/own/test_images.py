@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedgram.core.errors import InvalidData, InvalidParameter, MissingExtra
-from fedgram.data.own.bad import Skipped
+from fedgram.core.errors import BadImage, InvalidData, InvalidParameter, MissingExtra, Skipped
 from fedgram.data.own.files import open_path
-from fedgram.data.own.images import BadImage, ImageFiles, decode
+from fedgram.data.own.images import ImageFiles, decode
 from support.data import Bytes, private_cache, some_photos
 
 

@@ -17,12 +17,12 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from fedgram.core.errors import FedgramError, InvalidData, InvalidParameter
+from fedgram.core.errors import BadArchive, CannotLoad, FedgramError, InvalidData, InvalidParameter
 from fedgram.data.own import bad
 from fedgram.data.own.files import open_path
-from fedgram.data.published.archives import BadArchive, unpack
+from fedgram.data.published.archives import unpack
 from fedgram.data.published.layouts.unpickle import unpickle
-from fedgram.features import CannotLoad, backbone
+from fedgram.features import backbone
 from support.data import private_cache
 
 MEGABYTE = 1 << 20

@@ -12,9 +12,8 @@ import pytest
 from pyarrow import csv as arrow_csv
 
 import fedgram as fg
-from fedgram.core.errors import InvalidData, InvalidParameter, MissingExtra, UnknownName
+from fedgram.core.errors import Doubtful, InvalidData, InvalidParameter, MissingExtra, Skipped, UnknownName
 from fedgram.data.own import csvfiles
-from fedgram.data.own.bad import Doubtful, Skipped
 from fedgram.data.own.files import open_path
 from fedgram.data.own.tables import Roles
 from fedgram.engines.flower.config import App, NodeConfig

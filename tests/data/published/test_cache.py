@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedgram.core.cache import CacheError, write_atomic
+from fedgram.core.cache import write_atomic
+from fedgram.core.errors import BadArchive, CacheError, NotAvailable
 from fedgram.data.published import catalog
-from fedgram.data.published.archives import BadArchive, unpack
+from fedgram.data.published.archives import unpack
 from fedgram.data.published.home import Home
-from fedgram.data.published.sources import NotAvailable
 from support.data import (
     IMAGES,
     LABELS,

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from fedgram.core.cache import WrongChecksum, checksum, workshop
+from fedgram.core.cache import workshop
+from fedgram.core.errors import CannotFetch, NotAvailable, WrongChecksum
+from fedgram.core.hashing import checksum
 from fedgram.data.published import catalog
 from fedgram.data.published.archives import unpack
 from fedgram.data.published.packages import Package
 from fedgram.data.published.published import Published
-from fedgram.data.published.sources import CannotFetch, NotAvailable
 from support.data import (
     IMAGES,
     LABELS,

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from fedgram.core.errors import InvalidParameter
-from fedgram.features import CannotLoad, backbone
+from fedgram.core.errors import CannotLoad, InvalidParameter
+from fedgram.features import backbone
 from fedgram.features.backbones.hub import hub
 from fedgram.features.prepare import Preparation
 

@@ -7,8 +7,8 @@ import sys
 import numpy as np
 import pytest
 
-from fedgram.core.errors import InvalidData, InvalidParameter, MissingExtra, UnknownName
-from fedgram.features import CannotLoad, TorchBackbone, backbone
+from fedgram.core.errors import CannotLoad, InvalidData, InvalidParameter, MissingExtra, UnknownName
+from fedgram.features import TorchBackbone, backbone
 from fedgram.features.backbones.lite import lite
 from fedgram.features.prepare import Preparation
 

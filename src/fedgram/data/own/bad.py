@@ -5,21 +5,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal, Self, get_args
 
-from fedgram.core.errors import InvalidData, InvalidParameter
+from fedgram.core.errors import Doubtful, InvalidData, InvalidParameter, Skipped
 from fedgram.core.labels import Label
 
 OnBad = Literal["refuse", "skip"]
 SHOWN = 5
 # What compresses better than this is hardly data; small files may be anything.
 EXPANSION, SPARE_BYTES = 200, 1 << 28
-
-
-class Doubtful(UserWarning):
-    """Something in the data that can be used, but is probably not meant so."""
-
-
-class Skipped(UserWarning):
-    """Samples that were left out because they cannot be used, by name."""
 
 
 def warn_of_look_alikes(names: Iterable[Label], where: str) -> None:

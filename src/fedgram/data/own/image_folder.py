@@ -4,22 +4,21 @@ Every file is decoded once to find the bad ones and the common size; what was fo
 until a file changes. The images themselves stay where they are.
 """
 
-import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedgram.core.cache import write_atomic
-from fedgram.core.errors import InvalidData
+from fedgram.core.errors import BadImage, InvalidData
+from fedgram.core.hashing import hash_bytes, hash_json
 from fedgram.core.progress import counted
 from fedgram.data.dataset import Dataset
 from fedgram.data.own.bad import OnBad, settle
-from fedgram.data.own.images import BadImage, ImageFiles, Mode, Size, decode
+from fedgram.data.own.images import ImageFiles, Mode, Size, decode
 from fedgram.data.published.store import entry_folder
 
 _TEST_NAMES = ("test", "val", "valid", "validation")
@@ -64,7 +63,7 @@ def open_image_folder(folder: Path, size: Size | None, on_bad: OnBad, show: bool
         x=images(train),
         y=labels(train),
         classes=classes,
-        fingerprint=hashlib.sha256(json.dumps([facts["digest"], common, mode]).encode()).hexdigest(),
+        fingerprint=hash_json([facts["digest"], common, mode]),
         x_test=images(test) if test else None,
         y_test=labels(test) if test else None,
         left_out=left_out,
@@ -95,8 +94,9 @@ def _key(path: Path, folder: Path) -> str:
 
 def _examined(folder: Path, paths: list[Path], show: bool | None) -> dict[str, Any]:
     """Return what is known of the files: the bad ones, the size if all share it, whether all are grey, a digest."""
-    signature = _sha([_key(path, folder), stat.st_size, stat.st_mtime_ns] for path in paths for stat in [os.stat(path)])
-    place = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:16]
+    stats = [(path, os.stat(path)) for path in paths]
+    signature = hash_json([[_key(path, folder), stat.st_size, stat.st_mtime_ns] for path, stat in stats])
+    place = hash_bytes([os.fsencode(folder.resolve())])[:16]
     note = entry_folder(f"image-folder-{place}.json")
     try:
         known: dict[str, Any] = json.loads(note.read_text(encoding="utf-8"))
@@ -111,7 +111,7 @@ def _examined(folder: Path, paths: list[Path], show: bool | None) -> dict[str, A
         try:
             raw = path.read_bytes()
             shapes[decode(raw).shape] += 1
-            digests.append([_key(path, folder), hashlib.sha256(raw).hexdigest()])
+            digests.append([_key(path, folder), hash_bytes([raw])])
         except BadImage as error:
             bad[_key(path, folder)] = str(error)
         except OSError as error:
@@ -122,11 +122,7 @@ def _examined(folder: Path, paths: list[Path], show: bool | None) -> dict[str, A
         "bad": bad,
         "size": list(sizes.pop()) if len(sizes) == 1 else None,
         "grey": all(len(shape) == 2 for shape in shapes),
-        "digest": _sha(digests),
+        "digest": hash_json(digests),
     }
     write_atomic(note, json.dumps(facts).encode())
     return facts
-
-
-def _sha(items: Iterable[Any]) -> str:
-    return hashlib.sha256(json.dumps(list(items)).encode()).hexdigest()

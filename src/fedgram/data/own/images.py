@@ -9,24 +9,18 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from fedgram.core.errors import InvalidData, MissingExtra
+from fedgram.core.errors import BadImage
+from fedgram.core.extras import require
 
 Mode = Literal["L", "RGB"]
 Size = tuple[int, int]
 _EIGHT_BITS = {"1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "LAB", "HSV"}
 
 
-class BadImage(InvalidData):
-    """A file that is not an image, or not a whole one."""
-
-
 def pillow() -> ModuleType:
     """Return `PIL.Image`, or say what to install."""
-    try:
-        from PIL import Image
-    except ImportError:
-        raise MissingExtra("reading images needs the 'vision' extra: pip install 'fedgram[vision]'") from None
-    return Image
+    image: ModuleType = require("PIL.Image", "vision", "reading images")
+    return image
 
 
 def decode(file: Path | bytes, size: Size | None = None, mode: Mode | None = None) -> npt.NDArray[np.uint8]:

@@ -6,18 +6,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedgram.core.errors import FedgramError, InvalidData, MissingExtra
+from fedgram.core.errors import FedgramError, InvalidData
+from fedgram.core.extras import require
 from fedgram.data.own.bad import OnBad, Reason, check_expansion
 from fedgram.data.own.tables import Cells, Roles, Table, Wanted, table_of
 
 
 def read_parquet(path: Path, wanted: Wanted, on_bad: OnBad) -> Table:
     """Read a Parquet file whose feature columns are numbers."""
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise MissingExtra("reading Parquet needs the 'tables' extra: pip install 'fedgram[tables]'") from None
+    pa, pq = (require(name, "tables", "reading Parquet") for name in ("pyarrow", "pyarrow.parquet"))
     try:
         with path.open("rb") as raw, pq.ParquetFile(raw) as file:
             schema = file.schema_arrow

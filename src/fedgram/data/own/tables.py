@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgram.core.columns import Columns, as_columns, listed
-from fedgram.core.errors import InvalidData, Mismatch, UnknownName
-from fedgram.data.own.bad import SHOWN, Doubtful, OnBad, settle, warn_of_look_alikes
+from fedgram.core.errors import Doubtful, InvalidData, Mismatch, UnknownName
+from fedgram.data.own.bad import SHOWN, OnBad, settle, warn_of_look_alikes
 
 LABEL_NAMES = ("label", "y", "target", "class")
 CLIENT_NAME = "client"

@@ -15,14 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, cast
 
-from fedgram.core.errors import FedgramError
+from fedgram.core.errors import BadArchive
 from fedgram.data.own.bad import check_expansion
 
 _UNUSABLE_NAME = {errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EINVAL, errno.EILSEQ}
-
-
-class BadArchive(FedgramError):
-    """An archive that cannot be read to its end."""
 
 
 def unpack(archive: Path, target: Path) -> None:

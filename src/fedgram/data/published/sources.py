@@ -9,16 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from fedgram.core.cache import checksum, offline, verify
-from fedgram.core.errors import FedgramError
-
-
-class CannotFetch(FedgramError):
-    """A source cannot be reached from this machine now; says why."""
-
-
-class NotAvailable(FedgramError):
-    """No source has the data; says what to place where."""
+from fedgram.core.cache import offline
+from fedgram.core.errors import CannotFetch
+from fedgram.core.hashing import checksum, verify
 
 
 @dataclass(frozen=True)

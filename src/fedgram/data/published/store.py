@@ -5,10 +5,9 @@ number of its format, so an entry of another version of fedgram is never misread
 made again from the archive. Texts are stored as their UTF-8 bytes and where each one ends.
 """
 
-import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -18,10 +17,11 @@ import numpy.typing as npt
 from numpy.lib import format as npy
 
 from fedgram.core.cache import cache_dir
+from fedgram.core.hashing import blocks_of, hash_array, hash_bytes
 from fedgram.core.labels import Classes
 from fedgram.core.progress import byte_bar
 from fedgram.data.dataset import Dataset
-from fedgram.data.fingerprint import blocks_of, combined, digest
+from fedgram.data.fingerprint import combined
 
 FORMAT = 1
 
@@ -104,7 +104,7 @@ def open_entry(folder: Path, source: str | None = None) -> Dataset | None:
 def damaged(folder: Path) -> list[str]:
     """Return the columns of an entry whose bytes are not the ones that were written."""
     columns = json.loads((folder / "meta.json").read_text(encoding="utf-8"))["columns"]
-    return [key for key, item in columns.items() if digest(_open(folder / f"{key}.npy", item)) != item["sha256"]]
+    return [key for key, item in columns.items() if hash_array(_open(folder / f"{key}.npy", item)) != item["sha256"]]
 
 
 def fingerprint_of(folder: Path) -> str:
@@ -115,19 +115,24 @@ def fingerprint_of(folder: Path) -> str:
 def _write(column: Column, path: Path, at: Callable[[int], None]) -> dict[str, Any]:
     """Write one column by blocks, so that a full disk is an error here and not a crash of a mapped page."""
     dtype = column.dtype.newbyteorder("<")
-    sha, rows = hashlib.sha256(), 0
+    rows = 0
     with path.open("wb") as file:
+
+        def written() -> Iterator[bytes]:
+            nonlocal rows
+            for block in column.blocks if isinstance(column, Stream) else [column]:
+                rows += len(block)
+                for part in blocks_of(block):
+                    file.write(part)
+                    at(len(part))
+                    yield part
+
         header = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": column.shape}
         npy.write_array_header_1_0(file, header)
-        for block in column.blocks if isinstance(column, Stream) else [column]:
-            rows += len(block)
-            for part in blocks_of(block):
-                sha.update(part)
-                file.write(part)
-                at(len(part))
+        digest = hash_bytes(written())
         size = file.tell()
     assert rows == column.shape[0], f"{path.name}: {rows} rows written, {column.shape[0]} announced"
-    return {"dtype": dtype.str, "shape": list(column.shape), "sha256": sha.hexdigest(), "bytes": size}
+    return {"dtype": dtype.str, "shape": list(column.shape), "sha256": digest, "bytes": size}
 
 
 def _open(path: Path, item: dict[str, Any]) -> npt.NDArray[Any]:

@@ -9,8 +9,8 @@ from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 from platformdirs import user_data_path
 
-from fedgram.core.cache import replace_file
-from fedgram.core.errors import FedgramError, InvalidData, about_the_request, tell
+from fedgram.core.errors import FedgramError, about_the_request, tell
+from fedgram.core.files import replace_file, writing
 from fedgram.engines.flower.config import App, NodeConfig
 from fedgram.engines.flower.grid import Expected, GridTransport, Post, roll_call
 from fedgram.engines.flower.node import Node, Party, client_app
@@ -68,13 +68,11 @@ def _log_progress(step: str, round: int, done: int, total: int) -> None:
 
 
 def _write(folder: Path, report: dict[str, Any], fit: Fit | None = None) -> None:
-    try:
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         if fit is not None:
             fit.save(folder / "fit.safetensors")
         replace_file(folder / "report.json", json.dumps(report, indent=2).encode())
-    except OSError as error:
-        raise InvalidData(f"cannot write to {folder}: {error.strerror or error}") from error
 
 
 def _write_failure(folder: Path, report: dict[str, Any]) -> None:

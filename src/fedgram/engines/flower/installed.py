@@ -16,6 +16,7 @@ from typing import Any
 import flwr.supernode  # noqa: F401  so that a missing extra is noticed here
 
 from fedgram.core.errors import InvalidParameter
+from fedgram.engines.flower.quiet import be_quiet, replace_name
 
 MODULE = "fedgram.engines.flower.installed"
 FORBIDDEN = "--allow-runtime-dependency-installation"  # would install what the SuperLink's app asks for
@@ -25,6 +26,7 @@ def run(program: str, arguments: Sequence[str]) -> None:
     """Run one of a node's programs; the programs that it starts are run by this module, too."""
     if any(FORBIDDEN.startswith(argument.partition("=")[0]) for argument in arguments if argument.startswith("--al")):
         raise InvalidParameter(f"{FORBIDDEN} would install what the SuperLink's app names: install it beforehand")
+    be_quiet()
     prepare, module, function = PROGRAMS[program]
     prepare()
     sys.argv = [program, *arguments]
@@ -64,10 +66,8 @@ def _load(*_: str) -> Any:
 
 
 def _replace(module: str, name: str, value: object) -> None:
-    where = import_module(module)
-    if not hasattr(where, name):
-        raise InvalidParameter(f"this version of Flower has no {module}.{name}: pip install 'fedgram[flower]'")
-    setattr(where, name, value)
+    import_module(module)
+    replace_name(module, name, value)
 
 
 def _start(command: Sequence[str], **options: Any) -> "subprocess.Popen[bytes]":

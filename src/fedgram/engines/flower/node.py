@@ -14,8 +14,8 @@ from flwr.app import Context, Error, Message
 from flwr.clientapp import ClientApp
 
 from fedgram.core import wire
-from fedgram.core.cache import replace_file
-from fedgram.core.errors import ClientFailed, InvalidData, about_the_request
+from fedgram.core.errors import ClientFailed, about_the_request
+from fedgram.core.files import replace_file, writing
 from fedgram.data.client import Client
 from fedgram.engines.flower import envelope
 from fedgram.protocol.clientside import ClientSide, explain, perform
@@ -100,13 +100,9 @@ def _recall(side: ClientSide, context: Context) -> None:
 def keep(model: object, folder: Path) -> Path:
     """Write a node's model into its folder, whole or not at all, for `fedgram predict`."""
     path = folder / MODEL_FILE
-    try:
+    with writing(path, told="the node cannot write its model into its own folder"):
         folder.mkdir(parents=True, exist_ok=True)
         replace_file(path, wire.encode(model))
-    except OSError as error:
-        raise InvalidData(f"cannot write {path}: {error.strerror or error}").telling(
-            "the node cannot write its model into its own folder"
-        ) from error
     return path
 
 

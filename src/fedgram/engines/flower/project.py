@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedgram.core.errors import InvalidParameter
+from fedgram.core.files import writing
 from fedgram.protocol.method import Method
 from fedgram.protocol.parameters import describe, parameter_types, read_settings
 from fedgram.protocol.sources import is_code, resolve
@@ -91,11 +92,9 @@ def write_app(folder: Path, method: str, settings: Mapping[str, str], keys: Sequ
     listed = "".join(f"\n{line}" for line in keys) + ("\n" if keys else "")
     names = {"name": _project_name(folder), "title": title, "method": _toml(_written(method, cls))}
     text = _APP.format(**names, keys=listed, settings="\n".join(lines))
-    try:
+    with writing(folder, InvalidParameter):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "pyproject.toml").write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InvalidParameter(f"cannot write to {folder}: {error.strerror or error}") from error
     return folder
 
 

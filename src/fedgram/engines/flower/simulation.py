@@ -29,6 +29,7 @@ from fedgram.data.client import Client
 from fedgram.engines.flower import envelope
 from fedgram.engines.flower.grid import Expected, GridTransport, Post, roll_call
 from fedgram.engines.flower.node import Node, Party, client_app, folder_name
+from fedgram.engines.flower.quiet import quiet
 from fedgram.protocol import session
 from fedgram.protocol.fit import Fit
 from fedgram.protocol.method import Method, Require
@@ -164,7 +165,7 @@ class _Running:
             self._stop.wait()
 
         try:
-            with _quiet():
+            with quiet(), _errors_only():
                 from flwr.simulation import run_simulation
 
                 run_simulation(
@@ -183,18 +184,15 @@ class _Running:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Let Flower's log show errors only, and leave the environment as it was."""
-    flower, path = logging.getLogger("flwr"), os.environ.get("PYTHONPATH")
+def _errors_only() -> Iterator[None]:
+    """Let Flower's log show errors only."""
+    flower = logging.getLogger("flwr")
     level = flower.level
     flower.setLevel(logging.ERROR)
     try:
         yield
     finally:
         flower.setLevel(level)
-        os.environ.pop("PYTHONPATH", None)
-        if path is not None:
-            os.environ["PYTHONPATH"] = path
 
 
 def _simulated_name(message: Message, context: Context) -> str:

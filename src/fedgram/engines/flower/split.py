@@ -6,6 +6,7 @@ sample, with a key that only the node has: nobody else can tell, or change, whic
 
 import secrets
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedgram.core.cache import locked, replace_file
 from fedgram.core.errors import InvalidData
+from fedgram.core.files import locked, replace_file
 from fedgram.core.labels import Label
 
 KEY_FILE = "split.key"
@@ -31,7 +32,7 @@ def node_key(folder: Path) -> bytes:
     try:
         if not path.exists():
             folder.mkdir(parents=True, exist_ok=True)
-            with locked(path.with_name(f".{KEY_FILE}.lock"), path.name):
+            with locked(path.with_name(f".{KEY_FILE}.lock"), nullcontext):
                 if not path.exists():
                     replace_file(path, secrets.token_bytes(_KEY_BYTES), mode=0o600)
         key = path.read_bytes()

@@ -1,22 +1,15 @@
 """What a backbone is, and the small tools that all of them share."""
 
-import hashlib
-import importlib
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from fedgram.core.errors import FedgramError, InvalidData, MissingExtra
+from fedgram.core.errors import CannotLoad, FedgramError, InvalidData
 
 Features = npt.NDArray[np.float32]
 Model = TypeVar("Model")
-
-
-class CannotLoad(FedgramError):
-    """A model cannot be had or read: says which, why, and where else it may come from."""
 
 
 class Backbone(Protocol):
@@ -39,33 +32,6 @@ class Backbone(Protocol):
 
     def __call__(self, batch: Any) -> Features:
         """Return the features (n, dim) float32 of a batch of n samples."""
-
-
-def require(module: str, extra: str, what: str) -> Any:
-    """Import an optional dependency, or say which extra brings it."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise MissingExtra(
-            f"{what} needs the {extra!r} extra ({module} is missing): pip install 'fedgram[{extra}]'"
-        ) from error
-
-
-def digest(*parts: object) -> str:
-    """Return the SHA-256 of the parts: a path stands for its file's content, anything else for its `repr`.
-
-    >>> digest("a", 1) == digest("a", 1), digest("ab", "c") == digest("a", "bc")
-    (True, False)
-    """
-    whole = hashlib.sha256()
-    for part in parts:
-        if isinstance(part, Path):
-            with part.open("rb") as file:
-                one = hashlib.file_digest(file, "sha256")
-        else:
-            one = hashlib.sha256(repr(part).encode())
-        whole.update(one.digest())
-    return whole.hexdigest()
 
 
 def opened(what: str, open_model: Callable[[], Model], errors: tuple[type[Exception], ...]) -> Model:

@@ -8,9 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from fedgram.core.cache import cache_folder, locked, writing
+from fedgram.core.cache import cache_folder, cache_lock, writing_cache
+from fedgram.core.errors import CannotLoad
+from fedgram.core.extras import require
+from fedgram.core.hashing import hash_parts
 from fedgram.core.progress import spinner
-from fedgram.features.backbones.base import CannotLoad, digest, require
 
 if TYPE_CHECKING:
     import torch
@@ -39,20 +41,20 @@ def exported(
     The file and its digest appear together, by renaming a folder; processes that want the same one wait.
     """
     models = cache_folder(cache, "models")
-    folder = models / f"{name}-{digest(_VERSION, fingerprint)[:24]}"
+    folder = models / f"{name}-{hash_parts(_VERSION, fingerprint)[:24]}"
     if _whole(folder):
         return folder / "model.onnx"
     require("torch", "vision", f"exporting {name}")
     require("onnxscript", "vision", f"exporting {name}")
-    with locked(folder.with_suffix(".lock"), f"the export of {name}"):
+    with cache_lock(folder.with_suffix(".lock"), f"the export of {name}"):
         if not _whole(folder):
             with spinner(f"exporting {name} to ONNX (once, some seconds)"):
                 module = build().eval()
-                with writing(folder), tempfile.TemporaryDirectory(dir=models, prefix=".new-") as scratch:
+                with writing_cache(folder), tempfile.TemporaryDirectory(dir=models, prefix=".new-") as scratch:
                     fresh, old = Path(scratch) / "fresh", Path(scratch) / "old"
                     fresh.mkdir()
                     _export(name, module, inputs, fresh / "model.onnx")
-                    (fresh / "digest").write_text(digest(*_files(fresh)), encoding="ascii")
+                    (fresh / "digest").write_text(hash_parts(*_files(fresh)), encoding="ascii")
                     if folder.exists():
                         folder.rename(old)  # damaged; goes with the scratch folder
                     fresh.replace(folder)
@@ -65,7 +67,7 @@ def _files(folder: Path) -> list[Path]:
 
 def _whole(folder: Path) -> bool:
     try:
-        return (folder / "digest").read_text(encoding="ascii") == digest(*_files(folder))
+        return (folder / "digest").read_text(encoding="ascii") == hash_parts(*_files(folder))
     except (OSError, UnicodeDecodeError):
         return False
 

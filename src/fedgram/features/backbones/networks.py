@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedgram.core.errors import InvalidParameter
-from fedgram.features.backbones.base import CannotLoad, opened, pooled, require
+from fedgram.core.errors import CannotLoad, InvalidParameter
+from fedgram.core.extras import require
+from fedgram.features.backbones.base import opened, pooled
 
 LAST = -1
 

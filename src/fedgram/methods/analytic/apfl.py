@@ -1,22 +1,20 @@
 """APFL: analytic personalized federated learning by dual-stream least squares."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
-from typing import Any, ClassVar, Literal, Self
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from fedgram.core import wire
 from fedgram.core.arrays import Array
-from fedgram.core.columns import Columns, as_columns, samples_of
+from fedgram.core.columns import Columns
 from fedgram.core.errors import InvalidParameter, Mismatch
-from fedgram.core.labels import Classes, read_classes, shorten
-from fedgram.core.wire import Field, register_message
+from fedgram.core.labels import Classes
 from fedgram.features.projection import RandomFeatures
 from fedgram.heads import adapt
 from fedgram.heads.system import System
-from fedgram.models import best_labels, finite, sent_columns
+from fedgram.models import BlockModel
 from fedgram.moments.moments import Moments
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.method import step
@@ -27,55 +25,37 @@ from fedgram.protocol.replies import MomentsOf, Question
 
 GAMMAS = np.geomspace(1e-3, 1e4, 29)
 BETAS = np.geomspace(1e-2, 1e4, 25)
-ROWS_AT_ONCE = 4096
-
-# Every client of a run asks for the same two maps.
-_map = lru_cache(maxsize=4)(RandomFeatures)
 
 
-@register_message
-@dataclass(frozen=True, eq=False)
-class TwoStreams:
+@wire.message("two-streams", version=1)
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TwoStreams(BlockModel):
     """Scores Φ(x) G + λ Ψ(x) P — (14). The maps Φ and Ψ travel as their seeds; a global model has no second stream.
 
     `system` is the packed factor of ΦᵀΦ + γI where clients have asked for it.
     """
 
     primary: RandomFeatures
-    weights: Array
-    classes: Classes
-    features: str = ""
     refine: RandomFeatures | None = None
-    own: Array | None = None
+    weights: Annotated[Array, wire.Shape("p", "c")]
+    own: Annotated[Array, wire.Shape("r", "c")] | None = None
     lam: float = 0.0
-    system: Array | None = None
+    features: str = ""
+    system: Annotated[Array, wire.Shape("s")] | None = None
     columns: Columns = ()
+    classes: Classes
 
-    wire_name: ClassVar[str] = "two-streams"
-    wire_version: ClassVar[int] = 1
-    wire_fields: ClassVar[Mapping[str, Field]] = {
-        "weights": Field("float64", ("p", "c")),
-        "own": Field("float64", ("r", "c"), optional=True),
-        "system": Field("float64", ("s",), optional=True),
-    }
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """(d,)."""
+        return (self.primary.dim_in,)
 
-    def scores(self, x: Any) -> Array:
-        """Return the scores (n, c) of x (n, d), by blocks of rows."""
-        samples = samples_of(x, self.columns)
-        if samples.ndim != 2 or samples.shape[1] != self.primary.dim_in:
-            raise Mismatch(f"this model scores samples of shape (n, {self.primary.dim_in}), got {samples.shape}")
-        blocks = [np.zeros((0, len(self.classes)))]
-        for start in range(0, len(samples), ROWS_AT_ONCE):
-            block = samples[start : start + ROWS_AT_ONCE].astype(np.float64)
-            scores = self.primary(block) @ self.weights
-            if self.refine is not None and self.own is not None:
-                scores += self.lam * (self.refine(block) @ self.own)
-            blocks.append(scores)
-        return finite(np.concatenate(blocks))
-
-    def predict(self, x: Any) -> npt.NDArray[Any]:
-        """Return the labels (n,) of x (n, d)."""
-        return best_labels(self.scores(x), self.classes)
+    def score_block(self, block: npt.NDArray[Any], out: Array) -> None:
+        """Write the scores of samples (n, d)."""
+        rows = block.astype(np.float64)
+        np.matmul(self.primary(rows), self.weights, out=out)
+        if self.refine is not None and self.own is not None:
+            out += self.lam * (self.refine(rows) @ self.own)
 
     def influence(self, x: Array) -> adapt.Influence:
         """Return what samples x (n, d) have done to G, if they are among those that made it."""
@@ -83,30 +63,9 @@ class TwoStreams:
             raise Mismatch("the factor of the primary stream was not published, which needs exact=True at the server")
         return System(self.system, self.weights, self.classes).influence(self.primary(x))
 
-    def to_fields(self) -> dict[str, Any]:
-        """Take the model apart for the wire."""
-        maps = {"primary": asdict(self.primary), "refine": self.refine and asdict(self.refine)}
-        rest = {"weights": self.weights, "own": self.own, "lam": self.lam, "features": self.features}
-        rest |= {"system": self.system} | sent_columns(self.columns)
-        return maps | rest | {"classes": shorten(self.classes)}
-
-    @classmethod
-    def from_fields(cls, fields: dict[str, Any]) -> Self:
-        """Put a model together from the wire."""
-        refine = fields["refine"]
-        primary = _map(**fields["primary"])
-        changes = {
-            "primary": primary,
-            "refine": None if refine is None else _map(**refine),
-            "classes": read_classes(fields["classes"], fields["weights"].shape[1]),
-            "columns": as_columns(fields.get("columns", ()), primary.dim_in),
-        }
-        return cls(**fields | changes)
-
     def check(self) -> None:
         """Refuse weights that do not fit their maps."""
-        if isinstance(self.lam, bool) or not isinstance(self.lam, int | float) or not abs(self.lam) < 1e300:
-            raise Mismatch(f"lam must be a number, got {self.lam!r:.60}")
+        super().check()
         for map_, weights in ((self.primary, self.weights), (self.refine, self.own)):
             if (map_ is None) != (weights is None) or (map_ and weights is not None and map_.dim_out != len(weights)):
                 raise Mismatch(f"weights {np.shape(weights)} do not fit {map_}")  # type: ignore[arg-type]
@@ -153,8 +112,8 @@ class APFL(OneMessage):
     def _maps(self, d: int) -> tuple[RandomFeatures, RandomFeatures]:
         # Fewer random features than features cost some points where samples are few, whatever γ is.
         width = max(1024, 1 << (d - 1).bit_length()) if self.dim_primary == "auto" else self.dim_primary
-        primary = _map(d, width, self.activation_primary, 2 * self.seed)
-        return primary, _map(d, self.dim_refine, self.activation_refine, 2 * self.seed + 1)
+        primary = RandomFeatures(d, width, self.activation_primary, 2 * self.seed)
+        return primary, RandomFeatures(d, self.dim_refine, self.activation_refine, 2 * self.seed + 1)
 
     # server
     def publish(self, pool: Pool) -> TwoStreams:
@@ -169,7 +128,14 @@ class APFL(OneMessage):
             world = System.of(total, ridge=gamma)
             weights, system = world.weights, world.lower
         columns = total.kind.columns
-        return TwoStreams(primary, weights, total.classes, backbone, system=system, columns=columns)
+        return TwoStreams(
+            primary=primary,
+            weights=weights,
+            classes=total.classes,
+            features=backbone,
+            system=system,
+            columns=columns,
+        )
 
     def reveals(self) -> str:
         """With `exact`, all of the total: S - γI, and SG."""

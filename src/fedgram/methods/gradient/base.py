@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedgram.core.errors import InvalidData, InvalidParameter
-from fedgram.features.backbones.base import require
+from fedgram.core.extras import require
 from fedgram.moments.accumulate import check_finite
 from fedgram.nets import PLAIN, Hooks, Net, Plan, TrainedNet, net_for, read_network, train
 from fedgram.nets.layers import Shape, Vector

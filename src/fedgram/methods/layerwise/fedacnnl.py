@@ -13,7 +13,8 @@ from fedgram.core.errors import InvalidParameter
 from fedgram.layerwise import Network, layer_moments, read_stack
 from fedgram.layerwise.layers import rows_per_sample
 from fedgram.models import Model
-from fedgram.moments.moments import Moments, Total
+from fedgram.moments.moments import Moments
+from fedgram.moments.total import Total
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.method import Method, step
@@ -82,7 +83,7 @@ class FedACnnL(Method):
                 name: {"seed": seed, "solution": solutions[group_of[name]], "batch": np.array(batches[name])}
                 for name in clients.names
             }
-            totals, seconds = [Total() for _ in groups], {}
+            totals, seconds = [Total[Moments]() for _ in groups], {}
             for client, reply in clients.call(self.summarize, per_client=tasks):
                 totals[group_of[client]].add(reply["moments"])  # A_0, A_1 — (4)
                 seconds[client] = float(reply["seconds"])

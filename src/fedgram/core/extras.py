@@ -1,0 +1,44 @@
+"""Optional dependencies: imported where they are used, and if one is missing, one line says what to install."""
+
+import importlib
+import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fedgram.core.errors import MissingExtra
+
+
+def require(module: str, extra: str, what: str) -> Any:
+    """Return an optional module; `what` needs it, `extra` brings it.
+
+    >>> require("no_such_module", "vision", "reading images")
+    Traceback (most recent call last):
+    fedgram.core.errors.MissingExtra: reading images needs the 'vision' extra (no_such_module is missing): pip install
+    'fedgram[vision]'
+    """
+    with needing(extra, what):
+        importlib.import_module(module.partition(".")[0])
+        return importlib.import_module(module)
+
+
+@contextmanager
+def needing(extra: str, what: str) -> Iterator[None]:
+    """Import what `what` needs inside; if something is missing, say which extra brings it."""
+    try:
+        yield
+    except ImportError as error:
+        raise _missing(error.name or str(error), extra, what) from error
+
+
+def package_folder(package: str, extra: str, what: str) -> Path:
+    """Return the folder of an optional package without importing it, which may take seconds."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise _missing(package, extra, what)
+    return Path(spec.submodule_search_locations[0])
+
+
+def _missing(module: str, extra: str, what: str) -> MissingExtra:
+    return MissingExtra(f"{what} needs the {extra!r} extra ({module} is missing): pip install 'fedgram[{extra}]'")

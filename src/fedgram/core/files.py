@@ -1,0 +1,70 @@
+"""Files that are written whole or not at all, locks that a killed process does not leave behind, and plain words for a
+system that refuses to write.
+"""
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+from filelock import FileLock, Timeout
+
+from fedgram.core.errors import FedgramError, InvalidData
+
+
+@contextmanager
+def writing(
+    path: Path, kind: type[FedgramError] = InvalidData, *, remedy: str = "", told: str | None = None
+) -> Iterator[None]:
+    """Turn the system's refusal to write `path` (disk full, no permission) into one line, an error of this kind.
+
+    `told` is what another party may know of it.
+    """
+    try:
+        yield
+    except OSError as error:
+        refused = kind(f"cannot write {path}: {error.strerror or error}{remedy and f'; {remedy}'}")
+        raise (refused if told is None else refused.telling(told)) from error
+
+
+def replace_file(path: Path, content: bytes, *, mode: int = 0o666) -> None:
+    """Write a file so that a reader sees the old content or the new, never a part."""
+    if not path.name:  # "", "." and "/"
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    made = path.with_name(f".{path.name}.{uuid4().hex}")
+    try:
+        with open(made, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+            file.write(content)
+        os.replace(made, path)
+    finally:
+        made.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(
+    path: Path,
+    waiting: Callable[[], AbstractContextManager[object]],
+    kind: type[FedgramError] = InvalidData,
+    *,
+    remedy: str = "",
+) -> Iterator[None]:
+    """Hold the lock file `path`; while another process holds it, wait inside `waiting()`, which may also raise.
+
+    `kind` and `remedy` are for `writing`, if there can be no such file.
+    The lock is the operating system's, so a killed process leaves none. The file stays: removing it would let a third
+    process lock a file that a second one still waits for.
+    """
+    lock = FileLock(path)
+    with writing(path, kind, remedy=remedy):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            with waiting():
+                lock.acquire(poll_interval=0.1)
+    try:
+        yield
+    finally:
+        lock.release()

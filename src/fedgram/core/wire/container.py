@@ -1,0 +1,131 @@
+"""The bytes of a message: a safetensors header with our tree in it, then the arrays; sealed by a SHA-256 digest.
+
+The format is written and read here rather than by its library, which copies every array twice on the way out and once
+on the way in, and does not give back the header; tests check that each side reads the other's files.
+"""
+
+import json
+from functools import lru_cache
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fedgram.core.errors import RefusedMessage
+from fedgram.core.hashing import hash_bytes
+
+SCHEMA = 2
+# The digest stands first, at a place that does not depend on the rest.
+_PREFIX, DIGITS = b'{"__metadata__":{"sha256":"', 64
+SEAL_AT = 8 + len(_PREFIX)
+# The most that a header may be: some hundred thousand names.
+MOST_HEADER = 16 * 2**20
+# Only small headers are remembered, so that nobody can fill our memory with theirs.
+_REMEMBERED = 4096
+# The longest side of an array without elements, whose shape costs its sender nothing.
+LONGEST_EMPTY_SIDE = 2**16
+AnyArray: TypeAlias = npt.NDArray[Any]
+
+DTYPES = {
+    code: np.dtype(name)
+    for code, name in {
+        "F64": "<f8",
+        "F32": "<f4",
+        "F16": "<f2",
+        "I64": "<i8",
+        "I32": "<i4",
+        "I16": "<i2",
+        "I8": "i1",
+        "U64": "<u8",
+        "U32": "<u4",
+        "U16": "<u2",
+        "U8": "u1",
+        "BOOL": "bool",
+    }.items()
+}
+CODES = {dtype: code for code, dtype in DTYPES.items()}
+_json = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+
+
+def write(tree: Any, arrays: dict[str, AnyArray], *, sealed: bool) -> bytes:
+    """Return a payload's tree and its arrays, contiguous and little-endian, as bytes."""
+    text = _json({"schema": SCHEMA, "payload": tree})
+    shapes = tuple((name, array.dtype, array.shape) for name, array in arrays.items())
+    header = (known_header if len(text) <= _REMEMBERED else _header)(text, shapes)
+    contents = [array.data for array in arrays.values() if array.size]
+    if sealed:
+        header = header[:SEAL_AT] + hash_bytes((header, *contents)).encode() + header[SEAL_AT + DIGITS :]
+    return b"".join((header, *contents))
+
+
+def check_digest(data: bytes) -> None:
+    """Refuse bytes that are not those which were sealed."""
+    if data[8:SEAL_AT] != _PREFIX:
+        raise RefusedMessage(f"{len(data)} bytes that are not a fedgram message, or one of a version before digests")
+    view, end = memoryview(data), SEAL_AT + DIGITS
+    if hash_bytes((view[:SEAL_AT], b"0" * DIGITS, view[end:])).encode() != data[SEAL_AT:end]:
+        raise RefusedMessage("its digest does not fit its content: it was damaged or changed on the way; send it again")
+
+
+def read(data: bytes) -> tuple[Any, dict[str, AnyArray]]:
+    """Return the payload's tree and its arrays, which are views of `data`: a message of gigabytes is not copied."""
+    start = 8 + int.from_bytes(data[:8], "little")
+    header = data[8 : min(start, 9 + MOST_HEADER)]
+    # A list or dict in memory is many times as large as its brackets: more of them than content is an attack.
+    if len(header) > MOST_HEADER or header.count(b"[") + header.count(b"{") > 64 + len(header) // 6:
+        raise RefusedMessage(f"a header of {start - 8} bytes that no payload of ours has")
+    try:
+        if header.startswith(_PREFIX):  # the digest is another one for each message, and nothing of the content
+            header = _PREFIX + header[len(_PREFIX) + DIGITS :]
+        schema, tree, entries = (known if len(header) <= _REMEMBERED else _parse)(header)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise RefusedMessage(f"{len(data)} bytes that are not a fedgram message") from error
+    if schema != SCHEMA:
+        raise RefusedMessage(f"schema {schema!r}, this version reads schema {SCHEMA}: update the older side")
+    arrays = {name: _view(data, start, name, entry) for name, entry in entries.items()}
+    end = 0
+    for begin, stop in sorted(entry["data_offsets"] for entry in entries.values()):
+        if begin != end:
+            raise RefusedMessage(f"its arrays overlap, or leave a gap, at byte {begin}")
+        end = stop
+    if start + end != len(data):
+        raise RefusedMessage(f"{len(data)} bytes, its header accounts for {start + end}")
+    return tree, arrays
+
+
+def _header(tree: str, arrays: tuple[tuple[str, np.dtype[Any], tuple[int, ...]], ...]) -> bytes:
+    """Return the header with its length in front, and zeros for the digest."""
+    entries: dict[str, Any] = {"__metadata__": {"sha256": "0" * DIGITS, "fedgram": tree}}
+    end = 0
+    for name, dtype, shape in arrays:
+        begin, end = end, end + prod(shape) * dtype.itemsize
+        entries[name] = {"dtype": CODES[dtype], "shape": shape, "data_offsets": (begin, end)}
+    header = _json(entries).encode()
+    header += b" " * (-len(header) % 8)  # safetensors aligns the arrays
+    return len(header).to_bytes(8, "little") + header
+
+
+def _parse(header: bytes) -> tuple[Any, Any, dict[str, Any]]:
+    """Return schema, tree, and where the arrays are."""
+    entries = json.loads(header)
+    ours = json.loads(entries.pop("__metadata__")["fedgram"])
+    return ours["schema"], ours["payload"], entries
+
+
+# Many clients answer with the same scalars and shapes, hence with the same header but for the digest.
+known_header = lru_cache(maxsize=32)(_header)
+known = lru_cache(maxsize=32)(_parse)
+
+
+def _view(data: bytes, start: int, name: str, entry: Any) -> AnyArray:
+    try:
+        dtype, (begin, end) = DTYPES[entry["dtype"]], entry["data_offsets"]
+        array: AnyArray = np.ndarray(entry["shape"], dtype, data, start + begin)
+        if begin < 0 or end - begin != array.nbytes:
+            raise ValueError(f"{end - begin} bytes for shape {entry['shape']} of {dtype}")
+        if not array.size and max(array.shape) > LONGEST_EMPTY_SIDE:
+            raise ValueError(f"shape {entry['shape']} without elements")
+        return array
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
+        raise RefusedMessage(f"field {name[:60]!r} is damaged or of a kind never sent: {error}") from error

@@ -1,0 +1,125 @@
+"""Bytes of every kind of message as version 0.1.0 wrote them: they keep loading, and are written the same again.
+
+`stored/` holds them. A message that gets a new field keeps its old files; a new file shows it with the field.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fedgram as fg
+from fedgram.core import wire
+from fedgram.evaluation import Evaluation
+from fedgram.features.projection import RandomFeatures
+from fedgram.heads.head import Head
+from fedgram.heads.system import System
+from fedgram.layerwise import Network
+from fedgram.methods.analytic.apfl import TwoStreams
+from fedgram.moments.kind import Kind
+from fedgram.nets import TrainedNet
+from fedgram.protocol.contributions import Contributions
+from fedgram.protocol.fit import Traffic
+
+STORED = Path(__file__).parent / "stored"
+PETS, COLUMNS = ("cat", "dog"), ("age", "bmi", "bp")
+
+
+def ramp(*shape: int) -> np.ndarray:
+    """Return an array of small multiples of 1/8, which every machine has exactly."""
+    return (np.arange(np.prod(shape)) % 17 / 8 - 1).reshape(shape)
+
+
+def moments() -> fg.Moments:
+    """Return the moments of whole numbers, whose sums every machine has exactly."""
+    x = np.array([[1.0, 2, 0], [0, 1, 1], [3, 1, 2], [1, 0, 5], [2, 2, 2], [4, 0, 1]])
+    return fg.Moments.of(x, [0, 1, 0, 1, 1, 0], classes=PETS, features="table", columns=COLUMNS)
+
+
+def of_one_sample() -> fg.Moments:
+    sample = ramp(1, 8)
+    kind = Kind((0, 1, 2), 8, "resnet", False)
+    return fg.Moments(kind, sums=sample.copy(), counts=np.array([0, 1, 0]), factor=sample)
+
+
+def contributions() -> Contributions:
+    return Contributions(np.array([1.0, -2, 3]), {}).plus("ward-1", moments()).plus("ward-2", moments() + moments())
+
+
+def fit() -> fg.Fit:
+    counts = Evaluation(correct={"ward-1": 1}, tested={"ward-1": 2, "ward-2": 0}, failed={"ward-2": "no samples"})
+    return fg.Fit(
+        fg.LinearModel(ramp(3, 2), PETS, ramp(2), "table", COLUMNS),
+        "afl",
+        {"gamma": 1.0, "names": ["a", None]},
+        7,
+        ("ward-1", "ward-2"),
+        absent={"ward-3": "late"},
+        lost={"ward-2": "silent"},
+        personal={"ward-1": fg.LinearModel(ramp(3, 2), PETS)},
+        traffic=Traffic({"ward-1": {"up": 10, "down": 20}}),
+        evaluation=counts,
+        rounds=[counts],
+        seconds=1.5,
+        cpu_seconds={"server": 0.25},
+        total=moments() + moments() + moments(),
+        contributions=contributions(),
+        shape=(3,),
+        engine="flower",
+        carried={"up": 100},
+        notes={"weights": ramp(2, 2), "why": "because"},
+    )
+
+
+MADE = {
+    "linear-model": lambda: fg.LinearModel(ramp(4, 3), (0, 1, 2)),
+    "linear-model-columns": lambda: fg.LinearModel(ramp(3, 2), PETS, ramp(2), "table", COLUMNS),
+    "head": lambda: Head(ramp(4, 3), ramp(3), 2 + ramp(4), 3 + ramp(3), (0, 1, 2)),
+    "head-columns": lambda: Head(ramp(3, 2), ramp(2), 2 + ramp(3), 3 + ramp(2), PETS, "table", COLUMNS),
+    "system": lambda: System(lower=2 + ramp(6), weights=ramp(3, 2), classes=(0, 1)),
+    "system-intercept": lambda: System(
+        lower=2 + ramp(6),
+        weights=ramp(3, 2),
+        classes=PETS,
+        features="table",
+        columns=COLUMNS,
+        mean=ramp(3),
+        frequencies=ramp(2),
+        n=12,
+    ),
+    "two-streams": lambda: TwoStreams(primary=RandomFeatures(3, 4, seed=1), weights=ramp(4, 2), classes=(0, 1)),
+    "two-streams-own": lambda: TwoStreams(
+        primary=RandomFeatures(3, 4, "gelu", 1, 0.5),
+        weights=ramp(4, 2),
+        classes=PETS,
+        features="table",
+        refine=RandomFeatures(3, 5, seed=2),
+        own=ramp(5, 2),
+        lam=0.25,
+        system=ramp(10),
+        columns=COLUMNS,
+    ),
+    "trained-net": lambda: TrainedNet("linear", (2,), (0, 1, 2), ramp(9).astype(np.float32)),
+    "trained-net-columns": lambda: TrainedNet(
+        "linear", (3,), PETS, ramp(11).astype(np.float32), features="table", memory=True, columns=COLUMNS
+    ),
+    "layerwise-network": lambda: Network("dnn", (4,), (0, 1, 2), 5),
+    "layerwise-network-columns": lambda: Network("dense:4", (3,), PETS, 5, (ramp(3, 2), ramp(4, 2)), "table", COLUMNS),
+    "moments": moments,
+    "moments-factor": of_one_sample,
+    "contributions": contributions,
+    "fit": fit,
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_messages_are_written_as_before(name):
+    assert wire.encode(MADE[name]()) == (STORED / f"{name}.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("name", [path.stem for path in sorted(STORED.glob("*.safetensors"))])
+def test_files_of_earlier_versions_keep_loading(name):
+    data = (STORED / f"{name}.safetensors").read_bytes()
+    read = wire.decode(data, sender="an earlier version")
+    assert type(read) is type(MADE[name]())
+    assert wire.encode(read) == data

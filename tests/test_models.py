@@ -1,0 +1,101 @@
+"""What all models have in common: which samples they take, and how they score them."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+import fedgram as fg
+from fedgram.core.columns import Columns
+from fedgram.core.errors import InvalidData, Mismatch
+from fedgram.core.labels import Classes
+from fedgram.features.projection import RandomFeatures
+from fedgram.layerwise import Network
+from fedgram.methods.analytic.apfl import TwoStreams
+from fedgram.models import BlockModel
+from fedgram.nets import TrainedNet
+
+PETS, COLUMNS = ("cat", "dog"), ("age", "bmi", "bp")
+WEIGHTS = np.array([[1.0, -1.0], [0.5, 2.0], [-3.0, 0.0]])
+MODELS = {
+    "linear": fg.LinearModel(WEIGHTS, PETS, np.array([0.0, 1.0]), columns=COLUMNS),
+    "two streams": TwoStreams(
+        primary=RandomFeatures(3, 4), weights=np.arange(8.0).reshape(4, 2), classes=PETS, columns=COLUMNS
+    ),
+    "layer-wise": Network("lr", (3,), PETS, 0, (WEIGHTS,), columns=COLUMNS),
+    "network": TrainedNet("linear", (3,), PETS, np.arange(8, dtype=np.float32), columns=COLUMNS),
+}
+
+
+class Table(dict):
+    columns = property(list)
+
+
+@dataclass(frozen=True, eq=False)
+class Sums(BlockModel):
+    """Scores the sum of a sample's features for one class and nothing for the other; notes how many came at a time."""
+
+    seen: list[int]
+    classes: Classes = PETS
+    features: str = ""
+    columns: Columns = ()
+    at_once = 4
+    sample_shape = (3,)
+
+    def score_block(self, block, out):
+        self.seen.append(len(block))
+        out[:, 0], out[:, 1] = block.sum(axis=1), 0.0
+
+
+def test_samples_are_scored_block_by_block():
+    model, x = Sums([]), np.random.default_rng(0).normal(size=(10, 3))
+    assert np.array_equal(model.scores(x), np.column_stack([x.sum(axis=1), np.zeros(10)]))
+    assert model.seen == [4, 4, 2]
+    assert model.predict(x).tolist() == ["cat" if total > 0 else "dog" for total in x.sum(axis=1)]
+    assert isinstance(model, fg.Model)
+
+
+@pytest.mark.parametrize("missing", ["classes", "features", "columns", "scores", "predict"])
+def test_a_model_says_all_that_it_takes(missing):
+    parts = dict.fromkeys(("classes", "features", "columns", "scores", "predict"), lambda self: ())
+    assert isinstance(type("Whole", (), parts)(), fg.Model)
+    del parts[missing]
+    assert not isinstance(type("Part", (), parts)(), fg.Model)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_tables_are_aligned_by_column(name):
+    model, x = MODELS[name], np.random.default_rng(1).normal(size=(5, 3))
+    shuffled = Table(bp=x[:, 2], more=x[:, 0], age=x[:, 0], bmi=x[:, 1])
+    assert np.array_equal(model.scores(shuffled), model.scores(x))
+    assert np.array_equal(model.predict(shuffled), model.predict(x))
+    with pytest.raises(Mismatch, match="lacks column 'bp'"):
+        model.scores(Table(age=x[:, 0], bmi=x[:, 1]))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_samples_of_another_shape_are_refused(name):
+    for shape in ((2, 4), (3,), (2, 3, 1)):
+        with pytest.raises(InvalidData, match=r"scores samples of shape \(n, 3\), got \("):
+            MODELS[name].scores(np.zeros(shape))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_no_samples_have_no_scores(name):
+    assert MODELS[name].scores(np.zeros((0, 3))).shape == (0, 2)
+    assert MODELS[name].predict(np.zeros((0, 3))).shape == (0,)
+
+
+@pytest.mark.parametrize("name", ["linear", "layer-wise", "network"])
+def test_scores_that_are_not_finite_are_refused(name):
+    x = np.zeros((3, 3))
+    x[1, 0] = np.nan
+    with pytest.raises(InvalidData, match="sample 1 has scores that are not finite"):
+        MODELS[name].scores(x)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_from_others_there_are_as_many_columns_as_features(name):
+    MODELS[name].check()
+    with pytest.raises(InvalidData, match="2 column names for 3 columns"):
+        replace(MODELS[name], columns=("age", "bmi")).check()
