@@ -18,7 +18,7 @@ import fedgram as fg
 from fedgram.cli import app
 from fedgram.core.errors import FedgramError, InvalidParameter, UnknownName
 from fedgram.engines import InProcess
-from fedgram.experiments import Run, Scenario
+from fedgram.experiments import Experiment, Run, Scenario
 from fedgram.experiments.results import load_results
 from fedgram.protocol.method import engines
 from support.runner import compare, records
@@ -131,6 +131,18 @@ def test_a_client_column_means_the_same_in_both_commands(tmp_path, table):
     invented = fedgram("compare", *options, tmp_path / "o", "--methods", "afl", "--clients", "4", "--partition", "iid")
     assert invented.exit_code == 0
     assert [record["clients"] for record in records(tmp_path / "o" / "results.jsonl")] == [4, 4]
+
+
+def test_clients_are_not_made_up_beside_those_that_the_data_have():
+    def experiment(**keys):
+        return Experiment.of({"methods": ["afl"], "clients": [4, 6], **keys})
+
+    with pytest.raises(InvalidParameter, match="the samples of spam-assassin belong to clients already"):
+        experiment(data="spam-assassin")
+    assert [one.clients for one in experiment(data="spam-assassin", partitions="iid").scenarios] == [4, 6]
+    assert [one.clients for one in experiment(data="spam-assassin", partitions="by_group").scenarios] == [4]
+    drawn = experiment(data="synthetic").scenarios
+    assert [(one.clients, one.partition) for one in drawn] == [(4, "by_group"), (6, "by_group")]
 
 
 def test_runs_that_are_kept_can_be_reported_and_compared_with(tmp_path):
