@@ -1,14 +1,7 @@
 """One scenario for everything that runs on one machine: its keys, its partition, and the two commands that use it."""
 
-import csv
-import io
 import json
-import os
-import shutil
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +11,7 @@ import fedgram as fg
 from fedgram.cli import app
 from fedgram.core.errors import FedgramError, InvalidParameter, UnknownName
 from fedgram.engines import InProcess
-from fedgram.experiments import Run, Scenario
+from fedgram.experiments import Experiment, Run, Scenario
 from fedgram.experiments.results import load_results
 from fedgram.protocol.method import engines
 from support.runner import compare, records
@@ -133,6 +126,18 @@ def test_a_client_column_means_the_same_in_both_commands(tmp_path, table):
     assert [record["clients"] for record in records(tmp_path / "o" / "results.jsonl")] == [4, 4]
 
 
+def test_clients_are_not_made_up_beside_those_that_the_data_have():
+    def experiment(**keys):
+        return Experiment.of({"methods": ["afl"], "clients": [4, 6], **keys})
+
+    with pytest.raises(InvalidParameter, match="the samples of spam-assassin belong to clients already"):
+        experiment(data="spam-assassin")
+    assert [one.clients for one in experiment(data="spam-assassin", partitions="iid").scenarios] == [4, 6]
+    assert [one.clients for one in experiment(data="spam-assassin", partitions="by_group").scenarios] == [4]
+    drawn = experiment(data="synthetic").scenarios
+    assert [(one.clients, one.partition) for one in drawn] == [(4, "by_group"), (6, "by_group")]
+
+
 def test_runs_that_are_kept_can_be_reported_and_compared_with(tmp_path):
     out = tmp_path / "out"
     options = ["--data", "digits", "--clients", "4", "--partition", "iid", "--out", out]
@@ -215,83 +220,3 @@ def test_any_engine_runs_a_comparison_and_is_opened_once_a_scenario(tmp_path, mo
     assert [one["key"] for one in found] == [other["key"] for other in records(tmp_path / "b" / "results.jsonl")]
     with pytest.raises(UnknownName, match="unknown engine 'closed'"):
         fedgram("compare", *options, "--engine", "closed")
-
-
-def patched(path, *changes):
-    text = path.read_text()
-    for before, after in changes:
-        assert text.count(before) == 1, before
-        text = text.replace(before, after)
-    path.write_text(text)
-
-
-def said_by(source, commands):
-    """Return what each command prints, or its error, where fedgram is what lies in the folder."""
-    code = (
-        "import json, sys, fedgram\n"
-        "from typer.testing import CliRunner\n"
-        "from fedgram.cli import app\n"
-        "done = [CliRunner().invoke(app, command) for command in json.loads(sys.argv[1])]\n"
-        "print(json.dumps([fedgram.__file__, *(str(one.exception or one.stdout) for one in done)]))\n"
-    )
-    program = [sys.executable, "-W", "ignore", "-c", code, json.dumps(commands)]
-    environment = os.environ | {"PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(program, capture_output=True, text=True, timeout=120, check=True, env=environment)
-    imported, *said = json.loads(done.stdout)
-    assert Path(imported).is_relative_to(source)
-    return said
-
-
-def test_a_new_setting_changes_one_file_besides_its_option(tmp_path):
-    """A made-up setting, put into a copy of the package: both commands, files, keys, records and tables have it."""
-    package = tmp_path / "src" / "fedgram"
-    shutil.copytree(Path(fg.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
-    patched(
-        package / "experiments" / "scenario.py",
-        ("    on_bad: str | None = None\n", "    on_bad: str | None = None\n    damping: float | None = None\n"),
-        (
-            "        parts = spread(",
-            "        if self.damping is not None:\n            data = replace(data, x=self.damping * data.x)\n"
-            "        parts = spread(",
-        ),
-    )
-    patched(
-        package / "cli" / "options.py",
-        ('    "test": "local', '    "damping": "Multiplies every feature.",\n    "test": "local'),
-    )
-    file, wrong, out = tmp_path / "one.toml", tmp_path / "wrong.toml", str(tmp_path / "out")
-    about = 'data = "digits"\nclients = 4\nmethods = [{name = "local", ridge = 10}]\n'
-    file.write_text(about + "damping = 2.5\n")
-    wrong.write_text(about + 'damping = "much"\n')
-    run = [
-        "run",
-        "--data",
-        "digits",
-        "--clients",
-        "4",
-        "--method",
-        "local",
-        "--set",
-        "ridge=10",
-        "--json",
-        "--out",
-        out,
-    ]
-    commands = [
-        ["compare", str(file), "--out", out],
-        [*run, "--damping", "2.5"],
-        run,
-        ["report", out, "--format", "csv"],
-        ["report", out, "--format", "markdown"],
-        ["compare", str(wrong), "--dry-run"],
-    ]
-    _, same, plain, rows, table, refused = said_by(package.parent, commands)
-    same, plain, compared = json.loads(same), json.loads(plain), records(tmp_path / "out" / "results.jsonl")[1]
-    assert (compared["damping"], same["damping"], plain["damping"]) == (2.5, 2.5, None)
-    assert compared["key"] == same["key"] != plain["key"]
-    assert compared["correct"] == same["correct"] != plain["correct"]
-    usual = Run(Scenario(data="digits", clients=4), "local", fg.Local(ridge=10))
-    assert plain["key"] == usual.key, "runs without the setting keep their keys"
-    assert {row["damping"] for row in csv.DictReader(io.StringIO(rows))} == {"", "2.5"}
-    assert "damping 2.5, 4 clients" in table
-    assert refused == "damping must be a number, got 'much'"

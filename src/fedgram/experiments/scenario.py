@@ -19,7 +19,7 @@ from fedgram.data import load_dataset
 from fedgram.data.client import make_clients
 from fedgram.data.dataset import Dataset
 from fedgram.data.own.bad import OnBad, check_on_bad
-from fedgram.data.published.catalog import CATALOG
+from fedgram.data.published.catalog import CATALOG, GROUPED
 from fedgram.data.shift import read_shift, shifted
 from fedgram.data.spread import BY_GROUP, client_names, read_partition, spread
 from fedgram.experiments.fields import count, maybe, number, share, text
@@ -193,7 +193,7 @@ class Scenario(Column):
     def _has_groups(self) -> bool:
         """Say whether the samples have owners; a table in which no column was named is opened to see."""
         if self._base in CATALOG:
-            return CATALOG[self._base].grouped
+            return self._base in GROUPED
         if self.client_column or not _state(self.data):
             return bool(self.client_column)
         try:

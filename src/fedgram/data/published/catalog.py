@@ -37,7 +37,6 @@ class Entry:
     classes: int
     published: Published | None = None
     make: Callable[[], Dataset] | None = None
-    grouped: bool = False  # whether each sample has an owner
 
 
 @dataclass(frozen=True)
@@ -252,6 +251,7 @@ def _families() -> Packages:
 
 _TYPEFACES = Published("typefaces", (typefaces_layout(),), (_families(),))
 
+GROUPED = ("spam-assassin", "synthetic", "typefaces")  # those whose samples have owners
 CATALOG = {
     entry.name: entry
     for entry in (
@@ -260,17 +260,9 @@ CATALOG = {
         Entry("digits", "handwritten digits, 8 × 8, as 64 features", 1_797, 0, 10, make=digits),
         Entry("fashion-mnist", "clothes, 28 × 28, grey", 60_000, 10_000, 10, _FASHION_MNIST),
         Entry("mnist", "handwritten digits, 28 × 28, grey", 60_000, 10_000, 10, _MNIST),
-        Entry("spam-assassin", "e-mails, ham or spam, in five groups", 6_046, 0, 2, _SPAM_ASSASSIN, grouped=True),
-        Entry("synthetic", "FedProx's Synthetic(0.5, 0.5); see synthetic:ALPHA,BETA", 0, 0, 10, None, synthetic, True),
+        Entry("spam-assassin", "e-mails, ham or spam, in five groups", 6_046, 0, 2, _SPAM_ASSASSIN),
+        Entry("synthetic", "FedProx's Synthetic(0.5, 0.5); see synthetic:ALPHA,BETA", 0, 0, 10, make=synthetic),
         Entry("tiny-imagenet", "photographs, 64 × 64, colour", 100_000, 10_000, 200, _TINY_IMAGENET),
-        Entry(
-            "typefaces",
-            "letters and digits, 28 × 28, grey, of 117 type families",
-            43_090,
-            14_198,
-            62,
-            _TYPEFACES,
-            grouped=True,
-        ),
+        Entry("typefaces", "letters and digits, 28 × 28, grey, of 117 type families", 43_090, 14_198, 62, _TYPEFACES),
     )
 }
