@@ -119,7 +119,7 @@ def test_messages_are_written_as_before(name):
 
 @pytest.mark.parametrize("name", [path.stem for path in sorted(STORED.glob("*.safetensors"))])
 def test_files_of_earlier_versions_keep_loading(name):
-    data = (STORED / f"{name}.safetensors").read_bytes()
-    read = wire.decode(data, sender="an earlier version")
-    assert type(read) is type(MADE[name]())
-    assert wire.encode(read) == data
+    read = wire.decode((STORED / f"{name}.safetensors").read_bytes(), sender="an earlier version")
+    same = MADE[name.partition("~")[0]]()  # behind ~ is a number, of files that lack fields which were added later
+    assert type(read) is type(same)
+    assert wire.encode(read) == wire.encode(same)
