@@ -10,8 +10,9 @@ import numpy as np
 
 from fedgram.core.errors import InvalidData, MissingExtra
 from fedgram.features.backbones.base import Features, digest, require
-from fedgram.features.backbones.export import Input, exported
+from fedgram.features.backbones.export import exported
 from fedgram.features.backbones.onnxmodel import open_session
+from fedgram.features.onnxfile import Input
 
 if TYPE_CHECKING:
     import torch

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedgram.features.backbones.base import Features, digest, require
-from fedgram.features.backbones.export import Input, exported
+from fedgram.features.backbones.export import exported
 from fedgram.features.backbones.onnxmodel import OnnxBackbone, OnnxModel
+from fedgram.features.onnxfile import Input
 from fedgram.features.prepare import IMAGENET_MEAN, IMAGENET_STD, Preparation, as_images
 
 if TYPE_CHECKING:
