@@ -3,6 +3,7 @@
 import json
 import logging
 import stat
+import sys
 from collections import Counter
 
 import numpy as np
@@ -243,3 +244,16 @@ def test_a_node_may_keep_to_some_methods(node):
     config = node | {"methods": "afl, FedGram"}
     assert ask(config, {"method": "fedavg"}).error.reason == "methods: this node takes no part in fedavg"
     assert not ask(config, {"method": "fedgram"}).has_error()
+
+
+def test_a_node_imports_only_the_networks_that_it_lists(node):
+    """Importing is running code, and the name comes from the server."""
+    run = {"method": "fedavg", "settings.network": "antigravity:fly"}
+    for config in (node, node | {"networks": "antigravity:land, mlp"}, node | {"networks": "antigravity"}):
+        assert ask(config, run).error.reason == (
+            "networks: this node does not import 'antigravity:fly'; whoever runs it can allow that with "
+            "--node-config 'networks=\"antigravity:fly\"'"
+        )
+    assert not ask(node | {"networks": "a.b:c, antigravity:fly"}, run).has_error()
+    assert not ask(node, run | {"settings.network": "mlp:8"}).has_error()
+    assert "antigravity" not in sys.modules

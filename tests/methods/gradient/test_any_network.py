@@ -1,4 +1,4 @@
-"""Gradient methods on networks that users bring: a ResNet-18 and a transformer, in process and on Flower's simulation."""
+"""Gradient methods on networks that users bring: a ResNet-18 and a transformer, in process and simulated by Flower."""
 
 from dataclasses import replace
 
@@ -26,7 +26,10 @@ def photographs(sizes=(9, 1, 12), size=32):
     rng, clients = np.random.default_rng(0), []
     for k, n in enumerate(sizes):
         y = np.arange(n + 4) % CLASSES
-        x = 0.3 * rng.random((n + 4, size, size, 3), dtype=np.float32) + 0.7 * np.eye(3, dtype=np.float32)[y][:, None, None]
+        x = (
+            0.3 * rng.random((n + 4, size, size, 3), dtype=np.float32)
+            + 0.7 * np.eye(3, dtype=np.float32)[y][:, None, None]
+        )
         clients.append(fg.Client(f"client-{k}", x[:n], y[:n], x[n:], y[n:]))
     return clients
 
@@ -110,19 +113,20 @@ def test_a_function_is_a_network_in_this_process():
     assert again.network == fg.FedAvg(network=own).network
 
 
-def test_networks_that_do_not_work_name_the_client(tmp_path):
+def test_networks_that_do_not_work_are_named():
     with pytest.raises(InvalidParameter, match="nowhere:make.*cannot be imported"):
         fit("fedavg", "nowhere:make")
+    clients = [fg.Client("client-0", np.ones((9, 12)), np.arange(9) % CLASSES)]
     with pytest.raises(InvalidParameter, match="prototype.*bias.*Counting"):
-        rng = np.random.default_rng(0)
-        clients = [fg.Client("client-0", rng.random((9, 12)), np.arange(9) % CLASSES)]
         fit("fedproto", networks.Counting, clients, settings={"predict": "prototype"})
 
 
 @pytest.mark.parametrize(
     ("network", "shape"),
-    [(RESNET, (32, 32, 3)), (TRANSFORMER, (32, 32, 3)), ("cnn", (16, 16)), ("lenet5", (20, 20, 3))]
-    + [("mlp:5", (12,)), ("linear", (4, 5, 2)), ("mlp:5", (4, 5))],
+    [
+        *((RESNET, (32, 32, 3)), (TRANSFORMER, (32, 32, 3)), ("cnn", (16, 16)), ("lenet5", (20, 20, 3))),
+        *(("mlp:5", (12,)), ("linear", (4, 5, 2)), ("mlp:5", (4, 5))),
+    ],
 )
 def test_export_gives_the_same_scores(network, shape, tmp_path):
     method, rng = fg.FedAvg(network=network), np.random.default_rng(0)
@@ -170,7 +174,7 @@ def test_flower_s_simulation_gives_the_same(network, simulation):
 @pytest.mark.flower
 def test_a_network_that_a_node_cannot_import_is_named(simulation):
     def own(shape, classes):
-        return networks.mlp(shape, classes)
+        return networks.lenet5(shape, classes)
 
     clients = photographs(sizes=(6, 1))
     with pytest.raises(ClientFailed, match="own#.*function of the program that started.*package.module:factory"):
