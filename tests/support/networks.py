@@ -127,6 +127,19 @@ def headless(shape, classes):
     return nn.Sequential(nn.Conv1d(shape[0], classes, 1))
 
 
+def misnamed(shape, classes):
+    module = Counting(shape, classes)
+    del module.first
+    module.head = "classifier"
+    return module
+
+
+def frozen(shape, classes):
+    module = Counting(shape, classes)
+    module.last.requires_grad_(False)
+    return module
+
+
 def many_columns(shape, classes):
     return nn.Sequential(nn.Linear(shape[0], classes), nn.ZeroPad1d((0, 2)))
 

@@ -92,7 +92,7 @@ def _factory(network: str) -> Factory:
     if not is_admitted(network):
         raise InvalidParameter(
             f"network {network!r} is code that this process was not told to trust: if you do, call "
-            f"fedgram.nets.admit({network!r}) first"
+            f"fedgram.nets.admit({network!r}) first (fedgram predict: --network {network})"
         ).telling()
     module, _, path = network.partition(":")
     if "#" in path or "<" in path:

@@ -70,17 +70,18 @@ class ModuleNet(Net):
     def _head_name(self) -> str:
         from torch import nn
 
-        linear = {name for name, module in self._module.named_modules() if isinstance(module, nn.Linear)}
+        linear = [name for name, module in self._module.named_modules() if isinstance(module, nn.Linear)]
+        if not linear:
+            raise self._wrong("has no nn.Linear, which its scores must come from: make its last layer one")
         said = getattr(self._module, "head", None)
-        last = [name for name, _ in self._module.named_modules() if name in linear][-1:]
-        name = said if isinstance(said, str) else "head" if isinstance(said, nn.Linear) else "".join(last)
+        name = said if isinstance(said, str) else "head" if isinstance(said, nn.Linear) else linear[-1]
         if name not in linear:
-            raise self._wrong(f'has no nn.Linear {name!r} as its head: name one in the module, as head = "name"')
+            raise self._wrong(f"says head = {name!r}, which is no nn.Linear of it: these are {', '.join(linear)}")
         head = self._module.get_submodule(name)
         assert isinstance(head, nn.Linear)
         if head.out_features != self.classes:
             raise self._wrong(
-                f"its last nn.Linear, {name!r}, has {head.out_features} outputs, and there are {self.classes} classes: "
+                f"its head {name!r} has {head.out_features} outputs, and there are {self.classes} classes: "
                 'name the layer that gives the scores in the module, as head = "name"'
             )
         if not all(parameter.requires_grad for parameter in head.parameters()):
@@ -112,7 +113,6 @@ class ModuleNet(Net):
                 last[name] = parameter
             elif parameter.requires_grad:
                 layers.setdefault(name.rpartition(".")[0], {})[name] = parameter
-        layers.pop(self._head_name, None)
         return {**layers, self._head_name: last}
 
     @cached_property
