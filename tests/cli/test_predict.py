@@ -17,6 +17,8 @@ from fedgram.core.errors import Doubtful, InvalidData, InvalidParameter, Mismatc
 from fedgram.engines.flower.config import App, NodeConfig
 from fedgram.features import backbone
 from fedgram.features.featurize import featurize
+from fedgram.nets import TrainedNet, factories, net_for
+from fedgram.nets import network as network_module
 from support.data import private_cache
 
 
@@ -210,3 +212,18 @@ def test_pixels_need_no_naming(tmp_path):
     np.savez(tmp_path / "new.npz", x=np.zeros((3, 2, 2), dtype=np.uint8))
     model = keep(fg.LinearModel(np.eye(4, 2), (0, 1), features="pixels"), tmp_path / "model.safetensors")
     assert len(predict(model, tmp_path / "new.npz").stdout.split()) == 3
+
+
+def test_a_network_is_imported_only_if_it_is_named(tmp_path, monkeypatch):
+    """A model is a file that may come from anybody; what it names is code."""
+    monkeypatch.setattr(factories, "_admitted", set())
+    classes, x = (0, 1), np.random.default_rng(0).random((3, 12))
+    with monkeypatch.context() as patch:
+        patch.setattr(factories, "_admitted", {"support.networks:mlp"})
+        size = net_for("support.networks:mlp", (12,), 2).size
+    file = keep(TrainedNet("support.networks:mlp", (12,), classes, np.ones(size, dtype=np.float32)), tmp_path / "model")
+    network_module._module_net.cache_clear()
+    np.savez(tmp_path / "new.npz", x=x)
+    with pytest.raises(InvalidParameter, match="not told to trust.*--network support.networks:mlp"):
+        predict(file, tmp_path / "new.npz")
+    assert predict(file, tmp_path / "new.npz", "--network", "support.networks:mlp").stdout.split() == ["0", "0", "0"]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fedgram.core import errors
-from fedgram.nets import Hooks, Net, Plan, TrainedNet, outputs, pull, read_network, sgd, train
+from fedgram.nets import Hooks, Plan, TrainedNet, net_for, outputs, pull, read_network, sgd, train
 
 
 def lenet5(channels, values):
@@ -69,7 +69,7 @@ def trained_by_torch(module, vector, net, x, y, plan, rng):
 @pytest.mark.parametrize("name", MODULES)
 def test_training_is_that_of_torch(name):
     shape, module = MODULES[name][0], MODULES[name][1]()
-    net = Net(name.removeprefix("grey "), shape, 10)
+    net = net_for(name.removeprefix("grey "), shape, 10)
     (x, y), start = samples(shape, 37), net.initial(np.random.default_rng(1))
     plan = Plan(lr=0.05, momentum=0.9, weight_decay=0.01, batch=16, epochs=2)
     [got], _ = train(net, [(x, y)], [start], [np.random.default_rng(2)], plan)
@@ -87,7 +87,7 @@ def test_training_is_that_of_torch(name):
 
 def test_sizes_are_those_of_the_paper():
     # FedAPA's Table 2: 484 KB there and back for LeNet-5, 478 KB without the last layer.
-    net = Net("lenet5", (32, 32, 3), 10)
+    net = net_for("lenet5", (32, 32, 3), 10)
     assert round(net.size * 4 * 2 / 1024) == 484
     assert round(net.head.start * 4 * 2 / 1024) == 478
     assert (net.base.stop, net.head.stop) == (net.head.start, net.size)
@@ -101,7 +101,7 @@ def test_sizes_are_those_of_the_paper():
     chunk=st.sampled_from([1, 4000, 2**23]),
 )
 def test_training_together_is_training_alone(sizes, network, batch, chunk):
-    net, plan = Net(network, (5,), 10), Plan(lr=0.1, momentum=0.9, batch=batch, epochs=2)
+    net, plan = net_for(network, (5,), 10), Plan(lr=0.1, momentum=0.9, batch=batch, epochs=2)
     data = [samples((5,), n, seed=i) for i, n in enumerate(sizes)]
     starts = [net.initial(np.random.default_rng(i)) for i in range(len(sizes))]
     hooks = Hooks(slope=lambda now: pull(0.1, now.weights, now.carried["center"]), carried={"center": starts[::-1]})
@@ -121,7 +121,7 @@ def test_training_together_is_training_alone(sizes, network, batch, chunk):
     memory=st.booleans(),
 )
 def test_gradients_written_out_are_those_of_autograd(sizes, network, memory):
-    net, plan = Net(network, (5,), 10, memory), Plan(lr=0.1, batch=8, epochs=2)
+    net, plan = net_for(network, (5,), 10, memory=memory), Plan(lr=0.1, batch=8, epochs=2)
     data = [samples((5,), n, seed=i) for i, n in enumerate(sizes)]
     starts = [net.initial(np.random.default_rng(i)) + 0.1 for i in range(len(sizes))]
     for_autograd = Hooks(term=lambda now: 0 * now.losses)
@@ -141,7 +141,7 @@ def test_no_sample_is_left_out(n, batch, epochs):
 
 
 def test_chunks_bound_what_is_held_at_once(monkeypatch):
-    net, held = Net("linear", (50,), 10), []
+    net, held = net_for("linear", (50,), 10), []
     feed = sgd._Feed
     monkeypatch.setattr(sgd, "CHUNK_BYTES", 40_000)
     monkeypatch.setattr(
@@ -160,7 +160,7 @@ def test_chunks_bound_what_is_held_at_once(monkeypatch):
 
 
 def test_memory_is_added_to_the_features():
-    plain, net = Net("mlp:6", (5,), 10), Net("mlp:6", (5,), 10, memory=True)
+    plain, net = net_for("mlp:6", (5,), 10), net_for("mlp:6", (5,), 10, memory=True)
     vector, (x, _) = plain.initial(np.random.default_rng(0)), samples((5,), 4)
     bias = np.arange(6, dtype=np.float32)
     [(features, got)] = outputs(net, np.append(vector, bias), x)
@@ -172,7 +172,7 @@ def test_memory_is_added_to_the_features():
         "linear",
         (5,),
         tuple(range(10)),
-        Net("linear", (5,), 10, memory=True).initial(np.random.default_rng(0)) + 1,
+        net_for("linear", (5,), 10, memory=True).initial(np.random.default_rng(0)) + 1,
         memory=True,
     )
     np.testing.assert_allclose(linear.scores(x), x @ linear.weights + linear.intercept, rtol=1e-5, atol=1e-6)
@@ -183,7 +183,7 @@ def test_images_of_the_user_are_left_as_they_are(dtype):
     """They are scaled on the way into the network, in place: in a copy."""
     x, y = samples((32, 32, 3), 20)
     x = (255 * np.abs(x)).astype(dtype) if dtype == np.uint8 else x.astype(dtype)
-    before, net = x.copy(), Net("lenet5", (32, 32, 3), 10)
+    before, net = x.copy(), net_for("lenet5", (32, 32, 3), 10)
     rng = np.random.default_rng(0)
     (vector,), _ = train(net, [(x, y)], [net.initial(rng)], [rng], Plan(batch=8, epochs=2))
     list(outputs(net, vector, x))
@@ -195,11 +195,11 @@ def test_bad_networks_are_named():
         with pytest.raises(errors.InvalidParameter, match=name.partition(":")[0]):
             read_network(name)
     with pytest.raises(errors.InvalidParameter, match="takes images"):
-        Net("lenet5", (64,), 10)
+        net_for("lenet5", (64,), 10)
     with pytest.raises(errors.InvalidParameter, match="too small"):
-        Net("lenet5", (8, 8), 10)
+        net_for("lenet5", (8, 8), 10)
     with pytest.raises(errors.InvalidParameter, match="1 layers"):
-        Net("linear", (3,), 2).last(2)
+        net_for("linear", (3,), 2).last(2)
     with pytest.raises(errors.Mismatch, match="numbers"):
         TrainedNet("linear", (3,), (0, 1), np.zeros(7, dtype=np.float32))
     with pytest.raises(errors.InvalidParameter, match="no matrix"):

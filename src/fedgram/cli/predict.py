@@ -18,6 +18,7 @@ from fedgram.data.own.files import open_samples
 from fedgram.features import featurize
 from fedgram.features.backbones.specs import in_catalogue
 from fedgram.models import Model
+from fedgram.nets import admit
 from fedgram.protocol.fit import load_model
 
 
@@ -33,6 +34,10 @@ def predict(
         typer.Option(
             help="What turns samples into features. Default: what the model was made with, if fedgram brings it along."
         ),
+    ] = None,
+    network: Annotated[
+        str | None,
+        typer.Option(help="Trust and import the network that the model names, such as package.module:factory."),
     ] = None,
     on_bad: Annotated[
         OnBad, typer.Option(help="What to do with bad images or rows; a skipped one has an empty line.")
@@ -50,6 +55,8 @@ def predict(
       fedgram predict fit.safetensors photographs/ --json
 
     """
+    if network is not None:
+        admit(network)
     scorer = load_model(model)
     samples = _samples(data, label, on_bad, scorer)
     samples = featurize(samples, backbone or _backbone_of(scorer, model)).pooled()

@@ -3,7 +3,7 @@
 ```
 downloads/NAME/   archives as they came; files a user places by hand go here too
 data/v1/NAME/     the same data as arrays that can be memory-mapped (see `data.store`)
-models/           backbones exported to ONNX (see `features.export`)
+models/           backbones exported to ONNX (see `features.backbones.export`)
 features/         features of data sets (see `features.store`)
 locks/, tmp/      who is working on what, and work that is not finished
 ```

@@ -92,6 +92,10 @@ class CannotLoad(FedgramError):
     """A model cannot be had or read: says which, why, and where else it may come from."""
 
 
+class CannotExport(FedgramError):
+    """A network uses what ONNX does not have."""
+
+
 class FolderInUse(FedgramError):
     """Another comparison is writing to the folder."""
 

@@ -6,23 +6,19 @@ become rows the weights behind are put in the order of those planes.
 
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
-
-import numpy as np
 
 from fedgram.core.arrays import Array
 from fedgram.core.errors import InvalidParameter
 from fedgram.core.extras import require
-from fedgram.core.files import replace_file, writing
+from fedgram.features.onnxfile import write_onnx
 from fedgram.layerwise.layers import AveragePooling, Convolution, Dense, Flatten, Layer, Shape
 from fedgram.layerwise.network import Network
 
 if TYPE_CHECKING:
     import torch
 
-OPSET = 20  # the first with Gelu
-# A layer with its weights as torch and ONNX lay them out: (out, in) or (out, in, height, width).
+# A layer with its weights as torch lays them out: (out, in) or (out, in, height, width).
 Planar: TypeAlias = tuple[Layer, Array | None]
 
 _MODULES: dict[str, Callable[[Any], Any]] = {
@@ -34,16 +30,6 @@ _MODULES: dict[str, Callable[[Any], Any]] = {
     "sigmoid": lambda nn: nn.Sigmoid(),
     "elu": lambda nn: nn.ELU(),
     "softplus": lambda nn: nn.Softplus(),
-}
-_OPERATORS = {
-    "relu": "Relu",
-    "leaky_relu": "LeakyRelu",  # its slope is 0.01 if nothing is said
-    "gelu": "Gelu",
-    "hardswish": "HardSwish",
-    "tanh": "Tanh",
-    "sigmoid": "Sigmoid",
-    "elu": "Elu",
-    "softplus": "Softplus",
 }
 
 
@@ -73,36 +59,7 @@ def to_torch(network: Network) -> "torch.nn.Sequential":
 
 def to_onnx(network: Network, path: str | os.PathLike[str]) -> None:
     """Write the network as an ONNX file: input "samples", output "scores", any number of samples."""
-    onnx = require("onnx", "vision", "a network as an ONNX file")
-    node, nodes, constants, last = onnx.helper.make_node, [], [], "samples"
-    for place, (layer, weights) in enumerate(_planar(network)):
-        inputs, last = [last], f"layer-{place}"
-        if weights is not None:
-            inputs.append(f"weights-{place}")
-            constants.append(onnx.numpy_helper.from_array(weights.astype(np.float32), inputs[-1]))
-        match layer:
-            case Convolution():
-                nodes.append(node("Conv", inputs, [last]))
-            case Dense():
-                nodes.append(node("Gemm", inputs, [last], transB=1))
-            case AveragePooling():
-                window = [layer.size] * 2
-                nodes.append(node("AveragePool", inputs, [last], kernel_shape=window, strides=window))
-            case Flatten():
-                nodes.append(node("Flatten", inputs, [last]))
-        if (activation := getattr(layer, "activation", "identity")) != "identity":
-            nodes.append(node(_OPERATORS[activation], [last], [f"active-{place}"]))
-            last = f"active-{place}"
-    nodes.append(node("Identity", [last], ["scores"]))
-    value, number = onnx.helper.make_tensor_value_info, onnx.TensorProto.FLOAT
-    samples = value("samples", number, ["n", *_planes(network.shapes[0])])
-    scores = value("scores", number, ["n", len(network.classes)])
-    graph = onnx.helper.make_graph(nodes, "fedgram", [samples], [scores], constants)
-    opset = onnx.helper.make_opsetid("", OPSET)
-    model = onnx.helper.make_model(graph, opset_imports=[opset], ir_version=10)
-    target = Path(path)
-    with writing(target):
-        replace_file(target, model.SerializeToString())
+    write_onnx(to_torch(network), _planes(network.shapes[0]), path)
 
 
 def _planar(network: Network) -> Iterator[Planar]:

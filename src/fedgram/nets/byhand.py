@@ -5,7 +5,7 @@ Autograd gives the same; but for products as small as these its bookkeeping take
 
 from typing import TYPE_CHECKING
 
-from fedgram.nets.network import Net
+from fedgram.nets.vector import Net
 
 if TYPE_CHECKING:
     from torch import Tensor

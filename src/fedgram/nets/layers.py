@@ -127,7 +127,10 @@ class Convolution(Plain):
 
 @dataclass(frozen=True)
 class BatchNorm(Plain):
-    """Maps with mean 0 and variance 1 within a batch; when scoring, by the running means, which are buffers."""
+    """Maps with mean 0 and variance 1 within a batch; when scoring, by the running means, which are buffers.
+
+    A batch of one sample says nothing about others: it is normalised by the running means, too.
+    """
 
     channels: int
 
@@ -153,7 +156,7 @@ class BatchNorm(Plain):
 
         scale, shift = parameters
         mean, variance = buffers
-        return batch_norm(x, mean[0], variance[0], scale[0], shift[0], training=training)
+        return batch_norm(x, mean[0], variance[0], scale[0], shift[0], training=training and len(x) > 1)
 
 
 @dataclass(frozen=True)

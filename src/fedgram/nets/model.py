@@ -1,8 +1,9 @@
 """A trained network as a model: what gradient methods give back."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,11 +13,15 @@ from fedgram.core.arrays import Array
 from fedgram.core.columns import Columns
 from fedgram.core.errors import InvalidParameter, Mismatch
 from fedgram.core.labels import Classes
+from fedgram.features.onnxfile import write_onnx
 from fedgram.models import BlockModel
+from fedgram.nets.factories import is_admitted
 from fedgram.nets.layers import Shape, Vector, as_numbers
-from fedgram.nets.network import Net, net_for
+from fedgram.nets.network import net_for
+from fedgram.nets.vector import Net, channels_first
 
-SAMPLES_AT_ONCE = 1024
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 
 @wire.message("trained-net", version=1)
@@ -24,7 +29,6 @@ SAMPLES_AT_ONCE = 1024
 class TrainedNet(BlockModel):
     """A network with its numbers.
 
-    >>> net = Net("linear", (2,), 2)
     >>> model = TrainedNet("linear", (2,), ("cat", "dog"), np.array([1, 0, 0, 1, 0, 0], dtype=np.float32))
     >>> model.predict([[0.1, 0.9], [0.7, 0.2]])
     array(['dog', 'cat'], dtype='<U3')
@@ -42,14 +46,17 @@ class TrainedNet(BlockModel):
     columns: Columns = ()
 
     def __post_init__(self) -> None:
-        """Refuse a vector that does not fit the network."""
-        if np.shape(self.vector) != (self.net.size,):
-            raise Mismatch(f"{self.network!r} has {self.net.size} numbers, got shape {np.shape(self.vector)}")
+        """Refuse a vector that does not fit the network; what this process does not trust is not imported for that."""
+        if is_admitted(self.network):
+            _ = self.net
 
     @property
     def net(self) -> Net:
         """The network without its numbers."""
-        return net_for(self.network, self.shape, len(self.classes), memory=self.memory)
+        net = net_for(self.network, self.shape, len(self.classes), memory=self.memory)
+        if np.shape(self.vector) != (net.size,):
+            raise Mismatch(f"{self.network!r} has {net.size} numbers, got shape {np.shape(self.vector)}")
+        return net
 
     @property
     def weights(self) -> Array:
@@ -62,8 +69,8 @@ class TrainedNet(BlockModel):
         return self._linear()[1]
 
     def _linear(self) -> tuple[Array, Array]:
-        if self.net.kind != "linear":
-            raise InvalidParameter(f"a network {self.net.kind!r} is no matrix; its numbers are in .vector")
+        if self.net.base.stop or self.network not in ("auto", "linear"):
+            raise InvalidParameter(f"a network {self.network!r} is no matrix; its numbers are in .vector")
         head, count = self.vector[self.net.head].astype(np.float64), len(self.classes)
         weights, intercept = head[:-count].reshape(count, -1).T, head[-count:]
         return weights, intercept + self.vector[self.net.own] @ weights if self.memory else intercept
@@ -71,7 +78,7 @@ class TrainedNet(BlockModel):
     @property
     def at_once(self) -> int:
         """How many samples make a block."""
-        return SAMPLES_AT_ONCE
+        return self.net.at_once
 
     @property
     def sample_shape(self) -> Shape:
@@ -82,6 +89,21 @@ class TrainedNet(BlockModel):
         """Write the scores of a block of samples."""
         [(_, out[:])] = outputs(self.net, self.vector, block)
 
+    def to_torch(self) -> "nn.Module":
+        """Return an ordinary torch module that gives the same scores; images as (n, channels, height, width).
+
+        A network that a factory made is such a module again, with the trained numbers.
+        """
+        return self.net.module(self.vector)
+
+    def state_dict(self) -> "dict[str, Tensor]":
+        """Return the state dict of `to_torch()`: for a factory's network, what its module can load."""
+        return dict(self.to_torch().state_dict())
+
+    def to_onnx(self, path: str | os.PathLike[str]) -> None:
+        """Write the network as an ONNX file: input "samples", output "scores", any number of samples."""
+        write_onnx(self.to_torch(), channels_first(self.shape), path)
+
 
 def outputs(net: Net, vector: Vector, x: npt.NDArray[Any]) -> Iterator[tuple[Vector, Vector]]:
     """Yield features (n, width) and scores (n, c) of samples, block by block."""
@@ -89,8 +111,8 @@ def outputs(net: Net, vector: Vector, x: npt.NDArray[Any]) -> Iterator[tuple[Vec
 
     numbers = torch.from_numpy(np.array(vector)).unsqueeze(0)  # a copy: what came by wire cannot be written to
     buffers, weights = numbers[:, : net.buffers], numbers[:, net.buffers :]
-    for start in range(0, len(x), SAMPLES_AT_ONCE):
-        block = torch.tensor(as_numbers(x[start : start + SAMPLES_AT_ONCE]))  # a copy: `prepare` writes to it
+    for start in range(0, len(x), net.at_once):
+        block = torch.tensor(as_numbers(x[start : start + net.at_once]))  # a copy: `prepare` writes to it
         with torch.inference_mode():
             features, scores = net.forward(net.parts(weights), buffers, net.prepare(block.unsqueeze(0)))
         yield features[0].t().numpy(), scores[0].t().numpy()

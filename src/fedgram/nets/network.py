@@ -1,8 +1,4 @@
-"""A network whose parameters are one vector: [buffers | base | head | memory].
-
-Methods mix, compare and pull parameters as whole vectors, as their papers write them; a message is such a vector, or
-its shared part. The base is all but the last layer, which is the head.
-"""
+"""The networks that fedgram brings along, made of the few layers of `layers`, and how any network is found by name."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedgram.core.errors import InvalidParameter
+from fedgram.nets.factories import BUILT_IN, is_import
 from fedgram.nets.layers import (
     BatchNorm,
     Convolution,
@@ -26,22 +23,26 @@ from fedgram.nets.layers import (
     Shape,
     Vector,
 )
+from fedgram.nets.module import ModuleNet
+from fedgram.nets.vector import Net, channels_first, split
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
-NETWORKS = "auto, linear, mlp, mlp:WIDTH:…, lenet5, cnn"
+NETWORKS = "auto, linear, mlp, mlp:WIDTH:…, lenet5, cnn, or package.module:factory"
 MLP = (128, 64)
 
 
 def read_network(name: str) -> tuple[str, tuple[int, ...]]:
-    """Return a network's kind and the widths of its hidden layers.
+    """Return a network's kind and the widths of its hidden layers; nothing is imported.
 
-    >>> read_network("mlp:200:100"), read_network("lenet5")
-    (('mlp', (200, 100)), ('lenet5', ()))
+    >>> read_network("mlp:200:100"), read_network("lenet5"), read_network("package.module:factory")
+    (('mlp', (200, 100)), ('lenet5', ()), ('package.module:factory', ()))
     """
+    if is_import(name):
+        return name, ()
     kind, *widths = name.split(":")
-    if kind not in ("auto", "linear", "mlp", "lenet5", "cnn") or (widths and kind != "mlp"):
+    if kind not in BUILT_IN or (widths and kind != "mlp"):
         raise InvalidParameter(f"unknown network {name!r}: known are {NETWORKS}")
     if not all(width.isdecimal() and int(width) > 0 for width in widths):
         raise InvalidParameter(f"widths of an mlp are whole numbers ≥ 1, such as mlp:128:64; got {name!r}")
@@ -49,22 +50,16 @@ def read_network(name: str) -> tuple[str, tuple[int, ...]]:
 
 
 @dataclass(frozen=True)
-class Net:
-    """A network for samples of some shape. It holds no numbers: they come as vectors, one for each client.
+class BuiltIn(Net):
+    """A network that fedgram brings along.
 
     "linear" is a single layer, "mlp" a perceptron with ReLU, "lenet5" LeNet-5 as in FedAPA, "cnn" two convolutions with
-    batch normalisation. "auto" is lenet5 for images and linear for rows of features. With `memory` the vector ends
-    with numbers that are added to the features before the head (FedDBE's personal bias).
+    batch normalisation. "auto" is lenet5 for images and linear for rows of features.
 
-    >>> net = Net("lenet5", (32, 32, 3), 10)
+    >>> net = BuiltIn("lenet5", (32, 32, 3), 10)
     >>> net.size, net.head, net.features
     (62006, slice(61156, 62006, None), 84)
     """
-
-    network: str
-    shape: Shape  # of a sample
-    classes: int
-    memory: bool = False
 
     def __post_init__(self) -> None:
         """Refuse images that are too small for the network."""
@@ -93,7 +88,7 @@ class Net:
         if not self.one_by_one:
             widths = (read_network(self.network)[1] or MLP) if self.kind == "mlp" else ()
             return _dense(prod(self.shape), *widths, self.classes)
-        first = _channels_first(self.shape)
+        first = channels_first(self.shape)
         channels = first[0]
         # ReLU comes behind the pooling: the same values, at a quarter of the price.
         if self.kind == "lenet5":
@@ -109,7 +104,7 @@ class Net:
 
     @cached_property
     def _shapes(self) -> list[Shape]:
-        first = _channels_first(self.shape) if self.one_by_one else (prod(self.shape),)
+        first = channels_first(self.shape) if self.one_by_one else (prod(self.shape),)
         return list(accumulate(self.layers, lambda shape, layer: layer.shape_out(shape), initial=first))
 
     @property
@@ -120,42 +115,14 @@ class Net:
         return head.fan_in
 
     @cached_property
-    def buffers(self) -> int:
-        """How many numbers at the vector's beginning are not trained by gradients."""
-        return sum(prod(shape) for layer in self.layers for shape in layer.buffers)
+    def buffer_shapes(self) -> list[Shape]:
+        """Shapes of the running means and variances of batch normalisation."""
+        return [shape for layer in self.layers for shape in layer.buffers]
 
     @cached_property
-    def _lengths(self) -> list[int]:
-        """How many trained numbers each layer has, and the memory."""
-        lengths = [sum(map(prod, layer.parameters)) for layer in self.layers]
-        return [*lengths, self.features if self.memory else 0]
-
-    @property
-    def size(self) -> int:
-        """How many numbers the vector has."""
-        return self.buffers + sum(self._lengths)
-
-    @property
-    def base(self) -> slice:
-        """Where the vector holds buffers and all layers but the last."""
-        return slice(0, self.head.start)
-
-    @property
-    def head(self) -> slice:
-        """Where the vector holds the last layer."""
-        return self.last(1)
-
-    @property
-    def own(self) -> slice:
-        """Where the vector holds the memory."""
-        return slice(self.size - self._lengths[-1], self.size)
-
-    def last(self, layers: int) -> slice:
-        """Return where the vector holds the last so many layers with parameters."""
-        lengths = [length for length in self._lengths[:-1] if length]
-        if not 1 <= layers <= len(lengths):
-            raise InvalidParameter(f"{self.network!r} has {len(lengths)} layers with parameters, asked for {layers}")
-        return slice(self.own.start - sum(lengths[-layers:]), self.own.start)
+    def layer_shapes(self) -> list[tuple[Shape, ...]]:
+        """Shapes of each layer's parameters."""
+        return [layer.parameters for layer in self.layers]
 
     def initial(self, rng: np.random.Generator) -> Vector:
         """Return a vector to begin with."""
@@ -164,7 +131,7 @@ class Net:
             for layer in self.layers
             if layer.buffers
         ]
-        memory = np.zeros(self._lengths[-1], dtype=np.float32)
+        memory = np.zeros(self.features if self.memory else 0, dtype=np.float32)
         return np.concatenate([*buffers, *(layer.initial(rng) for layer in self.layers), memory])
 
     def prepare(self, x: "Tensor") -> "Tensor":
@@ -174,10 +141,6 @@ class Net:
         images = x[0] if len(self.shape) == 3 else x[0].unsqueeze(-1)
         return images.mul_(2).sub_(1).permute(0, 3, 1, 2)  # from 0 … 1 to -1 … 1
 
-    def parts(self, weights: "Tensor") -> list["Tensor"]:
-        """Return views of the trained numbers (clients, …): each layer's parameters in turn, and the memory."""
-        return _split(weights, [s for layer in self.layers for s in layer.parameters], self._lengths[-1])
-
     def forward(
         self, parts: Sequence["Tensor"], buffers: "Tensor", x: "Tensor", *, training: bool = False
     ) -> tuple["Tensor", "Tensor"]:
@@ -186,7 +149,7 @@ class Net:
         `parts` are views of the trained part of the vectors, `buffers` (clients, …) is the part before it.
         """
         trained = iter(parts)
-        kept = iter(_split(buffers, [s for layer in self.layers for s in layer.buffers]))
+        kept = iter(split(buffers, self.buffer_shapes))
         for layer in self.layers[:-1]:
             own = [next(trained) for _ in layer.parameters]
             x = layer.apply(x, own, [next(kept) for _ in layer.buffers], training)
@@ -194,21 +157,26 @@ class Net:
         seen = x + next(trained).unsqueeze(2) if self.memory else x
         return x, self.layers[-1].apply(seen, head, (), training)
 
+    def module(self, vector: Vector) -> "nn.Module":
+        """Return the layers as a `torch.nn.Sequential` with these numbers."""
+        from fedgram.nets.export import sequential
+
+        return sequential(self, vector)
+
+
+def net_for(network: str, shape: Shape, classes: int, *, memory: bool = False) -> Net:
+    """Return a network that is worked out once, however many clients and rounds ask for it."""
+    return (_module_net if is_import(network) else _built_in)(network, shape, classes, memory)
+
 
 @lru_cache(maxsize=64)
-def net_for(network: str, shape: Shape, classes: int, *, memory: bool = False) -> Net:
-    """Return a network whose layers are worked out once, however many clients and rounds ask for it."""
-    return Net(network, shape, classes, memory)
+def _built_in(network: str, shape: Shape, classes: int, memory: bool) -> Net:
+    return BuiltIn(network, shape, classes, memory)
 
 
-def _split(rows: "Tensor", shapes: Sequence[Shape], rest: int = 0) -> list["Tensor"]:
-    """Return views of the rows with these shapes for each client."""
-    if not shapes:
-        return []
-    lengths = [*map(prod, shapes), *([rest] if rest else [])]
-    pieces = rows.split_with_sizes(lengths, dim=1)
-    views = [piece.view(len(rows), *shape) for piece, shape in zip(pieces, shapes, strict=False)]
-    return [*views, pieces[-1]] if rest else views
+@lru_cache(maxsize=8)  # each holds a module with its numbers
+def _module_net(network: str, shape: Shape, classes: int, memory: bool) -> Net:
+    return ModuleNet(network, shape, classes, memory)
 
 
 def _dense(*widths: int) -> tuple[Layer, ...]:
@@ -216,7 +184,3 @@ def _dense(*widths: int) -> tuple[Layer, ...]:
     for fan_in, width in pairwise(widths):
         layers += [Dense(fan_in, width), Relu()]
     return tuple(layers[:-1])  # no ReLU behind the scores
-
-
-def _channels_first(shape: Shape) -> Shape:
-    return (shape[2] if len(shape) == 3 else 1, *shape[:2])

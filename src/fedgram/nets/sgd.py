@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from fedgram.nets import byhand
 from fedgram.nets.layers import Vector, as_numbers
-from fedgram.nets.network import Net
+from fedgram.nets.vector import Net
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -120,11 +120,13 @@ def train(
     carried = {name: list(rows) for name, rows in hooks.carried.items()}
     for begin in range(0, len(order), size):
         chunk = order[begin : begin + size]
-        feed = _Feed(net.shape, plan, [samples[i] for i in chunk], [rngs[i] for i in chunk])
+        own = [rngs[i] for i in chunk]
+        feed = _Feed(net.shape, plan, [samples[i] for i in chunk], own)
         along = {name: np.stack([rows[i] for i in chunk]) for name, rows in carried.items()}
-        trained = _together(
-            net, feed, np.stack([starts[i] for i in chunk]), [steps[i] for i in chunk], plan, hooks, along
-        )
+        with net.training(own):
+            trained = _together(
+                net, feed, np.stack([starts[i] for i in chunk]), [steps[i] for i in chunk], plan, hooks, along
+            )
         for row, i in enumerate(chunk):
             vectors[i] = trained[row]
             for name, rows in carried.items():
@@ -167,7 +169,9 @@ def _together(
             now = Now(net, w, start[:k], rows, x, y, share, features, scores, use == plan.repeat)
             if not written_out:
                 losses = now.losses if hooks.term is None else now.losses + hooks.term(now)
-                gradient = torch.cat([g.flatten(1) for g in torch.autograd.grad(losses.sum(), leaves)], dim=1)
+                # A parameter that a module does not use has a gradient of zero.
+                slopes = torch.autograd.grad(losses.sum(), leaves, materialize_grads=True)
+                gradient = torch.cat([slope.flatten(1) for slope in slopes], dim=1)
             with torch.no_grad():
                 if hooks.slope is not None:
                     gradient.add_(hooks.slope(now))

@@ -149,6 +149,10 @@ class Method:
         """Return of how few of a client's n samples a reply may be made, with these settings."""
         return n
 
+    def imports(self) -> list[str]:
+        """Return what the settings name of code outside fedgram; whoever does not trust the sender looks here first."""
+        return []
+
     @property
     def purpose(self) -> str:
         """What random numbers are drawn for."""

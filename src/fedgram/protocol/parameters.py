@@ -1,5 +1,6 @@
 """Hyper-parameters of a method: checked against their annotations, read from text."""
 
+from collections.abc import Callable
 from dataclasses import fields
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -65,8 +66,13 @@ def describe(annotation: Any) -> str:
     """Say in words what an annotation admits."""
     words = {bool: "true or false", int: "a whole number", float: "a number", str: "text", NoneType: "none"}
     return " or ".join(
-        words.get(kind) or " or ".join(map(repr, get_args(kind))) or str(kind) for kind in _alternatives(annotation)
+        "a function" if get_origin(kind) is Callable else words.get(kind) or _choices(kind)
+        for kind in _alternatives(annotation)
     )
+
+
+def _choices(kind: Any) -> str:
+    return " or ".join(map(repr, get_args(kind))) or str(kind)
 
 
 def _alternatives(annotation: Any) -> tuple[Any, ...]:

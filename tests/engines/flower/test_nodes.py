@@ -297,3 +297,16 @@ def test_a_run_of_a_file_at_the_nodes(node, tmp_path, monkeypatch):
     report = json.loads((tmp_path / "out" / "7" / "report.json").read_text())
     assert report["contributors"] == ["a", "b"]
     assert (report["method"], report["settings"]) == ("meanthere", {"ridge": 2.0})
+
+
+def test_a_node_imports_only_the_networks_that_it_lists(node):
+    """Importing is running code, and the name comes from the server."""
+    run = {"method": "fedavg", "settings.network": "antigravity:fly"}
+    for config in (node, node | {"networks": "antigravity:land, mlp"}, node | {"networks": "antigravity"}):
+        assert ask(config, run).error.reason == (
+            "networks: this node does not import 'antigravity:fly'; whoever runs it can allow that with "
+            "--node-config 'networks=\"antigravity:fly\"'"
+        )
+    assert not ask(node | {"networks": "a.b:c, antigravity:fly"}, run).has_error()
+    assert not ask(node, run | {"settings.network": "mlp:8"}).has_error()
+    assert "antigravity" not in sys.modules

@@ -115,6 +115,7 @@ class NodeConfig:
     folder: str = ""
     test_fraction: float = 0.2
     methods: str = ""
+    networks: str = ""
     minimum_samples: int = 10
     minimum_cell: int = 3
     partition: str = "iid"
@@ -225,11 +226,17 @@ class NodeConfig:
     def admitted(self, client: Client, app: App, method: Method) -> Client:
         """Return the client as it may take part, or refuse: only in methods that the node allows, not with too little.
 
-        The stricter of the node's own minimum and the run's counts. The refusal names the rule; figures stay here. A
-        test set that is smaller than a cell is left aside.
+        Networks that do not come with fedgram are imported only if the node lists them in `networks`. The stricter of
+        the node's own minimum and the run's counts. The refusal names the rule; figures stay here. A test set that is
+        smaller than a cell is left aside.
         """
         if self.methods and method.name not in {allowed.name for allowed in self.own_methods().values()}:
             raise InvalidParameter(f"methods: this node takes no part in {method.name}").telling()
+        if strange := sorted(set(method.imports()).difference(split(self.networks))):
+            raise InvalidParameter(
+                f"networks: this node does not import {strange[0]!r}; whoever runs it can allow that with "
+                f"--node-config 'networks=\"{strange[0]}\"'"
+            ).telling()
         samples = max(self.minimum_samples, app.minimum_samples)
         cell = max(self.minimum_cell, app.minimum_cell)
         if (used := method.fewest_samples(len(client.y))) < samples:

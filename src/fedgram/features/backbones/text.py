@@ -11,8 +11,9 @@ from fedgram.core.errors import InvalidData
 from fedgram.core.extras import package_folder, require
 from fedgram.core.hashing import hash_parts
 from fedgram.features.backbones.base import Features
-from fedgram.features.backbones.export import Input, exported
+from fedgram.features.backbones.export import exported
 from fedgram.features.backbones.onnxmodel import open_session
+from fedgram.features.onnxfile import Input
 
 if TYPE_CHECKING:
     import torch

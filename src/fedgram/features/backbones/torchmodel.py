@@ -11,8 +11,9 @@ import numpy as np
 from fedgram.core.extras import require
 from fedgram.core.hashing import hash_parts
 from fedgram.features.backbones.base import Features
-from fedgram.features.backbones.export import Input, exported
+from fedgram.features.backbones.export import exported
 from fedgram.features.backbones.onnxmodel import OnnxBackbone, OnnxModel
+from fedgram.features.onnxfile import Input
 from fedgram.features.prepare import IMAGENET_MEAN, IMAGENET_STD, Preparation, as_images
 
 if TYPE_CHECKING:

@@ -9,8 +9,10 @@ import numpy as np
 
 from fedgram.core.errors import InvalidData, InvalidParameter
 from fedgram.core.extras import require
+from fedgram.models import Model
 from fedgram.moments.accumulate import check_finite
-from fedgram.nets import PLAIN, Hooks, Net, Plan, TrainedNet, net_for, read_network, train
+from fedgram.nets import PLAIN, Factory, Hooks, Net, Plan, TrainedNet, admit, net_for, read_network, train
+from fedgram.nets.factories import is_import, name_of
 from fedgram.nets.layers import Shape, Vector
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
@@ -23,10 +25,12 @@ class GradientMethod(Method):
     """Base of methods that train by gradients; the settings are those of FedAPA's experiments.
 
     `network` is "linear", "mlp", "mlp:WIDTH:…", "lenet5" or "cnn"; "auto" is lenet5 for images and linear for
-    features. In each round a share of the clients (`participation`) trains for some `epochs`, or for so many
-    batches (`local_steps`), from where the method lets it begin. All these methods draw the same random numbers,
-    so that with the same seed they begin with the same weights, ask the same clients and shuffle alike: what differs is
-    the method.
+    features. Any other is made by a function (shape, classes) -> torch.nn.Module: "package.module:factory", which
+    every side can import, or the function itself.
+
+    In each round a share of the clients (`participation`) trains for some `epochs`, or for so many batches
+    (`local_steps`), from where the method lets it begin. All these methods draw the same random numbers, so that with
+    the same seed they begin with the same weights, ask the same clients and shuffle alike: what differs is the method.
     """
 
     draws: ClassVar[str] = "gradient"
@@ -39,7 +43,7 @@ class GradientMethod(Method):
     judged_by_own: ClassVar[bool] = False
     quick: ClassVar[Mapping[str, Any]] = MappingProxyType({"rounds": 2, "epochs": 8, "batch": 16, "lr": 0.05})
 
-    network: str = "auto"
+    network: str | Factory = "auto"
     rounds: int = 50
     participation: float = 1.0
     epochs: int = 2
@@ -52,7 +56,9 @@ class GradientMethod(Method):
     def __post_init__(self) -> None:
         """Refuse values that make no sense."""
         super().__post_init__()
-        read_network(self.network)
+        # By name, which can be sent. Nothing is imported yet: the name may be somebody else's choice.
+        object.__setattr__(self, "network", name_of(self.network))
+        read_network(self._network)
         for name in ("rounds", "epochs", "batch", *(["local_steps"] if self.local_steps is not None else [])):
             if getattr(self, name) < 1:
                 raise InvalidParameter(f"{name} must be a whole number ≥ 1, got {getattr(self, name)}")
@@ -85,6 +91,14 @@ class GradientMethod(Method):
         """Return of how few of a client's n samples a reply may be made: some batches need not be all of them."""
         return n if self.local_steps is None else min(n, self.local_steps * self.batch)
 
+    def imports(self) -> list[str]:
+        """Return the network's factory, if it has one."""
+        return [self._network] if is_import(self._network) else []
+
+    @property
+    def _network(self) -> str:
+        return name_of(self.network)
+
     # server
     def begin(self, clients: Clients) -> tuple[Net, Vector]:
         """Return the network and its first weights; clients that cannot train are told apart now."""
@@ -114,8 +128,9 @@ class GradientMethod(Method):
     # client
     @step
     def ready(self, client: ClientSide, first: Vector | None = None) -> None:
-        """Refuse samples that are not finite before they spoil everybody's weights; begin with the common ones."""
+        """Refuse what would spoil everybody's weights: samples that are not finite, a network that is not to be had."""
         check_finite(client.x)
+        self.net_of(client)
         if first is None:
             return
         if self.remembers:
@@ -128,10 +143,17 @@ class GradientMethod(Method):
         """Keep the global model."""
         self.keep(client, world)
 
-    def net(self, shape: Shape, classes: int) -> Net:
-        """Return the network for such samples."""
-        network = "mlp" if self.network == "auto" and self.needs_base and len(shape) == 1 else self.network
-        return net_for(network, tuple(shape), classes)
+    @step
+    def evaluate(self, client: ClientSide, model: Model | None = None) -> int | None:
+        """Judge a model; it may be the first thing that this process hears of the network."""
+        for network in self.imports():
+            admit(network)
+        return super().evaluate(client, model)
+
+    def net(self, shape: Shape, classes: int, *, memory: bool = False) -> Net:
+        """Return the network for such samples. Steps are performed only where its factory is trusted."""
+        network = "mlp" if self.network == "auto" and self.needs_base and len(shape) == 1 else self._network
+        return net_for(admit(network), tuple(shape), classes, memory=memory)
 
     def net_of(self, client: ClientSide) -> Net:
         """Return the network as a client sees it."""

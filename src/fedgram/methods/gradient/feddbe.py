@@ -9,7 +9,7 @@ import numpy as np
 from fedgram.core.errors import InvalidParameter
 from fedgram.methods.gradient.base import GradientMethod
 from fedgram.models import Model
-from fedgram.nets import Hooks, Net, Now, TrainedNet, net_for
+from fedgram.nets import Hooks, Net, Now, TrainedNet
 from fedgram.nets.layers import Shape, Vector
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
@@ -46,9 +46,9 @@ class FedDBE(GradientMethod):
         if not 0 < self.mu <= 1:
             raise InvalidParameter(f"mu must be more than 0 and at most 1, got {self.mu}")
 
-    def net(self, shape: Shape, classes: int) -> Net:
+    def net(self, shape: Shape, classes: int, *, memory: bool = True) -> Net:
         """Return the network with room for the bias."""
-        return net_for(self.network, tuple(shape), classes, memory=True)
+        return super().net(shape, classes, memory=memory)
 
     # server
     def serve(self, clients: Clients) -> TrainedNet:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from fedgram.core.errors import InvalidParameter
 from fedgram.methods.gradient.base import GradientMethod
 from fedgram.nets import Hooks, Now, outputs
 from fedgram.nets.layers import Vector
@@ -52,6 +53,8 @@ class FedProto(GradientMethod):
         net, _ = self.begin(clients)
         if self.predict == "head":
             self.check_base(net)
+        elif net.head.stop - net.head.start == net.classes * net.features:
+            raise InvalidParameter(f"predict='prototype' needs a head with bias, and that of {net.network!r} has none")
         prototypes = np.zeros((net.classes, net.features), dtype=np.float32)
         known = np.zeros(net.classes, dtype=np.float32)
         for number in clients.rounds_of(self.rounds):

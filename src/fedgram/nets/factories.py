@@ -1,0 +1,118 @@
+"""Networks that users bring: functions `(shape, classes) -> torch.nn.Module`, known by a name that can be sent.
+
+"package.module:factory" names a function that every side imports for itself. A name may come from another party, and
+importing is running code: so only what this process was told to trust is imported (`admit`). A method that the user
+builds here does so; a model that comes from a file or from somebody else does not.
+"""
+
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from functools import reduce
+from importlib import import_module
+from threading import RLock
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from fedgram.core.errors import InvalidParameter
+from fedgram.nets.layers import Shape
+
+if TYPE_CHECKING:
+    from torch import nn
+
+Factory: TypeAlias = Callable[[Shape, int], Any]
+BUILT_IN = ("auto", "linear", "mlp", "lenet5", "cnn")
+# Torch has one stream of random numbers, and a module whose numbers are replaced for a call one set of them.
+ONE_AT_A_TIME = RLock()
+_admitted: set[str] = set()
+_given: dict[str, Factory] = {}  # functions that no other process can import, by the name they have here
+
+
+def is_import(network: str) -> bool:
+    """Say whether a network's name is that of a factory.
+
+    >>> is_import("package.module:factory"), is_import("mlp:64:32"), is_import("lenet5")
+    (True, False, False)
+    """
+    if network in _given:
+        return True
+    module, _, path = network.partition(":")
+    plain = path.partition("#")[0].replace("<", "").replace(">", "")  # names of functions without one have these
+    return module not in BUILT_IN and all(part.isidentifier() for part in f"{module}.{plain}".split("."))
+
+
+def name_of(network: str | Factory) -> str:
+    """Return a network's name; a function that others cannot import gets one that is known in this process only."""
+    if isinstance(network, str):
+        return network
+    module, path = getattr(network, "__module__", "") or "", getattr(network, "__qualname__", type(network).__name__)
+    name = f"{module}:{path}"
+    with suppress(AttributeError):
+        if module != "__main__" and _at(sys.modules.get(module), path) is network:
+            return name
+    for number in range(1, len(_given) + 2):  # two functions may have the same name
+        if _given.setdefault(f"{name}#{number}", network) is network:
+            break
+    return f"{name}#{number}"
+
+
+def admit(network: str | Factory) -> str:
+    """Trust a network: from now on this process imports its factory when it is asked for. Returns its name."""
+    _admitted.add(name := name_of(network))
+    return name
+
+
+def is_admitted(network: str) -> bool:
+    """Say whether this process may build the network: a built-in one, or one that it was told to trust."""
+    return not is_import(network) or network in _admitted or network in _given
+
+
+def build(network: str, shape: Shape, classes: int, seed: int) -> "nn.Module":
+    """Return a new module of a network for such samples, with numbers drawn from a seed."""
+    import torch
+
+    factory, what = _factory(network), f"for samples of shape {shape} and {classes} classes"
+    with ONE_AT_A_TIME, torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        try:
+            module = factory(shape, classes)
+        except Exception as error:
+            raise InvalidParameter(
+                f"network {network!r}: its factory fails {what}: {type(error).__name__}: {error}"
+            ).telling(f"network {network!r}: its factory fails here {what}") from error
+    if not isinstance(module, torch.nn.Module):
+        raise InvalidParameter(
+            f"network {network!r}: a factory must return a torch.nn.Module, this one returned a {type(module).__name__}"
+        ).telling()
+    return module.float()
+
+
+def _factory(network: str) -> Factory:
+    if network in _given:
+        return _given[network]
+    if not is_admitted(network):
+        raise InvalidParameter(
+            f"network {network!r} is code that this process was not told to trust: if you do, call "
+            f"fedgram.nets.admit({network!r}) first (fedgram predict: --network {network})"
+        ).telling()
+    module, _, path = network.partition(":")
+    if "#" in path or "<" in path:
+        raise InvalidParameter(
+            f"network {network!r} is a function of the program that started the run, which no other process can "
+            'import: put it into a module that is installed on both sides, and give network="package.module:factory"'
+        ).telling()
+    try:
+        factory = _at(import_module(module), path)
+    except Exception as error:
+        raise InvalidParameter(
+            f"network {network!r} cannot be imported here ({type(error).__name__}: {error}): install its package, or "
+            "put its folder on PYTHONPATH, on every machine that takes part"
+        ).telling(f"network {network!r} cannot be imported here: its package must be installed at this node") from error
+    if not callable(factory):
+        raise InvalidParameter(
+            f"network {network!r} is a {type(factory).__name__}: name a function (shape, classes) -> torch.nn.Module"
+        ).telling()
+    return factory  # type: ignore[no-any-return]
+
+
+def _at(module: Any, path: str) -> Any:
+    return reduce(getattr, path.split("."), module)

@@ -1,0 +1,151 @@
+"""A network whose numbers are one vector: [buffers | base | head | memory].
+
+Methods mix, compare and pull parameters as whole vectors, as their papers write them; a message is such a vector, or
+its shared part. The base is all but the last layer, which is the head.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from fedgram.core.errors import InvalidParameter
+from fedgram.nets.layers import Shape, Vector
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Net(ABC):
+    """A network for samples of some shape. It holds no numbers: they come as vectors, one for each client.
+
+    With `memory` the vector ends with numbers that are added to the features before the head (FedDBE's personal bias).
+    """
+
+    network: str
+    shape: Shape  # of a sample
+    classes: int
+    memory: bool = False
+
+    at_once: ClassVar[int] = 1024  # samples that are scored together
+
+    @property
+    @abstractmethod
+    def one_by_one(self) -> bool:
+        """Whether clients train one after another, not stacked."""
+
+    @property
+    @abstractmethod
+    def features(self) -> int:
+        """How many features the head sees."""
+
+    @property
+    @abstractmethod
+    def buffer_shapes(self) -> Sequence[Shape]:
+        """Shapes of what is not trained by gradients: the vector's beginning."""
+
+    @property
+    @abstractmethod
+    def layer_shapes(self) -> Sequence[Sequence[Shape]]:
+        """Shapes of what is trained, layer by layer in the order of the vector; the last layer is the head."""
+
+    @abstractmethod
+    def initial(self, rng: np.random.Generator) -> Vector:
+        """Return a vector to begin with."""
+
+    @abstractmethod
+    def prepare(self, x: "Tensor") -> "Tensor":
+        """Return samples (clients, n, …) as the network takes them; `x` may be changed."""
+
+    @abstractmethod
+    def forward(
+        self, parts: Sequence["Tensor"], buffers: "Tensor", x: "Tensor", *, training: bool = False
+    ) -> tuple["Tensor", "Tensor"]:
+        """Return features (clients, width, n) before any memory, and scores (clients, classes, n), of prepared samples.
+
+        `parts` are views of the trained part of the vectors, `buffers` (clients, …) is the part before it.
+        """
+
+    @abstractmethod
+    def module(self, vector: Vector) -> "nn.Module":
+        """Return an ordinary torch module with these numbers: rows (n, d) or (n, channels, height, width) to scores."""
+
+    def training(self, rngs: Sequence[np.random.Generator]) -> AbstractContextManager[None]:
+        """Return what must surround the training of the clients with these random numbers."""
+        return nullcontext()
+
+    @cached_property
+    def buffers(self) -> int:
+        """How many numbers at the vector's beginning are not trained by gradients."""
+        return sum(map(prod, self.buffer_shapes))
+
+    @cached_property
+    def _lengths(self) -> list[int]:
+        """How many trained numbers each layer has."""
+        return [sum(map(prod, shapes)) for shapes in self.layer_shapes]
+
+    @cached_property
+    def _parameter_shapes(self) -> list[Shape]:
+        return [shape for shapes in self.layer_shapes for shape in shapes]
+
+    @property
+    def size(self) -> int:
+        """How many numbers the vector has."""
+        return int(self.own.stop)
+
+    @property
+    def base(self) -> slice:
+        """Where the vector holds buffers and all layers but the last."""
+        return slice(0, self.head.start)
+
+    @property
+    def head(self) -> slice:
+        """Where the vector holds the last layer."""
+        return self.last(1)
+
+    @cached_property
+    def own(self) -> slice:
+        """Where the vector holds the memory."""
+        start = self.buffers + sum(self._lengths)
+        return slice(start, start + (self.features if self.memory else 0))
+
+    def last(self, layers: int) -> slice:
+        """Return where the vector holds the last so many layers with parameters."""
+        lengths = [length for length in self._lengths if length]
+        if not 1 <= layers <= len(lengths):
+            raise InvalidParameter(f"{self.network!r} has {len(lengths)} layers with parameters, asked for {layers}")
+        return slice(self.own.start - sum(lengths[-layers:]), self.own.start)
+
+    def parts(self, weights: "Tensor") -> list["Tensor"]:
+        """Return views of the trained numbers (clients, …): each layer's parameters in turn, and the memory."""
+        return split(weights, self._parameter_shapes, self.features if self.memory else 0)
+
+
+def split(rows: "Tensor", shapes: Sequence[Shape], rest: int = 0) -> list["Tensor"]:
+    """Return views of the rows with these shapes for each client."""
+    if not shapes:
+        return []
+    lengths = [*map(prod, shapes), *([rest] if rest else [])]
+    pieces = rows.split_with_sizes(lengths, dim=1)
+    views = [piece.view(len(rows), *shape) for piece, shape in zip(pieces, shapes, strict=False)]
+    return [*views, pieces[-1]] if rest else views
+
+
+def channels_first(shape: Shape) -> Shape:
+    """Return the shape of an image (height, width[, channels]) as torch has it; rows stay as they are.
+
+    >>> channels_first((28, 28)), channels_first((32, 32, 3)), channels_first((64,))
+    ((1, 28, 28), (3, 32, 32), (64,))
+    """
+    match shape:
+        case (height, width):
+            return (1, height, width)
+        case (height, width, channels):
+            return (channels, height, width)
+    return shape
