@@ -68,12 +68,13 @@ class Fit:
     def _configured(self) -> Any:
         """The method that this is a fit of, with its settings."""
         try:
-            return registry[self.method](**self.settings)
+            method = registry[self.method]
         except UnknownName as error:
             raise InvalidParameter(
                 f"this fit is of a method {self.method!r} that is not known here: import the file or package that "
                 "registers it first"
             ) from error
+        return method(**self.settings)
 
     def _pool(self) -> tuple[Pooling, Pool]:
         """Return everybody's moments, and the method that made a model of them."""
