@@ -161,6 +161,7 @@ def test_a_whole_resnet18():
 
 
 @pytest.mark.flower
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # Ray leaves files open
 @pytest.mark.parametrize("network", [RESNET, TRANSFORMER])
 def test_flower_s_simulation_gives_the_same(network, simulation):
     clients = photographs(sizes=(6, 1))
@@ -172,6 +173,7 @@ def test_flower_s_simulation_gives_the_same(network, simulation):
 
 
 @pytest.mark.flower
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # Ray leaves files open
 def test_a_network_that_a_node_cannot_import_is_named(simulation):
     def own(shape, classes):
         return networks.lenet5(shape, classes)
