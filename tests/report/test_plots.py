@@ -94,7 +94,8 @@ def test_sensitivity_is_drawn(tmp_path):
     results = load_results([write(tmp_path / "results.jsonl", runs)])
     ((name, figure, told),) = [picture for picture in plots.draw(results, "client_mean") if "sensitivity" in picture[0]]
     assert name == "sensitivity-afl-gamma"
-    assert "gamma = 0.1, 1, 10, 100. 10 clients, α = 0.1: 90.0, 89.9, 89.0, 80.0" in told
+    steps = "0.1 gives 89.99 %, 1 gives 89.90 %, 10 gives 89.00 %, 100 gives 80.00 %"
+    assert told == f"afl: gamma. 10 clients, α = 0.1: {steps}."
     (axes,) = figure.axes
     assert axes.get_xscale() == "log"
 
@@ -111,7 +112,7 @@ def test_matrices_are_drawn_without_the_diagonal_in_their_range(tmp_path):
     results = load_results([write(tmp_path / "results.jsonl", runs)])
     drawn = {name: (figure, told) for name, figure, told in plots.draw(results, "client_mean")}
     figure, told = drawn["matrix-aggregation-weights"]
-    assert "mixing, 10 clients, α = 0.1: 5 clients, off the diagonal 0.001 to 0.002, on it 0.8 to 0.8" in told
+    assert "mixing, 10 clients, α = 0.1: 5 clients; of others 0.001 to 0.002, of themselves 0.8 to 0.8" in told
     panels = [axes for axes in figure.axes if axes.get_title()]
     assert [axes.get_title() for axes in panels] == ["mixing\n10 clients, α = 0.1", "mixing\n10 clients, IID"]
     for axes in panels:

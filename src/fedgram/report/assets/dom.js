@@ -1,4 +1,4 @@
-// Elements and the tooltip. Text from results only ever becomes text, never markup.
+// Elements, the tooltip, and how figures are written. Text from results only ever becomes text, never markup.
 const make = (name, attributes, children, space) => {
   const node = space ? document.createElementNS(space, name) : document.createElement(name);
   for (const [key, value] of Object.entries(attributes || {})) {
@@ -18,9 +18,12 @@ const attempt = (draw, place, ...rest) => {
     return draw(place, ...rest);
   } catch (error) {
     console.error(error);
-    place.replaceChildren(el("p", { class: "empty" }, `This could not be drawn: ${error.message}`));
-    return null;
+    return say(place, `This could not be drawn: ${error.message}`);
   }
+};
+const say = (place, text) => {
+  place.replaceChildren(el("p", { class: "empty" }, text));
+  return null;
 };
 
 const tip = document.getElementById("tip");
@@ -52,6 +55,13 @@ const hint = (title, rows) => ({
   pointerleave: hideTip,
   blur: hideTip,
 });
+// A mark that the keyboard reaches has a role, and says what its tooltip says.
+const focusable = (title, rows) => ({
+  tabindex: 0,
+  role: "img",
+  "aria-label": `${title}: ${rows.map((row) => row.join(" ")).join(", ")}`,
+  on: hint(title, () => rows),
+});
 addEventListener("scroll", hideTip, { passive: true });
 addEventListener("keydown", (event) => {
   if (event.key === "Escape") hideTip();
@@ -67,3 +77,4 @@ const bytes = (count) => {
 };
 const time = (seconds) => (seconds < 1 ? `${significant(seconds * 1000)} ms` : `${significant(seconds)} s`);
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
+const WRITE = { bytes, seconds: time, percent: String, number: String };
