@@ -27,8 +27,10 @@ const say = (place, text) => {
 };
 
 const tip = document.getElementById("tip");
+let anchor = null; // the mark that has the keyboard's focus, if the tip is about it
 const hideTip = () => {
   tip.hidden = true;
+  anchor = null;
 };
 const showTip = (event, title, rows) => {
   tip.replaceChildren(
@@ -40,9 +42,13 @@ const showTip = (event, title, rows) => {
     ),
   );
   tip.hidden = false;
-  const box = event.target.getBoundingClientRect();
-  const x = event.clientX || box.left + box.width / 2,
-    y = event.clientY || box.bottom;
+  anchor = event.type === "focus" ? event.target : null;
+  placeTip(event.target, event.clientX, event.clientY);
+};
+const placeTip = (node, clientX, clientY) => {
+  const box = node.getBoundingClientRect();
+  const x = clientX || box.left + box.width / 2,
+    y = clientY || box.bottom;
   const left = x + 16 + tip.offsetWidth > innerWidth ? x - tip.offsetWidth - 12 : x + 16;
   tip.style.left = `${Math.max(6, left)}px`;
   tip.style.top = `${Math.max(6, Math.min(y + 14, innerHeight - tip.offsetHeight - 8))}px`;
@@ -62,7 +68,8 @@ const focusable = (title, rows) => ({
   "aria-label": `${title}: ${rows.map((row) => row.join(" ")).join(", ")}`,
   on: hint(title, () => rows),
 });
-addEventListener("scroll", hideTip, { passive: true });
+// The focus brings its mark into view, and the tip goes with it.
+addEventListener("scroll", () => (anchor ? placeTip(anchor) : hideTip()), { passive: true });
 addEventListener("keydown", (event) => {
   if (event.key === "Escape") hideTip();
 });

@@ -1,10 +1,14 @@
 // What can be taken along: tables as CSV, charts as SVG, matrices as PNG, text to the clipboard.
 const download = (name, content, type) => {
-  const link = el("a", { download: name, href: URL.createObjectURL(new Blob([content], { type })) });
+  const address = URL.createObjectURL(new Blob([content], { type }));
+  followLink(name, address);
+  setTimeout(() => URL.revokeObjectURL(address), 10000);
+};
+const followLink = (name, address) => {
+  const link = el("a", { download: name, href: address });
   document.body.append(link);
   link.click();
   link.remove();
-  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 };
 // No spreadsheet may take a name for a formula; what is a number stays as it is.
 const csvCell = (text) => {
@@ -56,7 +60,8 @@ const savePicture = (holder, name) => {
   pen.fillStyle = getComputedStyle(document.documentElement).getPropertyValue("--card");
   pen.fillRect(0, 0, copy.width, copy.height);
   pen.drawImage(drawn, 0, 0);
-  return copy.toBlob((content) => download(`${name}.png`, content, "image/png"));
+  // At once, and not in a callback: browsers hold back downloads that come after the click.
+  return followLink(`${name}.png`, copy.toDataURL("image/png"));
 };
 
 const copyText = async (button, text) => {
@@ -133,8 +138,10 @@ const figures = (name, made) => {
   );
   return node;
 };
-const card = (chart, note, ...extra) => {
+// A card for a chart, or for one panel of it, with its download.
+const card = (chart, panel, note, ...extra) => {
   const holder = el("div", { class: "holder" }),
+    name = fileName([chart.name, panel?.title].filter(Boolean).join(" ")),
     format = chart.kind === "heat" ? "PNG" : "SVG";
   return {
     holder,
@@ -146,7 +153,7 @@ const card = (chart, note, ...extra) => {
         { class: "head" },
         el("h3", {}, chart.title),
         ...extra,
-        saveButton(format, chart.title, () => savePicture(holder, chart.name)),
+        saveButton(format, chart.title, () => savePicture(holder, name)),
       ),
       note ? el("p", { class: "note" }, note) : null,
       holder,

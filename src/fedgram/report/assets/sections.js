@@ -1,6 +1,6 @@
 // The parts of the page around the charts: costs, sensitivity, one setting in detail, where results come from.
 const drawCosts = (section) => {
-  const drawn = chartsOf("scatter").map((chart) => ({ chart, ...card(chart, chart.note) }));
+  const drawn = chartsOf("scatter").map((chart) => ({ chart, ...card(chart, null, chart.note) }));
   section.replaceChildren(
     el("h2", {}, "What it costs"),
     el("p", { class: "note" }, "Bytes that really crossed and CPU seconds that were really spent, means over seeds."),
@@ -19,7 +19,7 @@ const drawSweeps = (section) => {
     swept = new Map(data.charts.filter((chart) => chart.methods).map((chart) => [chart.name, chart]));
   const drawn = [...swept.values()]
     .filter((chart) => chart.methods.some(methodIsOn))
-    .map((chart) => ({ chart: known.find(({ name }) => name === chart.name), ...card(chart, null) }));
+    .map((chart) => ({ chart: known.find(({ name }) => name === chart.name), ...card(chart, null, null) }));
   if (!drawn.length) return section.replaceChildren();
   section.replaceChildren(
     el("h2", {}, "Sensitivity"),
@@ -58,33 +58,33 @@ const drawDetail = (section) => {
   if (!columns.length) return section.replaceChildren();
   const c = state.focus,
     seed = ` This is seed ${data.columns[c].seed}.`;
-  const panelOf = (chart) => chart.panels.find((panel) => panel.column === c);
-  const followed = " Point at a client to follow it.";
-  const rounds = data.charts.find((chart) => chart.name === "accuracy-rounds"),
-    curves = rounds && {
-      chart: chartsOf("lines").find(({ name }) => name === rounds.name),
-      ...card(rounds, rounds.note),
-    };
+  const panelOf = (chart) => chart?.panels?.find((panel) => panel.column === c);
+  const made = (chart, note, panel = panelOf(chart), ...extra) => ({
+    chart,
+    panel,
+    ...card(chart, panel, note, ...extra),
+  });
+  // A card stays where a metric, or a setting, has nothing to be drawn in it.
+  const lines = data.charts.find((chart) => chart.name === "accuracy-rounds"),
+    rounds =
+      lines && made(chartsOf("lines").find(({ name }) => name === lines.name) || { ...lines, panels: [] }, lines.note);
   const strip = chartsOf("strip")[0] || { kind: "strip", title: "Accuracies of single clients", note: "" },
-    classes = chartsOf("heat").find(({ name }) => name === "classes") || {
-      kind: "heat",
-      title: "Training samples by client and class",
-      note: "",
-    };
-  const clients = card(strip, strip.note + followed + seed),
-    heat = card(classes, classes.note + seed);
+    clients = made(strip, `${strip.note} Point at a client to follow it.${seed}`);
+  const spread = chartsOf("heat").find(({ name }) => name === "classes"),
+    classes = spread || { kind: "heat", title: "Training samples by client and class", note: "" },
+    heat = made(classes, classes.note + seed);
   const matrices = chartsOf("heat")
-    .filter((chart) => chart !== classes)
+    .filter((chart) => chart !== spread)
     .flatMap((chart) => chart.panels.map((panel) => ({ chart, panel })))
     .filter(({ panel }) => panel.column === c && methodIsOn(panel.method))
-    .map(({ chart, panel }) => ({ chart, panel, ...card(chart, (chart.note || "") + seed, methodTag(panel.method)) }));
+    .map(({ chart, panel }) => made(chart, (chart.note || "") + seed, panel, methodTag(panel.method)));
   section.replaceChildren(
     el("h2", {}, "One setting in detail"),
     el("p", { class: "note" }, columns.length > 1 ? ["Setting: ", settingOf(columns, c, section)] : where(c)),
     el(
       "div",
       { class: "stack" },
-      [curves, clients, heat].filter(Boolean).map((one) => one.node),
+      [rounds, clients, heat].filter(Boolean).map((one) => one.node),
       matrices.length
         ? el(
             "div",
@@ -94,7 +94,7 @@ const drawDetail = (section) => {
         : null,
     ),
   );
-  if (curves) attempt(drawLines, curves.holder, curves.chart || rounds, curves.chart && panelOf(curves.chart));
+  if (rounds) attempt(drawLines, rounds.holder, rounds.chart, rounds.panel);
   const marks = [];
   const follow = (k) => {
     if (k !== state.client) {
@@ -104,8 +104,8 @@ const drawDetail = (section) => {
   };
   state.client = null;
   const drawn = [
-    attempt(drawStrip, clients.holder, strip, strip.panels && panelOf(strip), follow),
-    attempt(drawHeat, heat.holder, classes, classes.panels && panelOf(classes), follow),
+    attempt(drawStrip, clients.holder, strip, clients.panel, follow),
+    attempt(drawHeat, heat.holder, classes, heat.panel, follow),
     ...matrices.map(({ chart, panel, holder }) => attempt(drawHeat, holder, chart, panel, follow)),
   ];
   marks.push(...drawn.filter(Boolean));
