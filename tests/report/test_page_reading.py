@@ -128,7 +128,7 @@ def test_the_keyboard_gets_what_the_pointer_gets(page):
 
 def test_tables_and_pictures_can_be_taken_along(page, path, tmp_path):
     unfold(page)
-    files = downloads(page, tmp_path, 20)
+    files = downloads(page, tmp_path)
     pictures = {name for name in files if not name.endswith(".csv")}
     assert pictures == {
         "accuracy-bytes.svg", "accuracy-cpu.svg", "sensitivity-swept-gamma.svg", "accuracy-rounds-6-clients-α-0-1.svg",
@@ -209,7 +209,7 @@ def test_one_seed_has_the_intervals_and_marks_of_the_other_formats(page, path, m
     click(page, f"[data-filter='Metric:{metric}']")
     table = accuracy_table(load_results([path.parent / "results.jsonl"]), metric)
     rows = page.find_elements("css selector", "table.main tbody tr")
-    shown = [[cell for cell in row.find_elements("css selector", "td")[:2]] for row in rows]
+    shown = [row.find_elements("css selector", "td")[:2] for row in rows]
     assert [[" ".join(cell.text.split()) for cell in row] for row in shown] == [
         [entry.text for entry in row[1:]] for row in table.rows
     ]

@@ -10,7 +10,7 @@ import pytest
 from fedgram.core.errors import MissingExtra
 from fedgram.experiments.results import load_results
 from fedgram.report import plots
-from fedgram.report.palette import looks
+from fedgram.report.palette import COLOURS, REFERENCE, looks
 from fedgram.report.series import sweeps
 from support.made_up import comparison, weights, write
 from support.report import SMALL, record, report
@@ -31,6 +31,17 @@ def test_no_two_methods_look_the_same():
     labels = [f"method {i}" for i in range(40)]
     chosen = looks([*labels, "centralised"], ["centralised"])
     assert len(set(chosen.values())) == len(labels) + 1
+
+
+def test_marks_stand_out_from_the_page():
+    def luminance(colour):
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [v / 12.92 if v <= 0.03928 else ((v + 0.055) / 1.055) ** 2.4 for v in parts]
+        return sum(weight * v for weight, v in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+    for light, dark in (*COLOURS, REFERENCE):  # WCAG 2.1 asks 3 of what is no text
+        assert 1.05 / (luminance(light) + 0.05) >= 3
+        assert (luminance(dark) + 0.05) / (luminance("#161920") + 0.05) >= 3
 
 
 def test_values_that_are_tables_are_text_in_sweeps(tmp_path):

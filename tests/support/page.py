@@ -77,18 +77,21 @@ def contrasts(chrome):
     return [(ratio, text) for ratio, text in chrome.execute_script(_CONTRASTS)]
 
 
-def downloads(chrome, folder, count, *, seconds=10):
-    """Press every download that is seen and return the files, by name; there must be `count` of them."""
+def downloads(chrome, folder, *, seconds=60):
+    """Press every download that is seen, one after the other, and return the files by name."""
     chrome.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(folder)})
-    # One real click each: a browser holds back what a program presses.
+
+    def finished():
+        return [path for path in folder.iterdir() if not path.name.endswith(".crdownload") and path.stat().st_size]
+
     for node in chrome.find_elements("css selector", ".save"):
-        if node.is_displayed():
-            chrome.execute_script("arguments[0].scrollIntoView({block: 'center'})", node)
-            node.click()
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        files = list(folder.iterdir())
-        if len(files) >= count and not any(path.suffix == ".crdownload" for path in files):
-            break
-        time.sleep(0.05)
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+        if not node.is_displayed():
+            continue
+        before, end = len(finished()), time.monotonic() + seconds
+        chrome.execute_script("arguments[0].scrollIntoView({block: 'center'})", node)
+        node.click()
+        # A browser drops a download that is followed by the next one at once.
+        while len(finished()) == before:
+            assert time.monotonic() < end, f"nothing came of: {node.get_attribute('aria-label')}"
+            time.sleep(0.02)
+    return {path.name: path.read_bytes() for path in finished()}

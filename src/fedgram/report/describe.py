@@ -52,6 +52,8 @@ def _costs(results: Results, index: Index, metric: str, accuracy: dict[tuple[str
         if not any(one.draw == "marks" for one in series):
             continue
         notes = [*note, "Up and left is better. The large mark is the mean, small ones are single settings."]
+        if any(half is not None for one in series for half in one.half):
+            notes.append("Where one setting is shown, the line through a mark spans its ±.")
         if any(one.draw == "reference" for one in series):
             notes.append("The dashed line is one global model of all data in one place: the mark for global models.")
         axis = Axis(title, unit, "log")

@@ -22,6 +22,7 @@ const logarithmic = (low, high, from, to) =>
         powers.flatMap((power) => factors.map((k) => +(k * power).toPrecision(3))).filter((v) => v >= low && v <= high),
       );
       const fitting = steps.find((ticks) => ticks.length <= most) || steps[2];
+      if (fitting.length < 2) return niceTicks(low, high, 3).filter((tick) => tick > 0);
       return fitting.filter((_, i) => i % Math.ceil(fitting.length / most) === 0);
     },
   });

@@ -103,7 +103,7 @@ const nameEnds = (f, series, y, beside) => {
     name.at = Math.max(name.at, i ? names[i - 1].at + 14 : f.y1);
   });
   let lowest = f.y0 + 4;
-  for (const name of names.toReversed()) {
+  for (const name of [...names].reverse()) {
     name.at = Math.min(name.at, lowest);
     lowest = name.at - 14;
   }

@@ -70,7 +70,7 @@ const placeNames = (f, points, covered) => {
       ];
     const free = spots.find(
       ([a, b]) =>
-        a >= f.x0 - 30 &&
+        a >= f.x0 - 4 &&
         a + w <= f.x1 + 12 &&
         b >= 0 &&
         b + 16 <= f.y0 &&

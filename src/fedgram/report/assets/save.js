@@ -2,7 +2,7 @@
 const download = (name, content, type) => {
   const address = URL.createObjectURL(new Blob([content], { type }));
   followLink(name, address);
-  setTimeout(() => URL.revokeObjectURL(address), 10000);
+  setTimeout(() => URL.revokeObjectURL(address), 60000);
 };
 const followLink = (name, address) => {
   const link = el("a", { download: name, href: address });
