@@ -1,6 +1,7 @@
 """The charts that results allow: accuracy against costs, per round, by client, by hyper-parameter, and matrices."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -46,8 +47,11 @@ def _costs(results: Results, index: Index, metric: str, accuracy: dict[tuple[str
         ("bytes", "bytes a client, up and down", "bytes", [], lambda run: run.bytes_per_client),
         ("cpu", "CPU time", "seconds", ["All clients and the server together."], lambda run: run.cpu),
     ]
+    runs: dict[tuple[str, Column], list[Result]] = defaultdict(list)
+    for run in results.finished:
+        runs[run.label, run.column].append(run)
     for name, title, unit, note, cost in kinds:
-        found = (_points(label, results, index, accuracy, cost, unit) for label in results.labels)
+        found = (_points(label, runs, index, accuracy, cost, unit) for label in results.labels)
         series = [drawn for drawn in found if drawn is not None]
         if not any(one.draw == "marks" for one in series):
             continue
@@ -66,7 +70,7 @@ def _costs(results: Results, index: Index, metric: str, accuracy: dict[tuple[str
 
 def _points(
     label: str,
-    results: Results,
+    runs: Mapping[tuple[str, Column], Sequence[Result]],
     index: Index,
     accuracy: dict[tuple[str, Column], Cell],
     cost: Callable[[Result], float | None],
@@ -75,14 +79,13 @@ def _points(
     """Return a method's accuracies with their costs, one of each setting; the reference costs nothing."""
     reference = label in index.references
     points: list[tuple[float | None, Cell, int]] = []
-    for column in results.columns:
+    for column, place in index.column.items():
         cell = accuracy.get((label, column))
         if cell is None or cell.mean is None:
             continue
-        runs = [run for run in results.finished if (run.label, run.column) == (label, column)]
-        costs = [value for run in runs if (value := cost(run))]
+        costs = [value for run in runs[label, column] if (value := cost(run))]
         if reference or costs:
-            points.append((None if reference else fmean(costs), cell, index.column[column]))
+            points.append((None if reference else fmean(costs), cell, place))
     if not points:
         return None
     y = [cell.mean or 0.0 for _, cell, _ in points]

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from statistics import fmean, stdev
 from typing import NamedTuple
@@ -23,12 +24,12 @@ class Cell:
     failed: int = 0
     interval: float | None = None
 
-    @property
+    @cached_property
     def mean(self) -> float | None:
         """Their mean, rounded as it is shown, so that what looks equal ranks equal."""
         return round(fmean(self.values), 2) if self.values else None
 
-    @property
+    @cached_property
     def deviation(self) -> float | None:
         """Their sample standard deviation; None for a single seed."""
         return stdev(self.values) if len(self.values) > 1 else None
