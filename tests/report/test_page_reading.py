@@ -12,7 +12,7 @@ from fedgram.report.page import write_page
 from fedgram.report.tables import accuracy_table
 from support.browser import browser, console_errors, prefer, resize
 from support.made_up import comparison, weights, write
-from support.page import click, contrasts, downloads, methods, texts
+from support.page import click, contrasts, downloads, eventually, methods, texts
 from support.report import record
 
 LEAST = 4.5  # WCAG 2.1, level AA
@@ -52,7 +52,7 @@ def page(chrome, path):
 
 
 def unfold(page):
-    page.execute_script("for (const node of document.querySelectorAll('details')) node.open = true")
+    page.execute_script("for (const node of document.querySelectorAll('details:not([open]) > summary')) node.click()")
     assert page.execute_script("return document.querySelectorAll('details:not(:has(table))').length") == 0
 
 
@@ -173,16 +173,20 @@ def test_a_reload_and_the_back_button_keep_what_was_chosen(page):
     page.refresh()
     assert shown() == chosen
     assert page.current_url == address
+
+    def comes(expected):
+        return eventually(shown, lambda found: found == expected) == expected
+
     page.back()
-    assert shown() == (["Pooled"], False, "0")
+    assert comes((["Pooled"], False, "0"))
     page.back()
-    assert shown() == (["Pooled"], True, "0")
+    assert comes((["Pooled"], True, "0"))
     page.back()
-    assert shown() == start
+    assert comes(start)
     page.forward()
-    assert shown() == (["Pooled"], True, "0")
+    assert comes((["Pooled"], True, "0"))
     page.get(address)
-    assert shown() == chosen, "a link leads to the same view"
+    assert comes(chosen), "a link leads to the same view"
 
 
 def test_an_address_of_other_results_does_no_harm(page, path):
@@ -201,7 +205,7 @@ def test_the_order_of_the_table_is_in_the_address(page):
     page.refresh()
     assert methods(page) == order
     page.back()
-    assert methods(page) != order
+    assert eventually(lambda: methods(page), lambda found: found != order) != order
 
 
 @pytest.mark.parametrize("metric", ["client_mean", "pooled", "worst_decile"])

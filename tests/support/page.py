@@ -77,6 +77,14 @@ def contrasts(chrome):
     return [(ratio, text) for ratio, text in chrome.execute_script(_CONTRASTS)]
 
 
+def eventually(read, accept, *, seconds=20):
+    """Return what is read as soon as it is accepted, or the last that was read: history events come late."""
+    end = time.monotonic() + seconds
+    while not accept(found := read()) and time.monotonic() < end:
+        time.sleep(0.02)
+    return found
+
+
 def downloads(chrome, folder, *, seconds=60):
     """Press every download that is seen, one after the other, and return the files by name."""
     chrome.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(folder)})

@@ -125,17 +125,11 @@ const fileName = (name) =>
     .replace(/^-|-$/g, "");
 // The figures of a chart, made when somebody wants to read them: a matrix may have forty thousand.
 const figures = (name, made) => {
-  const node = el(
-    "details",
-    {
-      on: {
-        toggle: () => {
-          if (node.open && !node.querySelector("table")) node.append(...plainTable(name, ...made()));
-        },
-      },
-    },
-    el("summary", {}, "Figures as a table"),
-  );
+  const fill = () => {
+    if (!node.querySelector("table")) node.append(...plainTable(name, ...made()));
+  };
+  // A click comes before what it opens is shown; a program may open it without one.
+  const node = el("details", { on: { toggle: fill } }, el("summary", { on: { click: fill } }, "Figures as a table"));
   return node;
 };
 // A card for a chart, or for one panel of it, with its download.
