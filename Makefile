@@ -3,7 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test bench lint browser clean
+BIOME := npx --yes @biomejs/biome@2.6.6
+
+.PHONY: demo test bench lint lint-page browser clean
 
 # Real photographs, a comparison table, a report page, pictures. What is finished is not repeated.
 demo: .venv/.demo
@@ -21,6 +23,15 @@ lint: .venv/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	@$(MAKE) --no-print-directory lint-page
+
+# The page's files one by one, and as the one program that they are: only there a name that nobody declares shows.
+lint-page: .venv/.dev
+	@if command -v npx >/dev/null; then \
+	  $(BIOME) ci --error-on-warnings src/fedgram/report/assets && \
+	  $(BIN)/python -c 'from fedgram.report.page import script; print(script())' > page.js && \
+	  { $(BIOME) lint --error-on-warnings page.js; found=$$?; rm -f page.js; exit $$found; }; \
+	else echo "npx (of npm) is missing: the page's JavaScript and style are not linted"; fi
 
 # The report page is tested in a real browser. Where one is missing it is installed if that is possible; otherwise
 # the tests that need it say so and are skipped.

@@ -137,7 +137,7 @@ def test_dollars_are_drawn_as_dollars(tmp_path):
     with plots._matplotlib():
         svg = plots._save_svg(figure, "name", told).decode()
     assert ">$x$ 0</text>" in svg
-    assert "$x$ 0 " in told
+    assert "$x$ 0: " in told
 
 
 def test_a_terminal_gets_no_control_characters_from_results(tmp_path):

@@ -165,6 +165,7 @@ def test_pictures_have_text_alternatives(page):
     ):
         assert any(label.startswith(name) for label in labels), name
     assert any("after 8 rounds" in label for label in labels)
+    page.execute_script("for (const node of document.querySelectorAll('.holder summary')) node.click()")
     charts = page.execute_script(
         "return [...document.querySelectorAll('.holder')].map((h) => h.querySelectorAll('details table tr').length)"
     )

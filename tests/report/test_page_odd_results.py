@@ -6,7 +6,7 @@ import pytest
 from selenium.webdriver.support.select import Select
 
 from fedgram.experiments.results import load_results
-from fedgram.report.clientwise import MOST_ENTRIES
+from fedgram.report.embedding import MOST_ENTRIES
 from fedgram.report.page import render_page, write_page
 from fedgram.report.tables import accuracy_table
 from support.browser import browser, console_errors, prefer, resize
@@ -41,6 +41,13 @@ def page_of(folder, records):
 def few(**changes):
     """Return the records of three methods in one setting, or more where told."""
     return list(comparison(**{"methods": 3, "clients": (4,), "alphas": (1.0,), "seeds": 1, "rounds": 3} | changes))
+
+
+def panel_of(payload, name, column):
+    """Return the part of a chart's description that is about one setting."""
+    (chart,) = [chart for chart in payload["charts"] if chart["name"] == name]
+    (panel,) = [panel for panel in chart["panels"] if panel["column"] == column]
+    return panel
 
 
 def runs(records):
@@ -89,7 +96,7 @@ def test_a_matrix_is_a_card_of_its_method(chrome, tmp_path):
 
     (card,) = matrix_cards()
     assert "method-01" in card
-    assert "Seed 0." in card
+    assert "This is seed 0." in card
     assert "0.001 0.002 off the diagonal" in card
     assert "The diagonal (dots) goes beyond the scale: it is 0.8 to 0.8." in card
     (label,) = [text for text in alternatives(chrome) if text.startswith("Aggregation weights")]
@@ -105,7 +112,7 @@ def test_a_matrix_is_a_card_of_its_method(chrome, tmp_path):
     assert light[0] == light[1] == light[3] != light[2], "the diagonal has the colour of the highest of the others"
     click(chrome, "#detail .grid summary")
     rows = texts(chrome, "#detail .grid details tr")
-    assert rows[:2] == ["client-000 client-001 client-002 client-003", "client-000 0.8 0.002 0.001 0.001"]
+    assert rows[:2] == ["client client-000 client-001 client-002 client-003", "client-000 0.8 0.002 0.001 0.001"]
     click(chrome, "#theme")
     _, dark = zip(*chrome.execute_script(POINT_AT, places), strict=True)
     assert sum(dark[2]) < sum(dark[0]) != sum(light[0]), "little is near the background, which is dark now"
@@ -140,8 +147,13 @@ def test_matrices_beyond_what_a_page_can_hold_are_said_to_be_left_out(chrome, tm
     assert (tmp_path / "report.html").stat().st_size < 3_000_000
 
 
+def without_classes(payload):
+    (chart,) = [chart for chart in payload["charts"] if chart["name"] == "classes"]
+    del chart["panels"][0]["heat"]
+
+
 def test_one_broken_chart_does_not_take_the_page_down(chrome, tmp_path):
-    errors = opened(chrome, tmp_path, few(), edit=lambda payload: payload.update(spreads=[{}]))
+    errors = opened(chrome, tmp_path, few(), edit=without_classes)
     assert len(errors) == 1
     (told,) = texts(chrome, "#detail .empty")
     assert told.startswith("This could not be drawn: ")
@@ -174,7 +186,7 @@ def test_results_that_lack_an_accuracy_are_shown_by_the_others(chrome, tmp_path)
     assert opened(chrome, tmp_path, records) == []
 
     def shown():
-        return [row.text.split()[-1] for row in chrome.find_elements("css selector", "table.main td:nth-child(2)")]
+        return [row.text.split()[0] for row in chrome.find_elements("css selector", "table.main td:nth-child(2)")]
 
     assert shown()[1:] == ["–", "–"]
     assert "Nothing to draw with these filters." in texts(chrome, "#sensitivity .empty")
@@ -211,14 +223,15 @@ def test_single_clients_are_of_one_seed_that_all_methods_finished(chrome, tmp_pa
     assert [column["seed"] for column in payload["columns"]] == [0, 1]
     for c, (partition, seed) in enumerate([("dirichlet:0.1", 0), ("dirichlet:1.0", 1)]):
         here = [record for record in records if (record["partition"], record["seed"]) == (partition, seed)]
-        known = {detail["m"]: detail["accuracy"] for detail in payload["details"] if detail["c"] == c}
+        known = {series["method"]: series["x"] for series in panel_of(payload, "clients", c)["series"]}
         assert known == {
-            m: [round(1000 * right / n) for right, n in zip(run["correct"], run["tested"], strict=True)]
+            m: [round(100 * right / n, 1) for right, n in zip(run["correct"], run["tested"], strict=True)]
             for m, run in enumerate(runs(here))
         }
-        assert payload["tested"][c] == runs(here)[0]["tested"]
-        assert payload["spreads"][c]["counts"] == here[0]["class_counts"]
-        assert payload["spreads"][c]["names"] == here[0]["names"]
+        assert payload["clients"][c]["facts"]["test samples"] == runs(here)[0]["tested"]
+        counts = panel_of(payload, "classes", c)["heat"]["values"]
+        assert [list(row) for row in zip(*counts, strict=True)] == here[0]["class_counts"]
+        assert payload["clients"][c]["names"] == here[0]["names"]
         Select(chrome.find_element("id", "setting")).select_by_index(c)
         clients, heat = texts(chrome, "#detail .card")[-2:]
         assert f"seed {seed}" in clients
@@ -232,7 +245,7 @@ def test_where_every_seed_failed_once_the_one_that_most_finished_is_shown(tmp_pa
             record |= {"status": "failed", "error": "no luck"}
     _, payload, _ = taken_apart(page_of(tmp_path, records))
     assert payload["columns"][0]["seed"] == 1
-    assert [detail["m"] for detail in payload["details"]] == [0, 1, 2]
+    assert [series["method"] for series in panel_of(payload, "clients", 0)["series"]] == [0, 1, 2]
 
 
 def test_names_cannot_become_markup(chrome, tmp_path):

@@ -1,6 +1,7 @@
 """What tests of the page share: ways to read it, to click on it, and to take it apart."""
 
 import json
+import time
 
 
 def texts(chrome, selector):
@@ -26,3 +27,79 @@ def taken_apart(text):
     start = text.index('id="data">') + len('id="data">')
     end = text.index("</script>", start)
     return text[:start], json.loads(text[start:end]), text[end:]
+
+
+# The WCAG's rule for every text that is seen: its colour over all the backgrounds behind it, opacity included.
+_CONTRASTS = """
+  const dot = Object.assign(document.createElement("canvas"), { width: 1, height: 1 }),
+    pen = dot.getContext("2d", { willReadFrequently: true });
+  const rgba = (colour) => {
+    pen.clearRect(0, 0, 1, 1);
+    pen.fillStyle = colour;
+    pen.fillRect(0, 0, 1, 1);
+    const [r, g, b, a] = pen.getImageData(0, 0, 1, 1).data;
+    return [r, g, b, a / 255];
+  };
+  const over = ([r, g, b, a], below) => [r, g, b].map((v, i) => v * a + below[i] * (1 - a));
+  const luminance = (colour) => {
+    const [r, g, b] = colour.map((v) => v / 255).map((v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const chain = (node) => (node ? [...chain(node.parentElement), node] : []);
+  const behind = (node) => chain(node).map((n) => rgba(getComputedStyle(n).backgroundColor))
+    .reduce((below, colour) => over(colour, below), [255, 255, 255]);
+  const ratio = (node, style) => {
+    const back = behind(node), drawn = rgba(node instanceof SVGElement ? style.fill : style.color);
+    drawn[3] *= chain(node.parentElement).reduce((seen, n) => seen * getComputedStyle(n).opacity, style.opacity);
+    const [a, b] = [over(drawn, back), back].map(luminance);
+    return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+  };
+  const found = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const text = walker.currentNode.data.trim(), node = walker.currentNode.parentElement;
+    if (!text || !node.checkVisibility({ visibilityProperty: true }) || node.closest("script, style")) continue;
+    found.push([ratio(node, getComputedStyle(node)), text]);
+  }
+  for (const node of document.querySelectorAll("thead button")) {
+    const style = getComputedStyle(node, "::after");
+    if (style.content !== "none") found.push([ratio(node, style), style.content]);
+  }
+  const root = getComputedStyle(document.documentElement);
+  const [ink, card] = ["--soft", "--card"].map((name) => luminance(rgba(root.getPropertyValue(name)).slice(0, 3)));
+  found.push([(Math.max(ink, card) + 0.05) / (Math.min(ink, card) + 0.05), "names in matrices, which are painted"]);
+  return found;
+"""
+
+
+def contrasts(chrome):
+    """Return the contrast of every visible text with what is behind it, and the text."""
+    return [(ratio, text) for ratio, text in chrome.execute_script(_CONTRASTS)]
+
+
+def eventually(read, accept, *, seconds=20):
+    """Return what is read as soon as it is accepted, or the last that was read: history events come late."""
+    end = time.monotonic() + seconds
+    while not accept(found := read()) and time.monotonic() < end:
+        time.sleep(0.02)
+    return found
+
+
+def downloads(chrome, folder, *, seconds=60):
+    """Press every download that is seen, one after the other, and return the files by name."""
+    chrome.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(folder)})
+
+    def finished():
+        return [path for path in folder.iterdir() if not path.name.endswith(".crdownload") and path.stat().st_size]
+
+    for node in chrome.find_elements("css selector", ".save"):
+        if not node.is_displayed():
+            continue
+        before, end = len(finished()), time.monotonic() + seconds
+        chrome.execute_script("arguments[0].scrollIntoView({block: 'center'})", node)
+        node.click()
+        # A browser drops a download that is followed by the next one at once.
+        while len(finished()) == before:
+            assert time.monotonic() < end, f"nothing came of: {node.get_attribute('aria-label')}"
+            time.sleep(0.02)
+    return {path.name: path.read_bytes() for path in finished()}

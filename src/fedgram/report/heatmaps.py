@@ -1,74 +1,42 @@
-"""Heat maps: who has which classes, and the matrices that methods left, such as who takes how much of whom."""
+"""Matrices in colours, drawn with matplotlib from their descriptions."""
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from statistics import fmean
-from typing import Any, TypeAlias
+from typing import Any
 
-from fedgram.experiments.matrices import Matrix
-from fedgram.experiments.results import Column, Results
-from fedgram.report.panels import Picture, latest, literal, panels_of, slug
-from fedgram.report.tables import headings
+from fedgram.report.charts import Chart, Heat
+from fedgram.report.panels import literal, panels_of
 
-Range: TypeAlias = tuple[float, float]
 MOST_NAMES = 20
 
 
-def class_counts(results: Results) -> Iterator[Picture]:
-    """Draw how many training samples of each class the clients have."""
-    first = {spread.column: spread for spread in sorted(results.spreads, key=latest)}
-    where = {column: text for column, text in headings(results.columns).items() if column in first}
-    if not where:
-        return
-    figure, panels = panels_of(where)
-    for column, axes in panels:
-        spread = first[column]
-        # A square root, or else a few large clients would leave all the others white.
-        shades = [[n**0.5 for n in row] for row in spread.counts]
-        axes.imshow(shades, aspect="auto", cmap="Blues", interpolation="nearest")
-        axes.grid(visible=False)
-        axes.set(xlabel="class", ylabel="client")
-        if len(spread.classes) <= MOST_NAMES:
-            names = [literal(name) for name in spread.classes]
-            axes.set_xticks(range(len(names)), names, rotation=0 if len("".join(names)) < 30 else 90)
-    told = "; ".join(f"{where[column]}: {_held(first[column].counts)}" for column, _ in panels)
-    yield "classes", figure, f"Training samples by client and class, darker is more; {told}."
-
-
-def _held(counts: Sequence[Sequence[int]]) -> str:
-    mean = fmean(sum(n > 0 for n in row) for row in counts)
-    return f"{len(counts)} clients with {mean:.1f} classes each on average"
-
-
-def noted_matrices(results: Results) -> Iterator[Picture]:
-    """Draw the matrices that methods left, a picture for each kind; the diagonal is clamped to the others' range."""
-    found: dict[str, dict[tuple[str, Column], tuple[Matrix, Range]]] = defaultdict(dict)
-    for run in sorted(results.finished, key=latest):
-        for name, matrix in run.matrices.items():
-            if matrix.range:
-                found[name][run.label, run.column] = matrix, matrix.range
-    where = headings(results.columns)
-    for name, first in found.items():
-        places = [(label, column) for column in results.columns for label in results.labels if (label, column) in first]
-        figure, panels = panels_of({place: f"{place[0]}\n{where[place[1]]}" for place in places})
+def draw_heat(chart: Chart) -> Any | None:
+    """Return a figure with a panel for each matrix that has colours; None where none has."""
+    drawn = [panel for panel in chart.panels if panel.heat and panel.heat.range]
+    if not drawn:
+        return None
+    figure, panels = panels_of(drawn)
+    if any(panel.heat and panel.heat.own for panel in drawn):
         figure.set_layout_engine("compressed")  # panels are squares, and stay together
-        for place, axes in panels:
-            _draw(figure, axes, *first[place])
-        told = "; ".join(f"{label}, {where[column]}: {_told(*first[label, column])}" for (label, column), _ in panels)
-        yield slug(f"matrix {name}"), figure, f"{name.capitalize()}, first seed, darker is more; {told}."
+    for panel, axes in panels:
+        if panel.heat:
+            _draw(figure, axes, panel.heat)
+        axes.set(xlabel=chart.x.title, ylabel=chart.y.title)
+    return figure
 
 
-def _draw(figure: Any, axes: Any, matrix: Matrix, shown: Range) -> None:
-    low, high = shown
-    shades = [[float("nan") if value is None else value for value in row] for row in matrix.values]
-    image = axes.imshow(shades, cmap="Blues", vmin=low, vmax=high, interpolation="nearest")
+def _draw(figure: Any, axes: Any, heat: Heat) -> None:
+    from matplotlib.colors import PowerNorm
+
+    low, high = heat.range or (0.0, 1.0)
+    values = [[float("nan") if value is None else value for value in row] for row in heat.values]
+    scale: dict[str, Any] = {"norm": PowerNorm(0.5, low, high)} if heat.shade == "root" else {"vmin": low, "vmax": high}
+    aspect = "equal" if heat.own else "auto"
+    image = axes.imshow(values, cmap="Blues", interpolation="nearest", aspect=aspect, **scale)
     axes.grid(visible=False)
-    axes.set(ylabel="client" if matrix.clients else "row", xlabel="of client" if matrix.clients else "column")
-    if 0 < len(matrix.clients) <= MOST_NAMES:
-        names = [literal(name) for name in matrix.clients]
-        axes.set_xticks(range(len(names)), names, rotation=90, fontsize=7)
-        axes.set_yticks(range(len(names)), names, fontsize=7)
-    over, under = max(matrix.own, default=high) > high, min(matrix.own, default=low) < low
+    _name(axes, "y", heat.rows)
+    if heat.own or heat.clients != "columns":
+        _name(axes, "x", heat.columns)
+    own = [v for i, row in enumerate(heat.values) if heat.own and (v := row[i]) is not None]
+    over, under = max(own, default=high) > high, min(own, default=low) < low
     extend = "both" if over and under else "max" if over else "min" if under else "neither"
     bar = figure.colorbar(image, ax=axes, extend=extend)
     bar.ax.tick_params(labelsize=7)
@@ -76,9 +44,7 @@ def _draw(figure: Any, axes: Any, matrix: Matrix, shown: Range) -> None:
         bar.set_label("the diagonal is clamped", fontsize=7)
 
 
-def _told(matrix: Matrix, shown: Range) -> str:
-    low, high = shown
-    if not matrix.clients:
-        return f"{len(matrix.values)} rows by {len(matrix.values[0])} columns, from {low:.3g} to {high:.3g}"
-    own = f", on it {min(matrix.own):.3g} to {max(matrix.own):.3g}, which the colours do not tell" if matrix.own else ""
-    return f"{len(matrix.clients)} clients, off the diagonal {low:.3g} to {high:.3g}{own}"
+def _name(axes: Any, which: str, names: Any) -> None:
+    if 0 < len(names) <= MOST_NAMES:
+        rotation = 90 if which == "x" else 0
+        getattr(axes, f"set_{which}ticks")(range(len(names)), map(literal, names), rotation=rotation, fontsize=7)

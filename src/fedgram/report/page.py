@@ -1,8 +1,6 @@
 """The page: one HTML file that holds results, style and program, and asks the network for nothing."""
 
 import json
-from collections import Counter, defaultdict
-from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -12,28 +10,33 @@ from typing import Any
 
 from fedgram.core.errors import InvalidParameter
 from fedgram.core.files import replace_file, writing
-from fedgram.experiments.results import METRICS, Column, Result, Results
+from fedgram.experiments.results import METRICS, Result, Results
 from fedgram.experiments.variants import show
 from fedgram.report import formats
-from fedgram.report.clientwise import details, matrices, spread
-from fedgram.report.palette import COLOURS, SHAPES, looks
-from fedgram.report.series import is_number, learning_curves, sweeps
+from fedgram.report.charts import Index
+from fedgram.report.clientwise import known_clients
+from fedgram.report.describe import SHORT, describe
+from fedgram.report.embedding import embedded
+from fedgram.report.headline import is_personal
 from fedgram.report.tables import Cell, about, accuracy_caption, accuracy_table, cells, span_texts
 
 _SCRIPTS = (
     "dom.js",
     "model.js",
+    "address.js",
+    "save.js",
     "axes.js",
+    "marks.js",
     "table.js",
-    "costs.js",
-    "rounds.js",
-    "sweeps.js",
-    "clients.js",
-    "matrices.js",
+    "scatter.js",
+    "lines.js",
+    "strip.js",
+    "heat.js",
+    "tiles.js",
     "sections.js",
     "main.js",
 )
-MOST_ROUNDS = 80
+_STYLES = ("base.css", "controls.css", "tables.css", "charts.css", "screens.css")
 
 
 def write_page(results: Results, path: Path, *, title: str, metric: str = "client_mean") -> Path:
@@ -54,12 +57,18 @@ def render_page(results: Results, *, title: str, metric: str = "client_mean") ->
         title=escape(title),
         lede=escape(_lede(results)),
         version=escape(__version__),
-        style=_asset("style.css"),
+        style="\n".join(map(_asset, _STYLES)),
         plain=formats.html(accuracy_table(results, metric)),
         # Inside a script element only "<" could end it; in JSON it may be written so.
         data=payload.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"),
-        script="\n".join(_asset(name) for name in _SCRIPTS),
+        script=script(),
     )
+
+
+def script() -> str:
+    """Return the page's program: the files of JavaScript, which share one scope of their own."""
+    program = "\n".join(map(_asset, _SCRIPTS))
+    return f'(() => {{\n"use strict";\n{program}}})();\n'
 
 
 def _asset(name: str) -> str:
@@ -84,57 +93,32 @@ def _protocol(column: Any) -> str:
 
 
 def _payload(results: Results, metric: str) -> dict[str, Any]:
-    columns, labels = results.columns, results.labels
-    place = {column: index for index, column in enumerate(columns)}
-    number = {label: index for index, label in enumerate(labels)}
-    seeds = _seeds(results)
-    chosen = [run for run in results.finished if run.seed == seeds[run.column]]
-    picked = {(number[run.label], place[run.column]): run for run in chosen}
+    index = Index.of(results)
     return {
         "metric": metric,
-        "metrics": METRICS,
+        "metrics": {name: {"name": SHORT[name].capitalize(), "about": text} for name, text in METRICS.items()},
         "captions": {name: accuracy_caption(results, name) for name in METRICS},
         "exports": {name: _exports(results, name) for name in METRICS},
-        "palette": COLOURS,
-        "shapes": SHAPES,
-        "methods": _methods(results),
+        "methods": _methods(results, index),
         "columns": [
             {
                 "group": group,
                 "crowd": column.crowd,
                 "spread": column.spread,
                 "about": about(column),
-                "seed": seeds[column],
+                "seed": index.seed[column],
             }
-            for column, group in zip(columns, span_texts(columns), strict=True)
+            for column, group in zip(index.column, span_texts(list(index.column)), strict=True)
         ],
         "seeds": len({run.seed for run in results.runs}),
-        "cells": _cells(results, number, place),
-        "runs": [_run(run, number[run.label], place[run.column]) for run in results.runs],
-        "curves": [
-            {"m": number[label], "c": place[column], **_thinned(curve)}
-            for (label, column), curve in learning_curves(results).items()
-        ],
-        "details": details(picked),
-        "tested": [
-            next((list(run.tested) for run in chosen if run.column == column and run.tested), None)
-            for column in columns
-        ],
-        "spreads": [spread(results, column, seeds[column]) for column in columns],
-        "matrices": matrices(picked),
-        "sweeps": [_sweep(sweep, place) for sweep in sweeps(results)],
+        "cells": _cells(results, index),
+        "runs": [_run(run, index) for run in results.runs],
+        "charts": embedded(describe(results)),
+        "clients": known_clients(results, index),
         "failures": [[run.label, f"{_where(run)}, seed {run.seed}", run.error] for run in results.failed],
         "damaged": [f"{damage.path.name}, line {damage.line}: {damage.reason}" for damage in results.damaged],
         "facts": _facts(results),
     }
-
-
-def _seeds(results: Results) -> dict[Column, int]:
-    """Return the seed whose single clients are shown in each column: the lowest of those that most methods finished."""
-    finished: dict[Column, Counter[int]] = defaultdict(Counter)
-    for run in results.runs:
-        finished[run.column][run.seed] += run.error is None
-    return {column: min(counts, key=lambda seed: (-counts[seed], seed)) for column, counts in finished.items()}
 
 
 def _exports(results: Results, metric: str) -> dict[str, str]:
@@ -146,88 +130,46 @@ def _exports(results: Results, metric: str) -> dict[str, str]:
     }
 
 
-def _methods(results: Results) -> list[dict[str, Any]]:
+def _methods(results: Results, index: Index) -> list[dict[str, Any]]:
     runs = {run.label: run for run in reversed(results.runs)}
-    look = looks(results.labels, [label for label in results.labels if runs[label].reference])
     return [
         {
             "label": label,
-            "name": runs[label].method,
-            "reference": runs[label].reference,
-            "look": look[label],
+            "reference": label in index.references,
+            "personal": is_personal(runs[label]),
+            "look": index.look[label],
             "settings": [[name, show(value)] for name, value in runs[label].settings.items()],
         }
-        for label in results.labels
+        for label in index.method
     ]
 
 
-def _cells(results: Results, number: dict[str, int], place: dict[Column, int]) -> list[dict[str, Any]]:
-    """Return means and deviations by metric as tables show them, so that the page and they never disagree."""
+def _cells(results: Results, index: Index) -> list[dict[str, Any]]:
+    """Return means by metric, and what stands after ±, as tables show them: the page and they never disagree."""
     by_metric = [cells(results, name) for name in METRICS]
-    found = {
-        (label, column): [known.get((label, column), Cell()) for known in by_metric]
-        for label, column in dict.fromkeys((run.label, run.column) for run in results.runs)
-    }
     return [
         {
-            "m": number[label],
-            "c": place[column],
-            "means": [cell.mean for cell in row],
-            "deviations": [None if cell.deviation is None else round(cell.deviation, 2) for cell in row],
+            "m": index.method[label],
+            "c": index.column[column],
+            "means": [known.get((label, column), Cell()).mean for known in by_metric],
+            "halves": [known.get((label, column), Cell()).half for known in by_metric],
         }
-        for (label, column), row in found.items()
+        for label, column in dict.fromkeys((run.label, run.column) for run in results.runs)
     ]
 
 
-def _shown(values: Sequence[float]) -> float | None:
-    """Return the mean of accuracies in percent, rounded as in tables; None where none was written down."""
-    return Cell([100 * value for value in values]).mean
-
-
-def _run(run: Result, method: int, column: int) -> dict[str, Any]:
+def _run(run: Result, index: Index) -> dict[str, Any]:
     """Return what the page needs of a run."""
+    accuracy = [Cell([100 * run.accuracy[name]] if name in run.accuracy else []).mean for name in METRICS]
     return {
-        "m": method,
-        "c": column,
+        "m": index.method[run.label],
+        "c": index.column[run.column],
         "seed": run.seed,
-        "accuracy": [_shown([run.accuracy[name]] if name in run.accuracy else []) for name in METRICS],
+        "accuracy": accuracy,
         "up": round(fmean(run.up)) if run.up else None,
         "down": round(fmean(run.down)) if run.down else None,
         "cpu": None if run.cpu is None else float(f"{run.cpu:.4g}"),
         **({"failed": True} if run.error is not None else {}),
-    }
-
-
-def _thinned(curve: dict[str, list[float]]) -> dict[str, Any]:
-    """Return a learning curve with as many rounds as a reader can see, by the metrics that are known in all rounds."""
-    length = max(map(len, curve.values()))
-    step = max(1, (length - 1) / (MOST_ROUNDS - 1))
-    kept = sorted({round(i * step) for i in range(MOST_ROUNDS) if round(i * step) < length})
-    whole = {name: known for name, known in curve.items() if known and len(known) == length}
-    values = {name: [_shown([known[i]]) for i in kept] for name, known in whole.items()}
-    return {"rounds": [i + 1 for i in kept], "values": values}
-
-
-def _sweep(sweep: Any, place: dict[Any, int]) -> dict[str, Any]:
-    values = list(sweep.values)
-    curves = [
-        {
-            "c": place[column],
-            "rest": rest,
-            "points": [
-                [index, [_shown(points[value].get(name, ())) for name in METRICS]]
-                for index, value in enumerate(values)
-                if value in points
-            ],
-        }
-        for (column, rest), points in sweep.curves.items()
-    ]
-    return {
-        "method": sweep.method,
-        "parameter": sweep.parameter,
-        "values": [show(value) for value in values],
-        "numbers": values if all(map(is_number, values)) else None,
-        "curves": sorted((curve for curve in curves if curve["points"]), key=lambda curve: curve["c"]),
     }
 
 

@@ -1,57 +1,57 @@
-"""What pictures share: a figure, a panel for each setting, a legend, names of files."""
+"""What pictures share: a figure with a panel for each setting, a legend, names of files."""
 
 import re
-from collections.abc import Hashable, Mapping
+from collections.abc import Sequence
 from math import ceil
-from typing import Any, TypeAlias, TypeVar
+from typing import Any
 
 from fedgram.core.terminal import visible
-from fedgram.experiments.results import Result, Spread
+from fedgram.report.charts import Axis, Panel
 
-Picture: TypeAlias = tuple[str, Any, str]  # a file's name, a matplotlib figure, and its text alternative
-Key = TypeVar("Key", bound=Hashable)
 MOST_PANELS = 12
 
 
-def plain_figure(width: float = 5.2, height: float = 3.4) -> tuple[Any, Any]:
-    """Return a figure with one pair of axes."""
+def panels_of(panels: Sequence[Panel], *, share_y: bool = False) -> tuple[Any, list[tuple[Panel, Any]]]:
+    """Return a figure with axes for each panel, at most a dozen."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained")
-    return figure, figure.add_subplot()
-
-
-def panels_of(titles: Mapping[Key, str], *, share_y: bool = False) -> tuple[Any, list[tuple[Key, Any]]]:
-    """Return a figure with one panel per title, at most a dozen."""
-    from matplotlib.figure import Figure
-
-    shown = list(titles)[:MOST_PANELS]
+    shown = panels[:MOST_PANELS]
     across = min(3, len(shown))
     down = ceil(len(shown) / across)
-    figure = Figure(figsize=(max(4.6, 3.1 * across), 2.9 * down), layout="constrained")
+    size = (5.2, 3.4) if len(shown) == 1 else (3.1 * across, 2.9 * down)
+    figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(down, across, squeeze=False, sharey=share_y)
-    panels = list(zip(shown, grid.flat, strict=False))
-    for key, axes in panels:
-        axes.set_title(literal(titles[key]), fontsize=9)
+    for panel, axes in zip(shown, grid.flat, strict=False):
+        axes.set_title(literal(panel.title), fontsize=9)
     for axes in list(grid.flat)[len(shown) :]:
         axes.set_visible(False)
-    return figure, panels
+    return figure, list(zip(shown, grid.flat, strict=False))
 
 
-def add_legend(figure: Any, axes: Any) -> None:
-    """Put the legend of some axes beside them all."""
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, map(literal, labels), loc="outside right upper", fontsize=8)
+def add_legend(figure: Any, panels: Sequence[tuple[Panel, Any]]) -> None:
+    """Put one legend of all that is drawn beside the panels."""
+    known: dict[str, Any] = {}
+    for _, axes in panels:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            known.setdefault(label, handle)
+    figure.legend(known.values(), map(literal, known), loc="outside right upper", fontsize=8)
+
+
+def set_axis(axes: Any, which: str, axis: Axis) -> None:
+    """Give one of the axes ("x" or "y") its title, its scale and its ticks."""
+    if axis.scale == "log":
+        axes.set(**{f"{which}scale": "log"})
+    if axis.ticks and axis.scale == "linear":
+        getattr(axes, f"set_{which}ticks")(
+            [place for place, _ in axis.ticks], [literal(text) for _, text in axis.ticks]
+        )
+    unit = {"bytes": ", bytes", "seconds": " in seconds"}.get(axis.unit, "")
+    axes.set(**{f"{which}label": literal(axis.title + ("" if unit.strip(" ,") in axis.title else unit))})
 
 
 def literal(text: str) -> str:
     """Return a text that matplotlib draws as it is: dollars enclose no formula, and control characters are shown."""
     return visible(text, lines=True).replace("$", r"\$")
-
-
-def latest(item: Result | Spread) -> int:
-    """Order by seed, the first one last, where it overrides the others."""
-    return -item.seed
 
 
 def slug(text: str) -> str:

@@ -3,12 +3,14 @@
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from statistics import fmean, stdev
 from typing import NamedTuple
 
 from fedgram.experiments.results import METRICS, Column, Result, Results
 from fedgram.experiments.scenario import LOCAL
+from fedgram.report.intervals import half_width
 
 BEST, SECOND = 1, 2
 NOTHING = "–"
@@ -16,26 +18,43 @@ NOTHING = "–"
 
 @dataclass(frozen=True)
 class Cell:
-    """One method's accuracies in one column, a value per seed, in percent."""
+    """One method's accuracies in one column, a value per seed, in percent; with one seed, an interval from clients."""
 
     values: Sequence[float] = ()
     failed: int = 0
+    interval: float | None = None
 
-    @property
+    @cached_property
     def mean(self) -> float | None:
         """Their mean, rounded as it is shown, so that what looks equal ranks equal."""
         return round(fmean(self.values), 2) if self.values else None
 
-    @property
+    @cached_property
     def deviation(self) -> float | None:
         """Their sample standard deviation; None for a single seed."""
         return stdev(self.values) if len(self.values) > 1 else None
 
+    @property
+    def half(self) -> float | None:
+        """What stands after ±: the deviation over seeds, or with one seed half of the interval from the clients."""
+        half = self.interval if self.deviation is None else self.deviation
+        return None if half is None else round(half, 2)
+
+    @property
+    def low(self) -> float:
+        """The lower end of what ± spans."""
+        return (self.mean or 0) - (self.half or 0)
+
+    @property
+    def high(self) -> float:
+        """The upper end of what ± spans."""
+        return (self.mean or 0) + (self.half or 0)
+
     def __str__(self) -> str:
         if self.mean is None:
             return "failed" if self.failed else NOTHING
-        deviation = "" if self.deviation is None else f" ± {self.deviation:.2f}"
-        return f"{self.mean:.2f}{deviation}" + (f" ({self.failed} failed)" if self.failed else "")
+        half = "" if self.half is None else f" ± {self.half:.2f}"
+        return f"{self.mean:.2f}{half}" + (f" ({self.failed} failed)" if self.failed else "")
 
 
 class Entry(NamedTuple):
@@ -69,13 +88,25 @@ def cells(results: Results, metric: str) -> dict[tuple[str, Column], Cell]:
     """Return the accuracies of each method in each column."""
     values: dict[tuple[str, Column], list[float]] = defaultdict(list)
     failed: dict[tuple[str, Column], int] = defaultdict(int)
+    intervals: dict[tuple[str, Column], float] = {}
+    alone = has_one_seed(results)
     for run in sorted(results.runs, key=lambda run: run.seed):
         place = run.label, run.column
         if run.error is not None:
             failed[place] += 1
         elif metric in run.accuracy:
             values[place].append(100 * run.accuracy[metric])
-    return {place: Cell(values.get(place, ()), failed.get(place, 0)) for place in values.keys() | failed.keys()}
+            if alone and (half := half_width(run, metric)) is not None:
+                intervals[place] = 100 * half
+    return {
+        place: Cell(values.get(place, ()), failed.get(place, 0), intervals.get(place))
+        for place in values.keys() | failed.keys()
+    }
+
+
+def has_one_seed(results: Results) -> bool:
+    """Say whether nothing can be told from seeds."""
+    return len({run.seed for run in results.runs}) == 1
 
 
 def ranks(results: Results, found: dict[tuple[str, Column], Cell]) -> dict[tuple[str, Column], int]:
@@ -95,10 +126,30 @@ def ranks(results: Results, found: dict[tuple[str, Column], Cell]) -> dict[tuple
     return marked
 
 
+def marks(results: Results, found: dict[tuple[str, Column], Cell]) -> dict[tuple[str, Column], int]:
+    """Return what is bold (1) and underlined (2).
+
+    The best of a column is bold only if what its ± spans does not overlap the next one's; else it is underlined, as
+    the second is.
+    """
+    ranked = ranks(results, found)
+    return {
+        place: rank if rank != BEST or _stands_out(place, ranked, found) else SECOND for place, rank in ranked.items()
+    }
+
+
+def _stands_out(
+    best: tuple[str, Column], ranked: dict[tuple[str, Column], int], found: dict[tuple[str, Column], Cell]
+) -> bool:
+    others = [place for place in ranked if place[1] == best[1] and place != best]
+    highest = min(ranked[place] for place in others)
+    return all(found[best].low >= found[place].high for place in others if ranked[place] == highest)
+
+
 def accuracy_table(results: Results, metric: str) -> Table:
     """Return the table that a paper prints."""
     columns, found = results.columns, cells(results, metric)
-    rank = ranks(results, found)
+    rank = marks(results, found)
     heads = span_texts(columns)
     spans = [(text, len(list(group))) for text, group in groupby(heads)]
     references = {run.label for run in results.runs if run.reference}
@@ -117,6 +168,8 @@ def accuracy_caption(results: Results, metric: str) -> str:
     seeds = len({run.seed for run in results.runs})
     features = ", ".join(dict.fromkeys(about(column) for column in results.columns))
     over = f"mean ± standard deviation over {seeds} seeds" if seeds > 1 else "one seed"
+    if any(cell.interval is not None for cell in cells(results, metric).values()):
+        over += ", ± half of a 95 % t interval over the clients"
     common = all(column.test != LOCAL for column in results.columns)
     kind = "on a common test set" if common else METRICS[metric]
     return f"Accuracy in % ({kind}) of {features}; {over}."

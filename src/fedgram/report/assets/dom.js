@@ -1,4 +1,4 @@
-// Elements and the tooltip. Text from results only ever becomes text, never markup.
+// Elements, the tooltip, and how figures are written. Text from results only ever becomes text, never markup.
 const make = (name, attributes, children, space) => {
   const node = space ? document.createElementNS(space, name) : document.createElement(name);
   for (const [key, value] of Object.entries(attributes || {})) {
@@ -18,14 +18,19 @@ const attempt = (draw, place, ...rest) => {
     return draw(place, ...rest);
   } catch (error) {
     console.error(error);
-    place.replaceChildren(el("p", { class: "empty" }, `This could not be drawn: ${error.message}`));
-    return null;
+    return say(place, `This could not be drawn: ${error.message}`);
   }
+};
+const say = (place, text) => {
+  place.replaceChildren(el("p", { class: "empty" }, text));
+  return null;
 };
 
 const tip = document.getElementById("tip");
+let anchor = null; // the mark that has the keyboard's focus, if the tip is about it
 const hideTip = () => {
   tip.hidden = true;
+  anchor = null;
 };
 const showTip = (event, title, rows) => {
   tip.replaceChildren(
@@ -37,9 +42,13 @@ const showTip = (event, title, rows) => {
     ),
   );
   tip.hidden = false;
-  const box = event.target.getBoundingClientRect();
-  const x = event.clientX || box.left + box.width / 2,
-    y = event.clientY || box.bottom;
+  anchor = event.type === "focus" ? event.target : null;
+  placeTip(event.target, event.clientX, event.clientY);
+};
+const placeTip = (node, clientX, clientY) => {
+  const box = node.getBoundingClientRect();
+  const x = clientX || box.left + box.width / 2,
+    y = clientY || box.bottom;
   const left = x + 16 + tip.offsetWidth > innerWidth ? x - tip.offsetWidth - 12 : x + 16;
   tip.style.left = `${Math.max(6, left)}px`;
   tip.style.top = `${Math.max(6, Math.min(y + 14, innerHeight - tip.offsetHeight - 8))}px`;
@@ -52,7 +61,15 @@ const hint = (title, rows) => ({
   pointerleave: hideTip,
   blur: hideTip,
 });
-addEventListener("scroll", hideTip, { passive: true });
+// A mark that the keyboard reaches has a role, and says what its tooltip says.
+const focusable = (title, rows) => ({
+  tabindex: 0,
+  role: "img",
+  "aria-label": `${title}: ${rows.map((row) => row.join(" ")).join(", ")}`,
+  on: hint(title, () => rows),
+});
+// The focus brings its mark into view, and the tip goes with it.
+addEventListener("scroll", () => (anchor ? placeTip(anchor) : hideTip()), { passive: true });
 addEventListener("keydown", (event) => {
   if (event.key === "Escape") hideTip();
 });
@@ -67,3 +84,4 @@ const bytes = (count) => {
 };
 const time = (seconds) => (seconds < 1 ? `${significant(seconds * 1000)} ms` : `${significant(seconds)} s`);
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
+const WRITE = { bytes, seconds: time, percent: String, number: String };

@@ -18,7 +18,7 @@ const chips = (name, list, face) =>
           on: {
             click: () => {
               toggle(name, value, list);
-              refresh();
+              choose();
             },
           },
         },
@@ -29,8 +29,7 @@ const chips = (name, list, face) =>
   );
 
 const drawFilters = () => {
-  const active =
-    document.activeElement && document.activeElement.dataset ? document.activeElement.dataset.filter : null;
+  const active = document.activeElement?.dataset?.filter;
   filters.replaceChildren(
     el(
       "div",
@@ -41,16 +40,16 @@ const drawFilters = () => {
           {
             type: "button",
             "aria-pressed": String(state.metric === i),
-            title: data.metrics[name],
+            title: data.metrics[name].about,
             "data-filter": `Metric:${name}`,
             on: {
               click: () => {
                 state.metric = i;
-                refresh();
+                choose();
               },
             },
           },
-          METRIC_NAMES[name],
+          data.metrics[name].name,
         ),
       ),
     ),
@@ -69,54 +68,8 @@ const drawFilters = () => {
 const sections = [
   [el("dl", { class: "tiles", id: "tiles" }), drawTiles],
   [el("section", { id: "accuracy" }), drawTable],
-  [
-    el("section", { id: "costs" }),
-    (section) => {
-      const sent = card(
-          "Accuracy against traffic",
-          "Up and left is better. The large mark is the mean, small ones are single settings.",
-        ),
-        cpu = card("Accuracy against CPU time", "All clients and the server together.");
-      section.replaceChildren(
-        el("h2", {}, "What it costs"),
-        el(
-          "p",
-          { class: "note" },
-          "Bytes that really crossed and CPU seconds that were really spent, means over seeds.",
-        ),
-        el("div", { class: "grid" }, sent.node, cpu.node),
-      );
-      attempt(drawCost, sent.holder, "bytes", "bytes a client", bytes);
-      attempt(drawCost, cpu.holder, "cpu", "CPU time", time);
-    },
-  ],
-  ...(data.sweeps.length
-    ? [
-        [
-          el("section", { id: "sensitivity" }),
-          (section) => {
-            const on = new Set(shownMethods().map((m) => data.methods[m].name)),
-              drawn = data.sweeps
-                .filter((sweep) => on.has(sweep.method))
-                .map((sweep) => ({ sweep, ...card(`${sweep.method}: ${sweep.parameter}`, null) }));
-            section.replaceChildren(
-              ...(drawn.length
-                ? [
-                    el("h2", {}, "Sensitivity"),
-                    el("p", { class: "note" }, "One hyper-parameter changes, all else is equal; means over seeds."),
-                    el(
-                      "div",
-                      { class: "grid" },
-                      drawn.map((one) => one.node),
-                    ),
-                  ]
-                : []),
-            );
-            for (const { sweep, holder } of drawn) attempt(drawSweep, holder, sweep);
-          },
-        ],
-      ]
-    : []),
+  [el("section", { id: "costs" }), drawCosts],
+  [el("section", { id: "sensitivity" }), drawSweeps],
   [el("section", { id: "detail" }), drawDetail],
   [el("section", { id: "about" }), drawAbout],
 ];
@@ -125,6 +78,15 @@ const refresh = () => {
   drawFilters();
   for (const [section, draw] of sections) attempt(draw, section);
 };
+const choose = () => {
+  refresh();
+  writeAddress();
+};
+addEventListener("hashchange", () => {
+  if (location.hash === written) return;
+  readAddress();
+  refresh();
+});
 
 const remember = (theme) => {
   try {
@@ -160,6 +122,7 @@ document.getElementById("theme").addEventListener("click", () => {
 });
 
 main.replaceChildren(...sections.map(([section]) => section));
+readAddress();
 refresh();
 let width = innerWidth;
 addEventListener("resize", () => {

@@ -1,69 +1,42 @@
-// The parts of the page around the charts: key figures, one setting in detail, where results come from.
-const drawTiles = (section) => {
-  const columns = shownColumns(),
-    methods = shownMethods();
-  const ranked = methods
-    .filter((m) => !data.methods[m].reference)
-    .map((m) => [m, overall(m, columns)])
-    .filter(([, v]) => v !== null)
-    .sort((a, b) => b[1] - a[1]);
-  const tile = (term, value, more) =>
-    el("div", { class: "tile" }, el("dt", {}, term), el("dd", {}, value, el("small", {}, more)));
-  const tiles = [];
-  if (ranked.length) {
-    const [best, value] = ranked[0];
-    const wins = columns.filter((c) => ranking((m) => accuracy(m, c), methods).get(best) === 1).length;
-    tiles.push(
-      tile(
-        "Highest accuracy on average",
-        data.methods[best].label,
-        `${percent(value)} %` +
-          (columns.length > 1 && ranked.length > 1 ? `, first in ${wins} of ${columns.length} settings` : ""),
-      ),
-    );
-    const reference = methods.find((m) => data.methods[m].reference && overall(m, columns) !== null);
-    if (reference !== undefined) {
-      const gap = value - overall(reference, columns);
-      tiles.push(
-        tile(
-          "Against all data in one place",
-          `${gap < -0.005 ? "−" : gap > 0.005 ? "+" : "±"}${Math.abs(gap).toFixed(2)} points`,
-          `${data.methods[reference].label}: ${percent(overall(reference, columns))} %`,
-        ),
-      );
-    }
-    const sent = cost("bytes", best, columns);
-    if (sent !== null)
-      tiles.push(
-        tile(
-          "What a client exchanges",
-          bytes(sent),
-          `${bytes(cost("up", best, columns))} up, ${bytes(cost("down", best, columns))} down, with ${data.methods[best].label}`,
-        ),
-      );
-  }
-  tiles.push(
-    tile(
-      "Runs",
-      data.runs.length.toLocaleString("en"),
-      [
-        `${data.columns.length} setting${data.columns.length > 1 ? "s" : ""}`,
-        `${data.seeds} seed${data.seeds > 1 ? "s" : ""}`,
-        data.failures.length ? `${data.failures.length} failed` : "",
-      ]
-        .filter(Boolean)
-        .join(", "),
+// The parts of the page around the charts: costs, sensitivity, one setting in detail, where results come from.
+const drawCosts = (section) => {
+  const drawn = chartsOf("scatter").map((chart) => ({ chart, ...card(chart, null, chart.note) }));
+  section.replaceChildren(
+    el("h2", {}, "What it costs"),
+    el("p", { class: "note" }, "Bytes that really crossed and CPU seconds that were really spent, means over seeds."),
+    el(
+      "div",
+      { class: "grid" },
+      drawn.map((one) => one.node),
     ),
   );
-  section.replaceChildren(...tiles);
+  for (const { chart, holder } of drawn) attempt(drawScatter, holder, chart);
 };
 
-const drawDetail = (section) => {
-  const columns = shownColumns();
-  if (!columns.includes(state.focus)) state.focus = columns[0];
-  if (state.focus === undefined) return section.replaceChildren();
-  const c = state.focus;
-  const select = el(
+// Which hyper-parameters were varied does not depend on the metric, so that a card stays where one is unknown.
+const drawSweeps = (section) => {
+  const known = chartsOf("lines"),
+    swept = new Map(data.charts.filter((chart) => chart.methods).map((chart) => [chart.name, chart]));
+  const drawn = [...swept.values()]
+    .filter((chart) => chart.methods.some(methodIsOn))
+    .map((chart) => ({ chart: known.find(({ name }) => name === chart.name), ...card(chart, null, null) }));
+  if (!drawn.length) return section.replaceChildren();
+  section.replaceChildren(
+    el("h2", {}, "Sensitivity"),
+    el("p", { class: "note" }, "One hyper-parameter changes, all else is equal; means over seeds."),
+    el(
+      "div",
+      { class: "grid" },
+      drawn.map((one) => one.node),
+    ),
+  );
+  for (const { chart, holder } of drawn)
+    if (chart) attempt(drawLines, holder, chart, chart.panels[0]);
+    else say(holder, "Nothing to draw with these filters.");
+};
+
+const settingOf = (columns, c, section) =>
+  el(
     "select",
     {
       "aria-label": "Setting",
@@ -71,6 +44,7 @@ const drawDetail = (section) => {
       on: {
         change: (event) => {
           state.focus = +event.target.value;
+          writeAddress();
           drawDetail(section);
           section.querySelector("select").focus();
         },
@@ -78,22 +52,39 @@ const drawDetail = (section) => {
     },
     columns.map((i) => el("option", { value: i, selected: i === c }, where(i))),
   );
-  const rounds = data.curves.length
-    ? card("Accuracy per round", "Lines are methods that need rounds; a star is a method that is done after one.")
-    : null;
-  const spread = card(
-    "Accuracies of single clients",
-    `A dot is a client, the bar the middle half, the line the median, the diamond the mean; seed ${data.columns[c].seed}. Point at a client to follow it.`,
-  );
-  const heat = card("Who has which classes", null),
-    matrices = matrixCards(c);
+const drawDetail = (section) => {
+  const columns = shownColumns();
+  if (!columns.includes(state.focus)) state.focus = columns[0] ?? 0;
+  if (!columns.length) return section.replaceChildren();
+  const c = state.focus,
+    seed = ` This is seed ${data.columns[c].seed}.`;
+  const panelOf = (chart) => chart?.panels?.find((panel) => panel.column === c);
+  const made = (chart, note, panel = panelOf(chart), ...extra) => ({
+    chart,
+    panel,
+    ...card(chart, panel, note, ...extra),
+  });
+  // A card stays where a metric, or a setting, has nothing to be drawn in it.
+  const lines = data.charts.find((chart) => chart.name === "accuracy-rounds"),
+    rounds =
+      lines && made(chartsOf("lines").find(({ name }) => name === lines.name) || { ...lines, panels: [] }, lines.note);
+  const strip = chartsOf("strip")[0] || { kind: "strip", title: "Accuracies of single clients", note: "" },
+    clients = made(strip, `${strip.note} Point at a client to follow it.${seed}`);
+  const spread = chartsOf("heat").find(({ name }) => name === "classes"),
+    classes = spread || { kind: "heat", title: "Training samples by client and class", note: "" },
+    heat = made(classes, classes.note + seed);
+  const matrices = chartsOf("heat")
+    .filter((chart) => chart !== spread)
+    .flatMap((chart) => chart.panels.map((panel) => ({ chart, panel })))
+    .filter(({ panel }) => panel.column === c && methodIsOn(panel.method))
+    .map(({ chart, panel }) => made(chart, (chart.note || "") + seed, panel, methodTag(panel.method)));
   section.replaceChildren(
     el("h2", {}, "One setting in detail"),
-    el("p", { class: "note" }, columns.length > 1 ? ["Setting: ", select] : where(c)),
+    el("p", { class: "note" }, columns.length > 1 ? ["Setting: ", settingOf(columns, c, section)] : where(c)),
     el(
       "div",
       { class: "stack" },
-      [rounds, spread, heat].filter(Boolean).map((one) => one.node),
+      [rounds, clients, heat].filter(Boolean).map((one) => one.node),
       matrices.length
         ? el(
             "div",
@@ -103,25 +94,26 @@ const drawDetail = (section) => {
         : null,
     ),
   );
-  if (rounds) attempt(drawRounds, rounds.holder, c);
+  if (rounds) attempt(drawLines, rounds.holder, rounds.chart, rounds.panel);
   const marks = [];
   const follow = (k) => {
     if (k !== state.client) {
       state.client = k;
-      for (const mark of marks) mark(k);
+      for (const draw of marks) draw(k);
     }
   };
   state.client = null;
   const drawn = [
-    attempt(drawClients, spread.holder, c, follow),
-    attempt(drawHeat, heat.holder, c, follow),
-    ...matrices.map(({ matrix, holder }) => attempt(drawMatrix, holder, c, matrix, follow)),
+    attempt(drawStrip, clients.holder, strip, clients.panel, follow),
+    attempt(drawHeat, heat.holder, classes, heat.panel, follow),
+    ...matrices.map(({ chart, panel, holder }) => attempt(drawHeat, holder, chart, panel, follow)),
   ];
   marks.push(...drawn.filter(Boolean));
 };
+const methodTag = (m) => el("span", { class: "method" }, badge(m), data.methods[m].label);
 
 const drawAbout = (section) => {
-  const lines = (heads, rows) => plainTable(heads, rows, "scroll wraps");
+  const lines = (name, heads, rows) => plainTable(name, heads, rows, "scroll wraps");
   section.replaceChildren(
     el("h2", {}, "About these results"),
     data.failures.length
@@ -129,7 +121,7 @@ const drawAbout = (section) => {
           "div",
           { class: "card" },
           el("h3", { class: "failed" }, `${data.failures.length} run${data.failures.length > 1 ? "s" : ""} failed`),
-          lines(["method", "setting", "error"], data.failures),
+          lines("Failures", ["method", "setting", "error"], data.failures),
         )
       : "",
     data.damaged.length
@@ -149,6 +141,7 @@ const drawAbout = (section) => {
       {},
       el("summary", {}, "Hyper-parameters"),
       lines(
+        "Hyper-parameters",
         ["method", "settings"],
         data.methods.map((method) => [
           method.label,
@@ -156,6 +149,11 @@ const drawAbout = (section) => {
         ]),
       ),
     ),
-    el("details", {}, el("summary", {}, "Versions and data"), lines(["what", "value"], data.facts)),
+    el(
+      "details",
+      {},
+      el("summary", {}, "Versions and data"),
+      lines("Versions and data", ["what", "value"], data.facts),
+    ),
   );
 };

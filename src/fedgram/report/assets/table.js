@@ -8,7 +8,7 @@ const seedRows = (cell) => [
 const cellNode = (m, c, rank) => {
   const cell = cellOf(m, c),
     shown = cell.means[state.metric],
-    spread = cell.deviations[state.metric];
+    around = cell.halves[state.metric];
   if (shown === null) return el("td", { class: cell.failed ? "failed" : "" }, cell.failed ? "failed" : "–");
   const value = el(rank === 1 ? "strong" : "span", { class: "value" }, percent(shown));
   return el(
@@ -18,7 +18,7 @@ const cellNode = (m, c, rank) => {
       on: hint(`${data.methods[m].label}, ${where(c)}`, () => seedRows(cell)),
     },
     value,
-    spread === null ? null : [" ", el("small", {}, `± ${percent(spread)}`)],
+    around === null ? null : [" ", el("small", {}, `± ${percent(around)}`)],
     cell.failed ? [" ", el("small", { class: "failed" }, `(${cell.failed} failed)`)] : null,
   );
 };
@@ -31,6 +31,7 @@ const drawTable = (section) => {
       head: data.columns[c].spread,
       group: data.columns[c].group,
       of: (m) => accuracy(m, c),
+      around: (m) => half(m, c),
       cell: (m, rank) => cellNode(m, c, rank),
     })),
     columns.length > 1 && {
@@ -39,6 +40,7 @@ const drawTable = (section) => {
       group: "",
       edge: true,
       of: (m) => overall(m, columns),
+      around: (m) => overallHalf(m, columns),
       cell: (m, rank) =>
         el(
           "td",
@@ -71,7 +73,7 @@ const drawTable = (section) => {
       },
     })),
   ].filter(Boolean);
-  const rank = new Map(sorts.filter((s) => !s.cheap).map((s) => [s.key, ranking(s.of, methods)]));
+  const rank = new Map(sorts.filter((s) => !s.cheap).map((s) => [s.key, ranking(s.of, s.around, methods)]));
   const sorted = [...methods];
   const by = state.sort && sorts.find((s) => s.key === state.sort.key);
   if (by || (state.sort && state.sort.key === "name")) {
@@ -102,6 +104,7 @@ const drawTable = (section) => {
               const first = key !== "name" && !cheap;
               state.sort =
                 state.sort && state.sort.key === key ? { key, down: !state.sort.down } : { key, down: first };
+              writeAddress();
               drawTable(section);
               section.querySelector(`[data-sort="${key}"]`).focus();
             },
@@ -116,6 +119,7 @@ const drawTable = (section) => {
     if (last && last.text === s.group && s.group) last.width++;
     else groups.push({ text: s.group, width: 1, edge: s.edge });
   }
+  const exported = data.exports[METRICS[state.metric]];
   const grid = el(
     "table",
     { class: "main" },
@@ -126,13 +130,11 @@ const drawTable = (section) => {
       el(
         "tr",
         {},
-        el("th", {}),
+        el("td", {}),
         groups.map((g) =>
-          el(
-            "th",
-            { class: `group ${g.edge ? "edge" : ""}`, colspan: g.width, scope: "colgroup" },
-            g.text ? el("span", {}, g.text) : null,
-          ),
+          g.text
+            ? el("th", { class: "group", colspan: g.width, scope: "colgroup" }, el("span", {}, g.text))
+            : el("td", { class: g.edge ? "edge" : "" }),
         ),
       ),
       el(
@@ -154,7 +156,7 @@ const drawTable = (section) => {
             { scope: "row", on: hint(data.methods[m].label, () => data.methods[m].settings) },
             badge(m),
             data.methods[m].label,
-            data.methods[m].reference ? el("span", { class: "tag" }, "reference") : null,
+            tagOf(data.methods[m]),
           ),
           sorts.map((s) => s.cell(m, rank.has(s.key) ? rank.get(s.key).get(m) || 0 : 0)),
         ),
@@ -167,44 +169,33 @@ const drawTable = (section) => {
       "p",
       { class: "note" },
       data.captions[METRICS[state.metric]],
-      " The best of each column is bold, the second underlined; “sent” is what a client exchanges, up and down.",
+      " The best of each column is bold if what its ± spans does not overlap the next one's, else underlined as the " +
+        "second is; “sent” is what a client exchanges, up and down.",
     ),
     el(
       "div",
       { class: "card table" },
       columns.length
-        ? el("div", { class: "scroll" }, grid)
+        ? el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Table of accuracies" }, grid)
         : el("p", { class: "empty" }, "No setting is left: choose fewer filters."),
     ),
     el(
       "p",
       { class: "copy" },
       "Copy the whole table as",
-      Object.entries(data.exports[METRICS[state.metric]]).map(([name, text]) =>
+      Object.entries(exported).map(([name, text]) =>
         el(
           "button",
-          { type: "button", class: "quiet", on: { click: (event) => copy(event.currentTarget, text) } },
+          { type: "button", class: "quiet", on: { click: (event) => copyText(event.currentTarget, text) } },
           name,
         ),
+      ),
+      saveButton("CSV", "the whole table", () =>
+        download(`accuracy-${METRICS[state.metric]}.csv`, exported.CSV, "text/csv"),
       ),
     ),
   );
   if (grid.offsetWidth > grid.parentNode?.clientWidth) grid.classList.add("dense");
 };
-const copy = async (button, text) => {
-  const name = button.textContent;
-  try {
-    await navigator.clipboard.writeText(text);
-  } catch {
-    const area = el("textarea", {});
-    area.value = text;
-    document.body.append(area);
-    area.select();
-    document.execCommand("copy");
-    area.remove();
-  }
-  button.textContent = "Copied";
-  setTimeout(() => {
-    button.textContent = name;
-  }, 1400);
-};
+const tagOf = ({ reference, personal }) =>
+  reference || personal ? el("span", { class: "tag" }, reference ? "reference" : "personal") : null;

@@ -1,0 +1,54 @@
+// The headline. Personal methods and global models are named apart: a personal model knows its client, a global one
+// cannot, so only global ones are set against the model of all data in one place.
+const drawTiles = (section) => {
+  const columns = shownColumns(),
+    best = [true, false, null].map((personal) => bestOf(personal, columns)).filter(Boolean);
+  section.replaceChildren(...best.map((one) => bestTile(one, columns)), ...costTile(best, columns), runsTile());
+};
+const tile = (term, value, more) =>
+  el("div", { class: "tile" }, el("dt", {}, term), el("dd", {}, value, el("small", {}, more)));
+const NAMES = new Map([
+  [true, "Best personal method"],
+  [false, "Best global model"],
+  [null, "Highest accuracy on average"],
+]);
+const bestOf = (personal, columns) => {
+  const rivals = shownMethods().filter((m) => !data.methods[m].reference && data.methods[m].personal === personal);
+  const ranked = rivals
+    .map((m) => ({ m, personal, value: overall(m, columns), rivals }))
+    .filter((one) => one.value !== null)
+    .sort((a, b) => b.value - a.value);
+  return ranked[0];
+};
+const bestTile = ({ m, personal, value, rivals }, columns) => {
+  const around = columns.length === 1 ? half(m, columns[0]) : null,
+    parts = [`${percent(value)}${around ? ` ± ${percent(around)}` : ""} %`];
+  if (columns.length > 1 && rivals.length > 1) {
+    const wins = columns.filter((c) => rivals.every((other) => (accuracy(other, c) ?? -1) <= accuracy(m, c))).length;
+    parts.push(`first in ${wins} of ${columns.length} settings`);
+  }
+  const reference = shownMethods().find((r) => data.methods[r].reference && overall(r, columns) !== null);
+  if (personal === false && reference !== undefined) {
+    const gap = value - overall(reference, columns),
+      sign = gap < -0.005 ? "−" : gap > 0.005 ? "+" : "±";
+    parts.push(
+      `${sign}${Math.abs(gap).toFixed(2)} points against all data in one place ` +
+        `(${data.methods[reference].label}: ${percent(overall(reference, columns))} %)`,
+    );
+  }
+  return tile(NAMES.get(personal), data.methods[m].label, parts.join(", "));
+};
+const costTile = (best, columns) => {
+  const [first, ...others] = best.filter(({ m }) => cost("bytes", m, columns) !== null);
+  if (!first) return [];
+  const sent = (kind, m) => bytes(cost(kind, m, columns)),
+    more = others.map(({ m }) => `; ${sent("bytes", m)} with ${data.methods[m].label}`);
+  const text = `${sent("up", first.m)} up, ${sent("down", first.m)} down, with ${data.methods[first.m].label}`;
+  return [tile("What a client exchanges", sent("bytes", first.m), text + more.join(""))];
+};
+const runsTile = () => {
+  const settings = data.columns.length,
+    parts = [`${settings} setting${settings > 1 ? "s" : ""}`, `${data.seeds} seed${data.seeds > 1 ? "s" : ""}`];
+  if (data.failures.length) parts.push(`${data.failures.length} failed`);
+  return tile("Runs", data.runs.length.toLocaleString("en"), parts.join(", "));
+};

@@ -1,0 +1,122 @@
+"""Intervals from the clients of one run, and what is bold because of them."""
+
+import io
+from math import sqrt
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+from scipy import stats
+
+from fedgram.experiments.results import Result, load_results
+from fedgram.report import formats
+from fedgram.report.intervals import half_width
+from fedgram.report.tables import BEST, SECOND, accuracy_table
+from support.made_up import write
+from support.report import record
+
+counts = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=2, max_size=40)
+
+
+def run_of(pairs):
+    pairs = [(min(right, n), n) for right, n in pairs]
+    return Result.of({"method": "afl", "correct": [r for r, _ in pairs], "tested": [n for _, n in pairs]})
+
+
+@given(counts)
+def test_of_the_mean_over_clients_it_is_the_t_interval(pairs):
+    run = run_of(pairs)
+    known = np.array([value for value in run.by_client if value is not None])
+    half = half_width(run, "client_mean")
+    if len(known) < 2:
+        assert half is None
+        return
+    expected = stats.t.ppf(0.975, len(known) - 1) * known.std(ddof=1) / sqrt(len(known))
+    assert half == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+@given(st.lists(st.integers(0, 12), min_size=2, max_size=30))
+def test_where_all_clients_are_as_large_both_means_have_the_same_interval(right):
+    run = run_of([(r, 12) for r in right])
+    assert half_width(run, "pooled") == pytest.approx(half_width(run, "client_mean"), rel=1e-9, abs=1e-12)
+
+
+def test_of_all_samples_it_covers_as_often_as_it_says():
+    rng = np.random.default_rng(0)
+    covered = 0
+    for _ in range(600):
+        tested = rng.integers(20, 60, 30)
+        correct = rng.binomial(tested, rng.beta(8, 2, 30))
+        run = run_of(zip(correct.tolist(), tested.tolist(), strict=True))
+        covered += abs(correct.sum() / tested.sum() - 0.8) <= half_width(run, "pooled")
+    assert 0.92 <= covered / 600 <= 0.98
+
+
+def test_the_worst_tenth_has_none():
+    assert half_width(run_of([(1, 2), (2, 2)]), "worst_decile") is None
+
+
+def table_of(tmp_path, *methods, seeds=1):
+    """Return the table of methods that are given by their clients' right answers of a hundred."""
+    runs = [
+        record(f"m{i}", np.mean(right) / 100, seed=seed, correct=list(right), tested=[100] * len(right))
+        for i, right in enumerate(methods)
+        for seed in range(seeds)
+    ]
+    return accuracy_table(load_results([write(tmp_path / "results.jsonl", runs)]), "client_mean")
+
+
+def marks(table):
+    return [row[1].rank for row in table.rows]
+
+
+def test_one_seed_says_what_stands_after_the_mean(tmp_path):
+    table = table_of(tmp_path, [80, 90, 70], [50, 60, 55])
+    assert [row[1].text for row in table.rows] == ["80.00 ± 24.84", "55.00 ± 12.42"]
+    assert "one seed, ± half of a 95 % t interval over the clients" in table.caption
+
+
+def test_several_seeds_say_nothing_of_clients(tmp_path):
+    table = table_of(tmp_path, [80, 90, 70], [50, 60, 55], seeds=2)
+    assert [row[1].text for row in table.rows] == ["80.00 ± 0.00", "55.00 ± 0.00"]
+    assert "interval" not in table.caption
+
+
+@pytest.mark.parametrize(
+    ("methods", "expected"),
+    [
+        (([90, 91, 92], [80, 81, 82], [10, 11, 12]), [BEST, SECOND, 0]),
+        (([90, 91, 92], [89, 90, 91], [10, 11, 12]), [SECOND, SECOND, 0]),
+        (([90, 91, 92], [91, 90, 92], [10, 11, 12]), [SECOND, SECOND, SECOND]),  # equal means, and wide
+        (([90, 90, 90], [90, 90, 90], [80, 81, 82]), [BEST, BEST, SECOND]),  # equal, and nothing to doubt
+        (([90, 91, 92], [80, 81, 82], [5, 99, 50]), [BEST, SECOND, 0]),  # only the next one counts
+    ],
+)
+def test_the_best_is_bold_only_where_intervals_are_apart(tmp_path, methods, expected):
+    assert marks(table_of(tmp_path, *methods)) == expected
+
+
+def test_all_formats_follow_the_same_rule(tmp_path):
+    for apart, methods in ((True, ([90, 91, 92], [80, 81, 82])), (False, ([90, 91, 92], [89, 90, 91]))):
+        table = table_of(tmp_path, *methods)
+        out = io.StringIO()
+        Console(file=out, force_terminal=True, width=100, color_system="standard").print(formats.terminal(table))
+        assert ("**91.00" in formats.markdown(table)) is apart
+        assert (r"\textbf{91.00" in formats.latex(table)) is apart
+        assert ("<b>91.00" in formats.html(table)) is apart
+        assert ("\x1b[1m91.00" in out.getvalue()) is apart
+
+
+def test_the_spread_over_seeds_counts_as_well(tmp_path):
+    runs = [record("a", 0.90, seed=0), record("a", 0.96, seed=1), record("b", 0.92, seed=0), record("b", 0.93, seed=1)]
+    table = accuracy_table(load_results([write(tmp_path / "results.jsonl", runs)]), "client_mean")
+    assert [row[1].text for row in table.rows] == ["93.00 ± 4.24", "92.50 ± 0.71"]
+    assert marks(table) == [SECOND, SECOND]
+
+
+def test_csv_has_the_plain_order(tmp_path):
+    table_of(tmp_path, [90, 91, 92], [89, 90, 91])
+    text = formats.comma_separated(load_results([tmp_path / "results.jsonl"]), "client_mean")
+    assert [line.split(",")[17] for line in text.splitlines()] == ["rank", "1", "2"]
