@@ -3,8 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,15 +14,14 @@ from fedgram.core.errors import InvalidParameter, Mismatch, UnknownName
 from fedgram.experiments import finished
 from fedgram.experiments.journal import Damage, Journal, JournalError, Line, heal, read
 from fedgram.experiments.results import load_results
+from support import command
 from support.gradual import Fragile
-from support.runner import SMALL, add_methods, compare, records, run
+from support.runner import SMALL, compare, records, run
+from support.waiting import PATIENCE, wait_for
+
+pytestmark = pytest.mark.usefixtures("made_up_methods")
 
 not_windows = pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
-
-
-@pytest.fixture(autouse=True)
-def methods(monkeypatch):
-    add_methods(monkeypatch)
 
 
 def test_resume_repeats_nothing_and_tries_failures_again(tmp_path, monkeypatch):
@@ -173,30 +170,26 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path):
 
 def start(folder, seeds):
     """Start a comparison as a user does, in a process of its own; wait until some runs are there."""
-    program = "from fedgram.cli import main; main()"
     wanted = ",".join(map(str, range(seeds)))
     options = ["--data", "digits", "--clients", "40", "--methods", "afl,local", "--seeds", wanted, "--out", str(folder)]
-    process = subprocess.Popen(
-        [sys.executable, "-c", program, "compare", *options],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = command.start("compare", *options, stdout=subprocess.DEVNULL)
     path = Path(folder) / "results.jsonl"
-    deadline = time.monotonic() + 60
-    while not path.exists() or path.read_bytes().count(b"\n") < 4:
+
+    def some_are_there():
         assert process.poll() is None, process.stderr.read()
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+        return path.exists() and path.read_bytes().count(b"\n") >= 4
+
+    wait_for(some_are_there, "the first runs", pause=0.01)
     return process, options, path
 
 
 @not_windows
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGKILL", -9)])
 def test_a_killed_comparison_goes_on_where_it_was(tmp_path, name, code):
     process, options, path = start(tmp_path / "out", seeds=8)
     process.send_signal(getattr(signal, name))
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == code, errors
     assert ("--resume" in errors) == (name == "SIGINT")
     before = path.read_bytes()

@@ -4,8 +4,19 @@ import os
 import subprocess
 import sys
 
+from support.waiting import PATIENCE
 
-def run(*arguments, **options):
-    command = [sys.executable, "-c", "from fedgram.cli import main; main()", *arguments]
-    environment = os.environ | {"COLUMNS": "200", "NO_COLOR": "1"}
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment, **options)
+PROGRAM = (sys.executable, "-c", "from fedgram.cli import main; main()")
+
+
+def run(*arguments, env=None, **options):
+    """Run the command to its end and return what it said; `env` adds to the environment."""
+    environment = os.environ | {"COLUMNS": "200", "NO_COLOR": "1"} | (env or {})
+    options = {"capture_output": True, "text": True, "timeout": PATIENCE} | options
+    return subprocess.run([*PROGRAM, *map(str, arguments)], check=False, env=environment, **options)
+
+
+def start(*arguments, **options):
+    """Start the command and return its process."""
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | options
+    return subprocess.Popen([*PROGRAM, *map(str, arguments)], **options)

@@ -23,14 +23,8 @@ from fedgram.data.own.files import open_path
 from fedgram.data.published.archives import BadArchive, unpack
 from fedgram.data.published.layouts.unpickle import unpickle
 from fedgram.features import CannotLoad, backbone
-from support.data import private_cache
 
 MEGABYTE = 1 << 20
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    return private_cache(tmp_path, monkeypatch)
 
 
 def refused(path: Path, *, room: int = 64 * MEGABYTE) -> str:

@@ -18,17 +18,13 @@ from fedgram.engines.flower.certificates import make_certificates
 from fedgram.engines.flower.config import App, NodeConfig
 from fedgram.engines.flower.node import MODEL_FILE, keep
 from fedgram.engines.flower.project import write_app
+from support.command import run as fedgram
 
 
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
     """Nodes that name no folder keep their things among the user's data."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
-
-
-def fedgram(*arguments):
-    command = [sys.executable, "-c", "from fedgram.cli import main; main()", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
 def flattened(config):
