@@ -39,6 +39,18 @@ def pytest_xdist_auto_num_workers(config):
     return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else None
 
 
+if campaign.CORE_ONLY:
+    from fedgram.core.errors import MissingExtra
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(item):
+        """Skip what needs an extra, where only the core is installed."""
+        try:
+            return (yield)
+        except MissingExtra as error:
+            pytest.skip(str(error))
+
+
 @pytest.fixture
 def interruptible():
     """Let processes that a test starts hear SIGINT, even if the suite runs in the background and ignores it."""

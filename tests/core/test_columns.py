@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
@@ -59,7 +58,7 @@ def shuffled(x):
 
 
 def arrow(x, columns):
-    return pa.table(dict(zip(columns, x.T, strict=True)))
+    return pytest.importorskip("pyarrow").table(dict(zip(columns, x.T, strict=True)))
 
 
 def frame(x, columns):
