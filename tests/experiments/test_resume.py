@@ -15,6 +15,7 @@ from fedgram.experiments import finished
 from fedgram.experiments.journal import Damage, Journal, JournalError, Line, heal, read
 from fedgram.experiments.results import load_results
 from support import command
+from support.campaign import size
 from support.gradual import Fragile
 from support.runner import SMALL, compare, records, run
 from support.waiting import PATIENCE, wait_for
@@ -168,8 +169,8 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path):
     assert [record["method"] for record in records(out / "results.jsonl")] == ["centralised", "afl"]
 
 
-def start(folder, seeds):
-    """Start a comparison as a user does, in a process of its own; wait until some runs are there."""
+def start(folder, seeds, lines):
+    """Start a comparison as a user does, in a process of its own; wait until so many lines of results are there."""
     wanted = ",".join(map(str, range(seeds)))
     options = ["--data", "digits", "--clients", "40", "--methods", "afl,local", "--seeds", wanted, "--out", str(folder)]
     process = command.start("compare", *options, stdout=subprocess.DEVNULL)
@@ -177,26 +178,28 @@ def start(folder, seeds):
 
     def some_are_there():
         assert process.poll() is None, process.stderr.read()
-        return path.exists() and path.read_bytes().count(b"\n") >= 4
+        return path.exists() and path.read_bytes().count(b"\n") >= lines
 
     wait_for(some_are_there, "the first runs", pause=0.01)
     return process, options, path
 
 
 @not_windows
+@pytest.mark.campaign
 @pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGKILL", -9)])
 def test_a_killed_comparison_goes_on_where_it_was(tmp_path, name, code):
-    process, options, path = start(tmp_path / "out", seeds=8)
-    process.send_signal(getattr(signal, name))
-    _, errors = process.communicate(timeout=PATIENCE)
-    assert process.returncode == code, errors
-    assert ("--resume" in errors) == (name == "SIGINT")
-    before = path.read_bytes()
-    done = len(finished(path)[0].keys)
-    assert 0 < done < 24
-    result = compare(*options, "--resume")
-    assert result.exit_code == 0, result.output
-    assert path.read_bytes().startswith(before[: before.rfind(b"\n") + 1])
-    keys = [record["key"] for record in records(path)]
-    assert len(keys) == len(set(keys)) == 24
+    for attempt in range(size(1)):
+        process, options, path = start(tmp_path / f"out-{attempt}", seeds=8, lines=4 + attempt)
+        process.send_signal(getattr(signal, name))
+        _, errors = process.communicate(timeout=PATIENCE)
+        assert process.returncode == code, errors
+        assert ("--resume" in errors) == (name == "SIGINT")
+        before = path.read_bytes()
+        done = len(finished(path)[0].keys)
+        assert 0 < done < 24
+        result = compare(*options, "--resume")
+        assert result.exit_code == 0, result.output
+        assert path.read_bytes().startswith(before[: before.rfind(b"\n") + 1])
+        keys = [record["key"] for record in records(path)]
+        assert len(keys) == len(set(keys)) == 24

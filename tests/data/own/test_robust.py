@@ -23,6 +23,7 @@ from fedgram.data.own.files import open_path
 from fedgram.data.published.archives import BadArchive, unpack
 from fedgram.data.published.layouts.unpickle import unpickle
 from fedgram.features import CannotLoad, backbone
+from support.campaign import size
 
 MEGABYTE = 1 << 20
 
@@ -120,6 +121,7 @@ def test_parquet_bomb(tmp_path, little):
     assert "claims to hold" in refused(tmp_path / "own.parquet", room=MEGABYTE)
 
 
+@pytest.mark.campaign
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("suffix", ["npz", "parquet"])
 def test_damaged_files_never_give_anything_but_one_line(tmp_path, suffix):
@@ -130,7 +132,7 @@ def test_damaged_files_never_give_anything_but_one_line(tmp_path, suffix):
         pq.write_table(pa.table({"a": np.arange(20) / 3, "b": np.arange(20), "label": ["u", "v"] * 10}), path)
     whole = path.read_bytes()
     failures = 0
-    for _ in range(120):
+    for _ in range(size(120)):
         damaged = bytearray(whole)
         for _ in range(rng.choice([1, 3, 20])):
             damaged[rng.randrange(len(damaged))] = rng.randrange(256)
@@ -141,7 +143,7 @@ def test_damaged_files_never_give_anything_but_one_line(tmp_path, suffix):
             failures += 1
             assert path.name in str(error)
             assert "\n" not in str(error)
-    assert failures > 60
+    assert failures > size(60)
 
 
 def test_labels_of_odd_shapes(tmp_path):

@@ -292,6 +292,7 @@ def test_without_the_extra_one_line_says_what_to_install(command, tmp_path):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.xdist_group("simulation-command")
 def test_run_on_the_simulation_from_the_command_line():
     """It starts Ray by itself, gives what one process gives, and leaves nothing running."""
     options = ["run", "--method", "fedhip", "--data", "digits", "--clients", "3", "--partition", "iid", "--json"]
