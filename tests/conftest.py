@@ -3,9 +3,11 @@
 import os
 import signal
 
+from support.threads import VARIABLES
+
 # As many test processes as processors run at once, so more threads only get in each other's way. This must be said
 # before numpy and torch are imported; the processes that tests start hear it too.
-for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+for _variable in VARIABLES:
     os.environ.setdefault(_variable, "1")
 
 import pytest  # noqa: E402

@@ -104,9 +104,10 @@ class Federation:
         address = ["--superlink", f"127.0.0.1:{self.port}", "--host", "127.0.0.1", "--port", str(free_port())]
         self.nodes[node] = self.start(node, *command, *trust, *address, "--node-config", text)
 
-    def kill_node(self, name):
-        """End a node at once, with the processes that work for it: nothing of it can say goodbye."""
-        self.end([self.nodes[name].pid, *self.descendants(self.nodes[name].pid)], signal.SIGKILL)
+    def end_node(self, name, how=signal.SIGTERM):
+        """End a node, if it was started, with the processes that work for it."""
+        if name in self.nodes:
+            self.end([self.nodes[name].pid, *self.descendants(self.nodes[name].pid)], how)
 
     def run(self, app, **config):
         """Run an app and return its report."""
