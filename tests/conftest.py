@@ -21,9 +21,10 @@ settings.register_profile("campaign", deadline=None, max_examples=campaign.size(
 settings.load_profile("campaign" if campaign.FULL else "ci")
 
 # Groups of tests that take a minute or more, longest first. They start first: whatever starts last is waited for.
-LONGEST = ("federation", "simulation", "simulation-command")
+LONGEST = ("federation", "simulation", "browser", "simulation-command")
 
 
+@pytest.hookimpl(trylast=True)  # folders form their groups before
 def pytest_collection_modifyitems(items):
     """Let long groups come first; xdist hands tests out in this order."""
 
