@@ -5,15 +5,48 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 BIOME := npx --yes @biomejs/biome@2.6.6
 
-.PHONY: demo test bench lint lint-page browser clean
+PYTEST = $(BIN)/python -m pytest -n auto
+
+.PHONY: demo test test-quick campaign test-versions test-lowest bench lint lint-page browser clean
 
 # Real photographs, a comparison table, a report page, pictures. What is finished is not repeated.
 demo: .venv/.demo
 	$(BIN)/fedgram compare examples/demo.toml --out report --resume
 	$(BIN)/fedgram report report --out report
 
+# Everything but what is marked slow.
 test: .venv/.dev browser
-	$(BIN)/python -m pytest -n auto
+	$(PYTEST)
+
+# For work in progress: nothing that starts Flower, a browser or a large network.
+test-quick: .venv/.dev
+	$(PYTEST) -m 'not flower and not browser and not slow' tests src --ignore=tests/features/backbones
+
+# What `make test` tries a tenth of (property tests, fuzzing, kills), at full size, and what is slow.
+campaign: .venv/.dev
+	FEDGRAM_TESTS=campaign $(PYTEST) -m 'hypothesis or campaign or slow'
+
+# Every Python from 3.11 on that runs here, each in an environment of its own, with the versions of CI.
+test-versions:
+	@for minor in 11 12 13 14 15 16; do \
+	  python3.$$minor --version >/dev/null 2>&1 || { echo "python3.$$minor: not here"; continue; }; \
+	  echo "python3.$$minor: $$(python3.$$minor --version)"; \
+	  python3.$$minor -m venv .venv-3.$$minor && \
+	  .venv-3.$$minor/bin/python -m pip --disable-pip-version-check --quiet install -c constraints.txt -e '.[dev]' && \
+	  .venv-3.$$minor/bin/python -m pytest -n auto || exit 1; \
+	done
+
+# The lowest versions of the core's dependencies that pyproject.toml allows, without extras: what needs one is skipped.
+# Old packages may use what newer ones call deprecated; that is no error of ours.
+CORE := $(wildcard tests/core tests/moments tests/heads tests/protocol tests/methods/analytic)
+LOWEST := .venv-lowest/bin/python
+test-lowest:
+	$(PYTHON) -m venv .venv-lowest
+	$(LOWEST) -c "import tomllib; \
+	  needed = tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies']; \
+	  print(*(line.replace('>=', '==') for line in needed), sep='\n')" > .venv-lowest/lowest.txt
+	$(LOWEST) -m pip --disable-pip-version-check --quiet install -c .venv-lowest/lowest.txt -e . hypothesis pytest pytest-xdist
+	FEDGRAM_TESTS=core $(LOWEST) -m pytest -n auto -W default::DeprecationWarning $(CORE)
 
 bench: .venv/.dev
 	$(BIN)/python -m benchmarks
@@ -53,4 +86,4 @@ browser:
 	@touch $@
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv .venv-* .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

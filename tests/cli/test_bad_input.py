@@ -13,17 +13,12 @@ from fedgram.checks import some_clients
 from fedgram.cli import app
 from fedgram.core.errors import InvalidParameter
 from fedgram.core.terminal import console, one_line, visible
+from support.command import run as fedgram
 from support.made_up import write
 from support.report import record
+from support.waiting import PATIENCE
 
 ESCAPE = "\x1b]0;owned\x07\x1b[2J"
-
-
-def fedgram(*arguments, **options):
-    """Run the command as users do."""
-    program = [sys.executable, "-c", "from fedgram.cli import main; main()", *map(str, arguments)]
-    environment = os.environ | {"COLUMNS": "200", "NO_COLOR": "1"} | options.pop("env", {})
-    return subprocess.run(program, capture_output=True, text=True, timeout=60, check=False, env=environment, **options)
 
 
 @pytest.mark.parametrize("seed", ["x", -1, 1.5, None, True, [1], np.float64(2)])
@@ -89,7 +84,7 @@ def test_an_encoding_without_greek_letters(tmp_path):
 def test_a_full_disk_behind_standard_output():
     program = [sys.executable, "-c", "from fedgram.cli import main; main()", "methods", "afl"]
     with open("/dev/full", "w") as full:
-        done = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+        done = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE, check=False)
     assert done.returncode != 0
     assert "No space left on device" in done.stderr
     assert "Traceback" not in done.stderr

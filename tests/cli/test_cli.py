@@ -4,12 +4,12 @@ import json
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 import fedgram as fg
 from support.command import run
+from support.waiting import PATIENCE
 
 
 def test_run_prints_a_table():
@@ -114,12 +114,13 @@ def test_no_accuracy_without_test_samples():
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_leaves_nothing_half_written(tmp_path):
     code = (
         "import fedgram as fg, time\n"
         "@fg.step\n"
         "def summarize(self, client):\n"
-        "    print('started', flush=True); time.sleep(30)\n"
+        "    print('started', flush=True); time.sleep(3600)\n"
         "fg.AFL.summarize = summarize\n"
         "from fedgram.cli import main; main()\n"
     )
@@ -129,11 +130,9 @@ def test_ctrl_c_leaves_nothing_half_written(tmp_path):
         try:
             assert process.stdout.readline().strip() == b"started"
             process.send_signal(signal.SIGINT)
-            started = time.monotonic()
-            _, errors = process.communicate(timeout=20)
+            _, errors = process.communicate(timeout=PATIENCE)  # far less than the step would take
         finally:
             process.kill()
-    assert time.monotonic() - started < 15
     assert process.returncode == 130
     assert b"Traceback" not in errors
     assert list(tmp_path.iterdir()) == []
@@ -143,5 +142,5 @@ def test_import_is_light():
     """The core alone: nothing heavy is imported before it is asked for."""
     heavy = {"torch", "sklearn", "pandas", "matplotlib", "onnxruntime", "PIL", "pyarrow", "transformers"}
     code = f"import sys, fedgram; print(sorted({heavy} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert done.stdout == "[]\n"

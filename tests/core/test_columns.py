@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
@@ -14,7 +13,6 @@ from fedgram.core import wire
 from fedgram.core.columns import as_columns, difference, samples_of
 from fedgram.core.errors import ClientFailed, InvalidData, Mismatch
 from fedgram.data.own.files import open_path
-from fedgram.engines.flower.config import App, NodeConfig
 from fedgram.engines.inprocess import InProcess
 from fedgram.protocol.method import step
 from fedgram.protocol.registry import registry
@@ -59,7 +57,7 @@ def shuffled(x):
 
 
 def arrow(x, columns):
-    return pa.table(dict(zip(columns, x.T, strict=True)))
+    return pytest.importorskip("pyarrow").table(dict(zip(columns, x.T, strict=True)))
 
 
 def frame(x, columns):
@@ -279,13 +277,14 @@ def test_newcomers_are_aligned_or_refused():
 
 def test_nodes_with_files_in_another_order(tmp_path):
     x, y = patients(120)
-    study = App(classes="ill, well")
+    flower = pytest.importorskip("fedgram.engines.flower.config", exc_type=ImportError)
+    study = flower.App(classes="ill, well")
     orders = {"straight": (COLUMNS, lambda a: a), "turned": (SHUFFLED, shuffled)}
 
     def node(name, order, rows):
         columns, turned = orders[order]
         path = write(tmp_path / f"{name}-{order}.csv", turned(x)[rows], y[rows], columns)
-        return NodeConfig(name=name, data=str(path), folder=str(tmp_path / name)).client(study)
+        return flower.NodeConfig(name=name, data=str(path), folder=str(tmp_path / name)).client(study)
 
     first = [node("a", "straight", slice(0, 50)), node("b", "straight", slice(50, 90))]
     third = slice(90, 120)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fedgram as fg
@@ -21,14 +21,12 @@ def random_labels(seed, n, classes):
     return np.random.default_rng(seed).integers(0, classes, n)
 
 
-@settings(deadline=None)
 @given(seeds, st.integers(1, 300), st.integers(1, 12), st.integers(1, 60), st.floats(-12, 4))
 def test_dirichlet_covers_everything_for_any_alpha(seed, n, classes, clients, log_alpha):
     labels = random_labels(seed, n, classes)
     assert_covers(fg.partition.dirichlet(labels, clients=clients, alpha=10**log_alpha, seed=seed), n, clients)
 
 
-@settings(deadline=None)
 @given(seeds, st.integers(1, 300), st.integers(1, 40), st.floats(-9, 2), st.data())
 def test_dirichlet_minimum_size_always_ends_and_holds(seed, n, clients, log_alpha, data):
     smallest = data.draw(st.integers(0, n // clients))
@@ -62,7 +60,6 @@ def test_small_alpha_is_more_skewed():
     assert classes_per_client(0.01) < 2.5 < classes_per_client(0.3) < classes_per_client(100) == 10
 
 
-@settings(deadline=None)
 @given(seeds, st.integers(1, 300), st.integers(1, 20), st.integers(1, 4))
 def test_shards(seed, n, clients, per_client):
     labels = random_labels(seed, n, 5)
@@ -82,7 +79,6 @@ def test_shards_limit_the_classes():
     assert max(len(np.unique(labels[part])) for part in parts) <= 2
 
 
-@settings(deadline=None)
 @given(seeds, st.integers(20, 300), st.integers(1, 8), st.integers(1, 30), st.data())
 def test_pathological(seed, n, classes, clients, data):
     labels = np.arange(n) % classes

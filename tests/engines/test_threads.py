@@ -20,6 +20,7 @@ from fedgram.experiments.measure import peak_memory, reset_peak_memory
 from fedgram.moments import blas, solve
 from support.probe import Probe, clients, fit
 from support.problems import seeds
+from support.threads import VARIABLES
 
 sizes = st.integers(1, 30)
 
@@ -32,6 +33,15 @@ def large_clients(count=6, n=400, d=240):
 
 def blas_threads():
     return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+
+
+@pytest.fixture(autouse=True)
+def default_threads(monkeypatch):
+    """Let BLAS have its threads here, as where nobody has said otherwise; all other tests have one."""
+    for variable in VARIABLES:
+        monkeypatch.delenv(variable, raising=False)
+    with threadpool_limits(os.cpu_count(), user_api="blas"):
+        yield
 
 
 @pytest.fixture

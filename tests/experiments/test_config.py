@@ -11,18 +11,12 @@ from fedgram.cli import app
 from fedgram.core.errors import FedgramError, InvalidParameter, UnknownName
 from fedgram.experiments import Experiment, read_file, runs_of
 from fedgram.experiments.variants import from_options, read_variants
-from support.gradual import Gradual
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.toml"))
 
 
 def experiment(**keys):
     return Experiment.of({"data": "digits", "methods": ["afl"], **keys})
-
-
-@pytest.fixture
-def gradual(monkeypatch):
-    monkeypatch.setitem(fg.registry._methods, "gradual", Gradual)
 
 
 def test_grid_has_every_combination_once():
@@ -176,7 +170,8 @@ def test_examples_are_there():
     assert {"digits", "afl-client-number", "afl-heterogeneity", "afl-ablation"} <= {path.stem for path in EXAMPLES}
 
 
-def test_options_become_grids(gradual):
+@pytest.mark.usefixtures("made_up_methods")
+def test_options_become_grids():
     assert from_options(["afl", "gradual"], ["afl.ri=false", "gradual.rate=0.1,0.2"]) == [
         {"name": "afl", "ri": False},
         {"name": "gradual", "rate": [0.1, 0.2]},

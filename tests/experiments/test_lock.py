@@ -11,8 +11,10 @@ from typer.testing import CliRunner
 from fedgram.cli import app
 from fedgram.core.errors import FolderInUse, InvalidParameter
 from fedgram.experiments.lock import only_writer
+from support import command
 from support.report import report
 from support.runner import SMALL, compare, records
+from support.waiting import PATIENCE
 
 HOLD = """
 import sys
@@ -22,11 +24,6 @@ with only_writer(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.readline()
 """
-
-
-def command(*arguments, **options):
-    program = [sys.executable, "-c", "from fedgram.cli import main; main()", *map(str, arguments)]
-    return subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
 
 
 @contextmanager
@@ -42,8 +39,8 @@ def another(folder):
 
 
 def test_of_two_comparisons_at_once_one_is_told(tmp_path):
-    both = [command("compare", *SMALL, "--seeds", "0,1,2", "--out", tmp_path / "out") for _ in range(2)]
-    told = [process.communicate(timeout=60)[1] for process in both]
+    both = [command.start("compare", *SMALL, "--seeds", "0,1,2", "--out", tmp_path / "out") for _ in range(2)]
+    told = [process.communicate(timeout=PATIENCE)[1] for process in both]
     errors = {process.returncode: text for process, text in zip(both, told, strict=True)}
     assert sorted(errors) == [0, 2], told
     (line,) = errors[2].splitlines()
@@ -64,13 +61,13 @@ def test_the_holder_is_named_and_nothing_is_touched(tmp_path):
 
 def test_waiting_for_the_other_one(tmp_path):
     with another(tmp_path) as holder:
-        waiting = command("compare", *SMALL, "--out", tmp_path, "--wait")
+        waiting = command.start("compare", *SMALL, "--out", tmp_path, "--wait")
         told = waiting.stderr.readline()
         assert told.startswith(f"waiting: another comparison is writing to {tmp_path} (process {holder.pid} on ")
         assert waiting.poll() is None
         assert not (tmp_path / "results.jsonl").exists()
         holder.communicate("enough\n")
-        _, errors = waiting.communicate(timeout=60)
+        _, errors = waiting.communicate(timeout=PATIENCE)
     assert waiting.returncode == 0, errors
     assert len(records(tmp_path / "results.jsonl")) == 3
 

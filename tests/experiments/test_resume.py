@@ -3,8 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,15 +14,15 @@ from fedgram.core.errors import InvalidParameter, JournalError, Mismatch, Unknow
 from fedgram.experiments import finished
 from fedgram.experiments.journal import Damage, Journal, Line, heal, read
 from fedgram.experiments.results import load_results
+from support import command
+from support.campaign import size
 from support.gradual import Fragile
-from support.runner import SMALL, add_methods, compare, records, run
+from support.runner import SMALL, compare, records, run
+from support.waiting import PATIENCE, wait_for
+
+pytestmark = pytest.mark.usefixtures("made_up_methods")
 
 not_windows = pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
-
-
-@pytest.fixture(autouse=True)
-def methods(monkeypatch):
-    add_methods(monkeypatch)
 
 
 def test_resume_repeats_nothing_and_tries_failures_again(tmp_path, monkeypatch):
@@ -171,39 +169,37 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path):
     assert [record["method"] for record in records(out / "results.jsonl")] == ["centralised", "afl"]
 
 
-def start(folder, seeds):
-    """Start a comparison as a user does, in a process of its own; wait until some runs are there."""
-    program = "from fedgram.cli import main; main()"
+def start(folder, seeds, lines):
+    """Start a comparison as a user does, in a process of its own; wait until so many lines of results are there."""
     wanted = ",".join(map(str, range(seeds)))
     options = ["--data", "digits", "--clients", "40", "--methods", "afl,local", "--seeds", wanted, "--out", str(folder)]
-    process = subprocess.Popen(
-        [sys.executable, "-c", program, "compare", *options],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = command.start("compare", *options, stdout=subprocess.DEVNULL)
     path = Path(folder) / "results.jsonl"
-    deadline = time.monotonic() + 60
-    while not path.exists() or path.read_bytes().count(b"\n") < 4:
+
+    def some_are_there():
         assert process.poll() is None, process.stderr.read()
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+        return path.exists() and path.read_bytes().count(b"\n") >= lines
+
+    wait_for(some_are_there, "the first runs", pause=0.01)
     return process, options, path
 
 
 @not_windows
+@pytest.mark.campaign
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGKILL", -9)])
 def test_a_killed_comparison_goes_on_where_it_was(tmp_path, name, code):
-    process, options, path = start(tmp_path / "out", seeds=8)
-    process.send_signal(getattr(signal, name))
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == code, errors
-    assert ("--resume" in errors) == (name == "SIGINT")
-    before = path.read_bytes()
-    done = len(finished(path)[0].keys)
-    assert 0 < done < 24
-    result = compare(*options, "--resume")
-    assert result.exit_code == 0, result.output
-    assert path.read_bytes().startswith(before[: before.rfind(b"\n") + 1])
-    keys = [record["key"] for record in records(path)]
-    assert len(keys) == len(set(keys)) == 24
+    for attempt in range(size(1)):
+        process, options, path = start(tmp_path / f"out-{attempt}", seeds=8, lines=4 + attempt)
+        process.send_signal(getattr(signal, name))
+        _, errors = process.communicate(timeout=PATIENCE)
+        assert process.returncode == code, errors
+        assert ("--resume" in errors) == (name == "SIGINT")
+        before = path.read_bytes()
+        done = len(finished(path)[0].keys)
+        assert 0 < done < 24
+        result = compare(*options, "--resume")
+        assert result.exit_code == 0, result.output
+        assert path.read_bytes().startswith(before[: before.rfind(b"\n") + 1])
+        keys = [record["key"] for record in records(path)]
+        assert len(keys) == len(set(keys)) == 24

@@ -14,12 +14,9 @@ from fedgram.data import digits
 from fedgram.experiments import Experiment, Scenario, finished, matrices, runs_of
 from fedgram.experiments.results import load_results
 from support.gradual import Fragile, Nobody
-from support.runner import SMALL, add_methods, compare, records, run
+from support.runner import SMALL, compare, records, run
 
-
-@pytest.fixture(autouse=True)
-def methods(monkeypatch):
-    add_methods(monkeypatch)
+pytestmark = pytest.mark.usefixtures("made_up_methods")
 
 
 def test_a_record_says_everything(tmp_path):

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ from fedgram.features import extract
 from fedgram.features.store import BLOCK
 from support import features_worker
 from support.features_worker import Logged, Rows, expected
+from support.waiting import PATIENCE, wait_for
 
 WORKER = Path(features_worker.__file__)
 ROWS = 4096
@@ -22,11 +22,6 @@ ROWS = 4096
 @pytest.fixture
 def backbone(tmp_path):
     return Logged(tmp_path / "log")
-
-
-@pytest.fixture
-def cache(tmp_path):
-    return tmp_path / "cache"
 
 
 def run(backbone, cache, rows=ROWS):
@@ -86,11 +81,12 @@ def test_environment_names_the_cache_folder(backbone, tmp_path, monkeypatch):
 
 def test_killed_extraction_resumes_after_its_last_finished_block(backbone, cache):
     process = worker(cache, backbone, pause=0.02)
-    deadline = time.monotonic() + 30
-    while sum(journal.read_bytes().count(b"\n") for journal in cache.glob("features/*.journal")) < 4:
-        assert time.monotonic() < deadline
+
+    def some_blocks_are_finished():
         assert process.poll() is None
-        time.sleep(0.01)
+        return sum(journal.read_bytes().count(b"\n") for journal in cache.glob("features/*.journal")) >= 4
+
+    wait_for(some_blocks_are_finished, "the first blocks", pause=0.01)
     process.kill()
     process.communicate()
     finished = sum(len(word) == 8 for word in only(cache, "*.journal").read_text().splitlines()[1:])
@@ -117,7 +113,7 @@ def test_two_processes_share_one_extraction(backbone, cache):
 def test_full_disk_is_told_and_what_is_finished_is_used(backbone, cache):
     quota = 128 + int(3.5 * BLOCK * 16 * 4)
     process = worker(cache, backbone, quota=quota)
-    told, _ = process.communicate(timeout=60)
+    told, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 2
     assert "cannot write" in told
     assert "FEDGRAM_CACHE" in told
@@ -172,7 +168,7 @@ def test_memory_does_not_grow_with_the_number_of_samples(backbone, tmp_path):
     peaks = []
     for rows in (4_000, 40_000):  # 16 MB and 160 MB of features
         process = worker(tmp_path / str(rows), backbone, rows=rows, dim=1024)
-        out, _ = process.communicate(timeout=120)
+        out, _ = process.communicate(timeout=PATIENCE)
         peaks.append(int(out) * 1024)
     assert peaks[1] - peaks[0] < 16e6
 

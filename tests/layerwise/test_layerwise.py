@@ -4,7 +4,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fedgram as fg
@@ -16,6 +16,7 @@ from fedgram.layerwise import Network, layer_moments, read_stack
 from fedgram.layerwise.grouping import choose_groups, group, without_small
 from fedgram.layerwise.network import label_encoding
 from fedgram.layerwise.personal import own_layer
+from support.campaign import examples
 from support.problems import relative_error, seeds
 
 
@@ -33,7 +34,7 @@ def planes(x):
     return torch.from_numpy(np.moveaxis(x, 3, 1).copy())
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(seeds, st.integers(0, 3), st.integers(1, 4), st.integers(1, 3), st.integers(0, 4), st.integers(0, 4))
 def test_patches_against_torch(seed, n, size, channels, more_height, more_width):
     rng = np.random.default_rng(seed)
@@ -58,7 +59,7 @@ def test_pooling_against_torch(n, size):
     np.testing.assert_allclose(got.ravel(), want.ravel(), atol=1e-12)
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(seeds, st.integers(1, 12), st.integers(1, 20), st.sampled_from(["", "conv:4:2 ", "conv:4:2 pool:2 "]))
 def test_moments_by_blocks_equal_those_of_all_rows(seed, n, batch, below):
     """Also where there are fewer rows than a quarter of the columns, and the triangular factor is sent."""
@@ -208,7 +209,7 @@ def test_half_trained_networks_do_not_score_or_leave():
         whole("lr", (4,)).predict(np.zeros((1, 5)))
 
 
-@settings(deadline=None, max_examples=15)
+@examples(15)
 @given(seeds, st.integers(2, 20), st.floats(-1, 3))
 def test_own_dense_layer_against_a_direct_evaluation(seed, n, log_epsilon):
     rng = np.random.default_rng(seed)
@@ -224,7 +225,7 @@ def test_own_dense_layer_against_a_direct_evaluation(seed, n, log_epsilon):
     np.testing.assert_allclose(layer.errors(G, [epsilon])[0], np.mean(left_out), rtol=1e-6)
 
 
-@settings(deadline=None, max_examples=15)
+@examples(15)
 @given(seeds, st.integers(2, 9), st.floats(-1, 3))
 def test_own_convolution_against_a_direct_evaluation(seed, n, log_epsilon):
     """Whole images are left out, and with them all their patches."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fedgram as fg
@@ -10,6 +10,7 @@ from fedgram.core import wire
 from fedgram.core.errors import InvalidData, LostPrecision, Mismatch, NotMoments, RankDeficient, RefusedMessage
 from fedgram.moments.kind import Kind
 from fedgram.moments.moments import Moments
+from support.campaign import examples
 from support.problems import features, relative_error, seeds, spread_any_way
 
 
@@ -17,7 +18,7 @@ def random_moments(rng, n=30, d=6, classes=3, **options):
     return Moments.of(rng.normal(size=(n, d)), rng.integers(0, classes, n), classes=classes, **options)
 
 
-@settings(deadline=None, max_examples=80)
+@examples(80)
 @given(seeds, st.integers(0, 60), st.integers(1, 40), st.booleans(), st.sampled_from(["float64", "float32", "int32"]))
 def test_are_the_moments(seed, n, d, bias, dtype):
     rng = np.random.default_rng(seed)
@@ -45,7 +46,7 @@ def test_memory_order_does_not_matter():
     assert Moments.of(x[::2], y[::2], classes=3) == Moments.of(x[::2].copy(), y[::2], classes=3)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(seeds, st.integers(1, 30), st.integers(1, 12))
 def test_sum_then_unlearn_gives_back_the_rest(seed, d, clients):
     rng = np.random.default_rng(seed)
@@ -62,14 +63,14 @@ def test_sum_then_unlearn_gives_back_the_rest(seed, d, clients):
     assert rest.counts.tolist() == want.counts.tolist()
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(seeds, st.integers(0, 50), st.integers(1, 30), st.booleans())
 def test_bytes_round_trip(seed, n, d, bias):
     moments = random_moments(np.random.default_rng(seed), n, d, bias=bias, features="lite0:96")
     assert Moments.from_bytes(moments.to_bytes(), sender="a") == moments
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(seeds)
 def test_addition_commutes_with_serialisation(seed):
     rng = np.random.default_rng(seed)

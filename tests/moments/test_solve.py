@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedgram.core.errors import InvalidParameter, RankDeficient
 from fedgram.moments import solve
 from reference import recursions
+from support.campaign import examples
 from support.problems import features, relative_error, seeds
 
 sizes = st.integers(1, 30)
@@ -105,7 +106,7 @@ def test_positive_semidefiniteness(seed, d):
     assert not solve.is_positive_semidefinite(solve.pack(gram - shift * np.eye(d)), d, slack)
 
 
-@settings(deadline=None, max_examples=25)
+@examples(25)
 @given(seeds, st.integers(1, 6), st.floats(-2, 2))
 def test_recursions_equal_their_closed_forms(seed, clients, log_ridge):
     rng = np.random.default_rng(seed)

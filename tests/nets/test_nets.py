@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
 from fedgram.core import errors
 from fedgram.nets import Hooks, Plan, TrainedNet, net_for, outputs, pull, read_network, sgd, train
+from support.campaign import examples
 
 
 def lenet5(channels, values):
@@ -93,7 +94,7 @@ def test_sizes_are_those_of_the_paper():
     assert (net.base.stop, net.head.stop) == (net.head.start, net.size)
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(
     sizes=st.lists(st.integers(1, 40), min_size=1, max_size=7),
     network=st.sampled_from(["linear", "mlp:7"]),
@@ -114,7 +115,7 @@ def test_training_together_is_training_alone(sizes, network, batch, chunk):
         np.testing.assert_allclose(got, alone, atol=1e-5)
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(
     sizes=st.lists(st.integers(1, 30), min_size=1, max_size=4),
     network=st.sampled_from(["linear", "mlp:7", "mlp:7:6:5"]),

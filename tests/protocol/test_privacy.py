@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_digits
 
 import fedgram as fg
 from fedgram import checks
@@ -28,20 +27,20 @@ def intercepted(x, y):
 
 
 def test_a_client_with_one_sample_is_reconstructed():
-    digits = load_digits()
+    digits = datasets.digits()
     for i in range(20):
-        seen = intercepted(digits.data[i : i + 1], digits.target[i : i + 1])
-        assert seen.counts.argmax() == digits.target[i]
-        np.testing.assert_allclose(seen.cross[:, digits.target[i]], digits.data[i], atol=1e-9)
+        seen = intercepted(digits.x[i : i + 1], digits.y[i : i + 1])
+        assert seen.counts.argmax() == digits.y[i]
+        np.testing.assert_allclose(seen.cross[:, digits.y[i]], digits.x[i], atol=1e-9)
 
 
 def test_a_class_with_one_sample_is_reconstructed_from_any_client():
-    digits = load_digits()
-    sevens, others = np.flatnonzero(digits.target == 7)[:1], np.flatnonzero(digits.target != 7)[:500]
+    digits = datasets.digits()
+    sevens, others = np.flatnonzero(digits.y == 7)[:1], np.flatnonzero(digits.y != 7)[:500]
     chosen = np.concatenate([sevens, others])
-    seen = intercepted(digits.data[chosen], digits.target[chosen])
+    seen = intercepted(digits.x[chosen], digits.y[chosen])
     assert seen.counts[7] == 1
-    np.testing.assert_allclose(seen.cross[:, 7], digits.data[sevens[0]], atol=1e-9)
+    np.testing.assert_allclose(seen.cross[:, 7], digits.x[sevens[0]], atol=1e-9)
 
 
 def test_a_gram_matrix_of_few_samples_shows_the_space_they_span_and_their_inner_products():

@@ -10,15 +10,9 @@ from fedgram.experiments import Experiment, execute, runs_of
 from fedgram.experiments.results import load_results
 from fedgram.report.page import render_page, write_page
 from fedgram.report.tables import accuracy_table
-from support.browser import browser, console_errors, prefer, resize
+from support.browser import console_errors, prefer, resize
 from support.gradual import Fragile, Gradual, Nobody
 from support.page import alternatives, click, methods, taken_apart, texts
-
-
-@pytest.fixture(scope="module")
-def chrome(tmp_path_factory):
-    with browser(tmp_path_factory.mktemp("profile")) as driver:
-        yield driver
 
 
 @pytest.fixture(scope="module")

@@ -9,17 +9,11 @@ from fedgram.experiments.results import load_results
 from fedgram.report.embedding import MOST_ENTRIES
 from fedgram.report.page import render_page, write_page
 from fedgram.report.tables import accuracy_table
-from support.browser import browser, console_errors, prefer, resize
+from support.browser import console_errors, prefer, resize
 from support.made_up import comparison, weights, write
 from support.page import alternatives, click, methods, taken_apart, texts
 
 HOSTILE = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 2'> & \u2028 ${x}"
-
-
-@pytest.fixture(scope="module")
-def chrome(tmp_path_factory):
-    with browser(tmp_path_factory.mktemp("profile")) as driver:
-        yield driver
 
 
 def opened(chrome, folder, records, *, edit=lambda payload: None):

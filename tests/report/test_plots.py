@@ -13,12 +13,7 @@ from fedgram.report import plots
 from fedgram.report.palette import COLOURS, REFERENCE, looks
 from fedgram.report.series import sweeps
 from support.made_up import comparison, weights, write
-from support.report import SMALL, record, report
-
-
-@pytest.fixture
-def small(tmp_path):
-    return write(tmp_path / "results.jsonl", SMALL)
+from support.report import record, report
 
 
 @pytest.fixture(scope="module")

@@ -10,12 +10,7 @@ from fedgram.experiments.results import load_results
 from fedgram.report import formats
 from fedgram.report.tables import accuracy_table, cost_table
 from support.made_up import write
-from support.report import SMALL, record, report
-
-
-@pytest.fixture
-def small(tmp_path):
-    return write(tmp_path / "results.jsonl", SMALL)
+from support.report import record, report
 
 
 def test_markdown_to_the_letter(small):

@@ -4,8 +4,19 @@ import os
 import subprocess
 import sys
 
+from support.waiting import PATIENCE
+
+PROGRAM = (sys.executable, "-c", "from fedgram.cli import main; main()")
+
 
 def run(*arguments, env=None, **options):
-    command = [sys.executable, "-c", "from fedgram.cli import main; main()", *arguments]
+    """Run the command to its end and return what it said; `env` adds to the environment."""
     environment = os.environ | {"COLUMNS": "200", "NO_COLOR": "1"} | (env or {})
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment, **options)
+    options = {"capture_output": True, "text": True, "timeout": PATIENCE} | options
+    return subprocess.run([*PROGRAM, *map(str, arguments)], check=False, env=environment, **options)
+
+
+def start(*arguments, **options):
+    """Start the command and return its process."""
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | options
+    return subprocess.Popen([*PROGRAM, *map(str, arguments)], **options)

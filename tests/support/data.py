@@ -21,11 +21,12 @@ from fedgram.data.published.home import Home
 from fedgram.data.published.layouts.idx import idx_layout
 from fedgram.data.published.published import Published
 from fedgram.data.published.sources import File
+from support.waiting import PATIENCE
 
 IMAGES, LABELS = "train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"
 TEST_IMAGES, TEST_LABELS = "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"
 LAYOUT = idx_layout(("mnist",), tuple(range(10)))
-LOAD_MNIST = "from fedgram.data import catalog; print(catalog.load('mnist').fingerprint)"
+LOAD_MNIST = "from fedgram.data.published import catalog; print(catalog.load('mnist').fingerprint)"
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -95,7 +96,7 @@ def serving(files: dict[str, bytes]) -> Iterator[Server]:
                 self.wfile.write(rest[: server.cut_after])
                 self.wfile.flush()
                 if server.hang is not None:
-                    server.hang.wait(30)
+                    server.hang.wait(PATIENCE)
                 self.close_connection = True
             else:
                 self.wfile.write(rest)
@@ -178,12 +179,3 @@ def processes() -> Iterator[Start]:
 
 def files_below(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 20) -> None:
-    pause = threading.Event()
-    for _ in range(int(seconds / 0.02)):
-        if condition():
-            return
-        pause.wait(0.02)
-    raise AssertionError("waited in vain")

@@ -14,19 +14,10 @@ from pathlib import Path
 from uuid import uuid4
 
 from fedgram.engines.flower.quiet import QUIET
+from support.waiting import PATIENCE, wait_for
 
 BIN = Path(sys.executable).parent
 MARK = "FEDGRAM_TEST_MARK"
-PATIENCE = 420  # seconds; on a busy machine each process takes some just to start
-
-
-def wait_for(found, what, *, seconds=PATIENCE, pause=0.1):
-    """Return what `found` returns as soon as it is true."""
-    until = time.monotonic() + seconds
-    while not (result := found()):
-        assert time.monotonic() < until, f"{what}: not within {seconds} s"
-        time.sleep(pause)
-    return result
 
 
 def free_port():
@@ -41,9 +32,9 @@ def answers(port):
 
 
 class Federation:
-    """A SuperLink and its SuperNodes in `folder`; with `keys`, a folder of certificates and keys, over TLS."""
+    """A SuperLink and its SuperNodes in `folder`, over TLS, with `keys`, a folder of certificates and keys."""
 
-    def __init__(self, folder, keys=None):
+    def __init__(self, folder, keys):
         self.folder, self.keys = Path(folder), keys
         self.port = free_port()
         self.mark = uuid4().hex
@@ -65,18 +56,19 @@ class Federation:
 
     def __enter__(self):
         (self.folder / "flwr").mkdir(parents=True)
-        trust = "insecure = true" if self.keys is None else f'root-certificates = "{self.keys / "ca.crt"}"'
+        trust = f'root-certificates = "{self.keys / "ca.crt"}"'
         connection = f'[superlink.lab]\naddress = "127.0.0.1:{self.port}"\n{trust}\n'
         (self.folder / "flwr" / "config.toml").write_text(connection)
         self.start_superlink()
         return self
 
     def __exit__(self, *_):
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the second Ctrl-C of an impatient person must not leave them
+        # The second Ctrl-C of an impatient person must not leave them.
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             self.end_all()
         finally:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.signal(signal.SIGINT, before)
 
     def end_all(self):
         self.end(list(self.marked()))
@@ -86,7 +78,7 @@ class Federation:
         assert not left, f"still running: {left}"
 
     def start_superlink(self):
-        trust = ["--insecure"] if self.keys is None else [
+        trust = [
             "--ssl-ca-certfile", self.keys / "ca.crt",
             "--ssl-certfile", self.keys / "server.crt",
             "--ssl-keyfile", self.keys / "server.key",
@@ -104,19 +96,18 @@ class Federation:
         wait_for(lambda: not answers(self.port), "the end of the SuperLink")
         self.start_superlink()
 
-    def start_node(self, node, key=None, command=("flower-supernode",), **config):
-        """Start a SuperNode with its own configuration; its log is NODE.log."""
-        trust = ["--insecure"] if self.keys is None else ["--root-certificates", self.keys / "ca.crt"]
-        if key is not None:
-            trust += ["--auth-supernode-private-key", key]
+    def start_node(self, node, command=("flower-supernode",), **config):
+        """Start a SuperNode with its own configuration, and with the key of its name."""
+        trust = ["--root-certificates", self.keys / "ca.crt", "--auth-supernode-private-key", self.keys / node]
         given = {"name": node, "folder": str(self.folder / "models" / node)} | config
         text = " ".join(f"{key}={json.dumps(value)}" for key, value in given.items())
         address = ["--superlink", f"127.0.0.1:{self.port}", "--host", "127.0.0.1", "--port", str(free_port())]
         self.nodes[node] = self.start(node, *command, *trust, *address, "--node-config", text)
 
-    def kill_node(self, name):
-        """End a node at once, with the processes that work for it: nothing of it can say goodbye."""
-        self.end([self.nodes[name].pid, *self.descendants(self.nodes[name].pid)], signal.SIGKILL)
+    def end_node(self, name, how=signal.SIGTERM):
+        """End a node, if it was started, with the processes that work for it."""
+        if name in self.nodes:
+            self.end([self.nodes[name].pid, *self.descendants(self.nodes[name].pid)], how)
 
     def run(self, app, **config):
         """Run an app and return its report."""
@@ -147,11 +138,20 @@ class Federation:
         assert done.returncode == 0, done.stdout + done.stderr
         return json.loads(done.stdout)
 
+    def home(self, name):
+        """Return the folder in which a process was started."""
+        return self.folder / name
+
+    def log(self, name):
+        """Return what a process has said so far."""
+        return (self.home(name) / "log.txt").read_text()
+
     def start(self, name, command, *arguments):
-        with (self.folder / f"{name}.log").open("ab") as log:
+        self.home(name).mkdir(exist_ok=True)
+        with (self.home(name) / "log.txt").open("ab") as log:
             process = subprocess.Popen(
                 [BIN / command, *arguments],
-                env=self.environment, cwd=self.folder, stdout=log, stderr=log, start_new_session=True,
+                env=self.environment, cwd=self.home(name), stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
         self.started.append(process)
         return process

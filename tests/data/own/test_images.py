@@ -12,17 +12,7 @@ from PIL import Image
 from fedgram.core.errors import BadImage, InvalidData, InvalidParameter, MissingExtra, Skipped
 from fedgram.data.own.files import open_path
 from fedgram.data.own.images import ImageFiles, decode
-from support.data import Bytes, private_cache, some_photos
-
-
-@pytest.fixture(scope="session")
-def photos() -> Bytes:
-    return some_photos()
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, photos: Bytes) -> Path:
-    return private_cache(tmp_path, monkeypatch)
+from support.data import Bytes
 
 
 @pytest.fixture

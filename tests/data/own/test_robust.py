@@ -23,14 +23,9 @@ from fedgram.data.own.files import open_path
 from fedgram.data.published.archives import unpack
 from fedgram.data.published.layouts.unpickle import unpickle
 from fedgram.features import backbone
-from support.data import private_cache
+from support.campaign import size
 
 MEGABYTE = 1 << 20
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    return private_cache(tmp_path, monkeypatch)
 
 
 def refused(path: Path, *, room: int = 64 * MEGABYTE) -> str:
@@ -126,6 +121,7 @@ def test_parquet_bomb(tmp_path, little):
     assert "claims to hold" in refused(tmp_path / "own.parquet", room=MEGABYTE)
 
 
+@pytest.mark.campaign
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("suffix", ["npz", "parquet"])
 def test_damaged_files_never_give_anything_but_one_line(tmp_path, suffix):
@@ -136,7 +132,7 @@ def test_damaged_files_never_give_anything_but_one_line(tmp_path, suffix):
         pq.write_table(pa.table({"a": np.arange(20) / 3, "b": np.arange(20), "label": ["u", "v"] * 10}), path)
     whole = path.read_bytes()
     failures = 0
-    for _ in range(120):
+    for _ in range(size(120)):
         damaged = bytearray(whole)
         for _ in range(rng.choice([1, 3, 20])):
             damaged[rng.randrange(len(damaged))] = rng.randrange(256)
@@ -147,7 +143,7 @@ def test_damaged_files_never_give_anything_but_one_line(tmp_path, suffix):
             failures += 1
             assert path.name in str(error)
             assert "\n" not in str(error)
-    assert failures > 60
+    assert failures > size(60)
 
 
 def test_labels_of_odd_shapes(tmp_path):

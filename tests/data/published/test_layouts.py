@@ -19,15 +19,11 @@ from fedgram.core.errors import FedgramError, InvalidData, InvalidParameter
 from fedgram.data.published import catalog
 from fedgram.data.published.layouts.unpickle import unpickle
 from fedgram.data.published.published import Published
-from support.data import files_below, offline_cache
+from support.data import files_below
 
 Bytes = npt.NDArray[np.uint8]
+pytestmark = pytest.mark.usefixtures("cache")
 NAMES = [f"class_{i}" for i in range(100)]
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, real: tuple[Bytes, Bytes]) -> Path:
-    return offline_cache(tmp_path, monkeypatch)
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,6 @@ from fedgram.core.errors import InvalidData
 from fedgram.data.published import catalog
 from fedgram.data.published.layouts.typefaces import CHARACTERS
 from fedgram.experiments import Experiment, runs_of
-from support.data import offline_cache
 
 FONTS = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
 FACES = {"400-normal": "", "700-normal": "-Bold", "400-italic": "-Oblique", "700-italic": "-BoldOblique"}
@@ -21,8 +20,7 @@ FAMILIES = {"sans": "DejaVuSans", "mono": "DejaVuSansMono"}
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    offline_cache(tmp_path, monkeypatch)
+def folder(tmp_path, cache):
     for family, file in FAMILIES.items():
         package = tmp_path / "own" / f"fontsource-{family}-1.0.0" / "package"
         (package / "files").mkdir(parents=True)

@@ -19,6 +19,7 @@ from fedgram.engines.flower.config import App, NodeConfig
 from fedgram.engines.flower.node import MODEL_FILE, keep
 from fedgram.engines.flower.project import write_app
 from fedgram.protocol.sources import resolve
+from support.command import run as fedgram
 from support.own_method import forget_afterwards, write_method
 
 
@@ -26,11 +27,6 @@ from support.own_method import forget_afterwards, write_method
 def home(tmp_path, monkeypatch):
     """Nodes that name no folder keep their things among the user's data."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
-
-
-def fedgram(*arguments):
-    command = [sys.executable, "-c", "from fedgram.cli import main; main()", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
 def flattened(config):
@@ -312,6 +308,7 @@ def test_without_the_extra_one_line_says_what_to_install(command, tmp_path):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.xdist_group("simulation-command")
 def test_run_on_the_simulation_from_the_command_line():
     """It starts Ray by itself, gives what one process gives, and leaves nothing running."""
     options = ["run", "--method", "fedhip", "--data", "digits", "--clients", "3", "--partition", "iid", "--json"]

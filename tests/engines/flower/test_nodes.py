@@ -21,6 +21,7 @@ from fedgram.engines.flower import envelope
 from fedgram.engines.flower.app import _party
 from fedgram.engines.flower.config import App, NodeConfig
 from fedgram.engines.flower.split import KEY_FILE, held_back, node_key
+from support.campaign import size
 from support.flower_grid import LocalGrid
 from support.own_method import forget_afterwards, write_method
 
@@ -58,11 +59,12 @@ def ask(node, run=None, step="hello", payload=None, classes=None):
     return grid.seen[-1]
 
 
+@pytest.mark.campaign
 def test_no_run_changes_the_rows_that_are_used(node):
     rng = np.random.default_rng(1)
     first = party(node)
     assert 30 < len(first.x) < 60
-    for _ in range(300):
+    for _ in range(size(300)):
         run = {
             "seed": int(rng.integers(1e9)), "method": str(rng.choice(["afl", "fedhip", "fedavg", "fedacnnl"])),
             "classes": str(rng.choice(["", "2", "0, 1"])), "clients": str(rng.choice(["", "a"])),

@@ -29,6 +29,7 @@ def simulation(tmp_path):
     gc.collect()  # while the warnings are still ignored
 
 
+@pytest.mark.xdist_group("simulation")
 def test_simulation(simulation, subtests, tmp_path, monkeypatch):
     """One test, because starting Ray takes longer than everything else together."""
 

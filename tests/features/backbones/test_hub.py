@@ -58,11 +58,6 @@ def images():
     return np.kron(load_digits().images[:6].astype(np.uint8) * 15, np.ones((4, 4), dtype=np.uint8))
 
 
-@pytest.fixture
-def cache(tmp_path):
-    return tmp_path / "cache"
-
-
 def close(mine, theirs):
     np.testing.assert_allclose(mine, theirs, rtol=0, atol=1e-4 * np.abs(theirs).max())
 

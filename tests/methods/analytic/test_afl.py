@@ -4,12 +4,13 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fedgram as fg
 from fedgram.core.errors import InvalidParameter, RankDeficient, UnknownName
 from reference import recursions
+from support.campaign import examples
 from support.problems import as_clients, features, patients, relative_error, seeds, spread_any_way
 
 EPS = np.finfo(float).eps
@@ -26,7 +27,7 @@ def with_intercept(x, y, classes):
     return weights, targets.mean(axis=0) - mean @ weights
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(seeds, st.integers(1, 40), st.integers(2, 6), st.sampled_from([1, 2, 3, 7, 40, 300, 1000]), st.booleans())
 def test_equals_the_joint_solution_for_any_partition(seed, d, classes, clients, single):
     rng = np.random.default_rng(seed)
@@ -41,7 +42,7 @@ def test_equals_the_joint_solution_for_any_partition(seed, d, classes, clients, 
     assert set(fit.contributors) == {f"client-{k}" for k, part in enumerate(parts) if len(part)}
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(seeds, st.integers(1, 40), st.integers(2, 6), st.sampled_from([1, 2, 3, 7, 40, 300, 1000]), st.booleans())
 def test_with_the_intercept_it_equals_the_joint_solution_with_one(seed, d, classes, clients, single):
     rng = np.random.default_rng(seed)
@@ -58,7 +59,7 @@ def test_with_the_intercept_it_equals_the_joint_solution_with_one(seed, d, class
     assert relative_error(model.intercept, intercept) < slack
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(seeds, st.integers(1, 11), st.sampled_from([1, 4, 60]))
 def test_with_the_intercept_a_rank_deficient_pool_gives_the_minimum_norm_solution(seed, rank, clients):
     rng = np.random.default_rng(seed)
@@ -102,7 +103,7 @@ def test_without_ri_the_regularization_leaves_the_intercept_alone():
     np.testing.assert_allclose(model.intercept, np.bincount(y) / 60, atol=1e-5)
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(seeds, st.floats(0, 6), st.sampled_from([1, 5, 50]))
 def test_error_grows_with_the_square_of_the_condition_number(seed, exponent, clients):
     rng = np.random.default_rng(seed)
@@ -113,7 +114,7 @@ def test_error_grows_with_the_square_of_the_condition_number(seed, exponent, cli
     assert relative_error(fit.model.weights, joint_solution(x, y, 3)) < bound
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(seeds, st.integers(1, 11), st.sampled_from([1, 4, 60]))
 def test_rank_deficient_pool_gives_the_minimum_norm_solution(seed, rank, clients):
     rng = np.random.default_rng(seed)
@@ -131,7 +132,7 @@ def test_a_thousand_clients_of_one_sample_each():
     assert len(fit.contributors) == 1000
 
 
-@settings(deadline=None, max_examples=25)
+@examples(25)
 @given(seeds, st.floats(-3, 3), st.booleans(), st.integers(1, 8))
 def test_equals_the_papers_recursion(seed, log_gamma, ri, clients):
     rng = np.random.default_rng(seed)

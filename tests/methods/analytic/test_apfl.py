@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fedgram as fg
@@ -11,12 +11,13 @@ from fedgram.heads import adapt
 from fedgram.heads.system import System
 from fedgram.moments import solve
 from reference import recursions
+from support.campaign import examples
 from support.problems import as_clients, features, redistributions, relative_error, seeds, spread_any_way
 
 SMALL = {"dim_primary": 16, "dim_refine": 12}
 
 
-@settings(deadline=None, max_examples=20)
+@examples(20)
 @given(seeds, st.sampled_from([1, 2, 6]), st.floats(-1, 2), st.floats(-1, 2), st.floats(0, 1))
 def test_equals_the_printed_closed_forms(seed, count, log_gamma, log_beta, lam):
     rng = np.random.default_rng(seed)
@@ -38,7 +39,7 @@ def test_equals_the_printed_closed_forms(seed, count, log_gamma, log_beta, lam):
         np.testing.assert_allclose(fit.personal[f"client-{k}"].scores(x), want, atol=1e-8)
 
 
-@settings(deadline=None, max_examples=15)
+@examples(15)
 @given(seeds, st.integers(1, 8), st.integers(1, 8))
 def test_heterogeneity_invariance(seed, before, after):
     rng = np.random.default_rng(seed)
@@ -51,7 +52,7 @@ def test_heterogeneity_invariance(seed, before, after):
     np.testing.assert_allclose(results[0], results[1], rtol=1e-8, atol=1e-9)
 
 
-@settings(deadline=None, max_examples=20)
+@examples(20)
 @given(seeds, st.integers(2, 20), st.integers(2, 12))
 def test_left_out_predictions_equal_refitting(seed, n, d):
     rng = np.random.default_rng(seed)
@@ -131,7 +132,7 @@ def test_a_single_sample_says_nothing_about_its_own_share():
     assert fg.APFL(dim_primary=16, dim_refine=16).fit(clients).personal["one"].lam == 0.0
 
 
-@settings(deadline=None, max_examples=15)
+@examples(15)
 @given(seeds, st.integers(2, 15), st.floats(-1, 1))
 def test_exact_leave_one_out_equals_refitting_everything(seed, n, log_beta):
     """Sample i is left out of everybody's G, and so of the others' residuals, and of the refinement."""

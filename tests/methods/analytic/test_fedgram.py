@@ -2,16 +2,17 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fedgram as fg
 from fedgram.core.errors import InvalidParameter
 from fedgram.heads.head import SHRINKAGES, Head, deviations
+from support.campaign import examples
 from support.problems import as_clients, features, redistributions, relative_error, seeds, skewed, spread_any_way
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(seeds, st.integers(1, 6), st.floats(-3, 1))
 def test_head_is_the_pooled_discriminant(seed, count, log_shrinkage):
     """Against means, covariance and inverse computed from the samples themselves."""
@@ -28,7 +29,7 @@ def test_head_is_the_pooled_discriminant(seed, count, log_shrinkage):
     assert relative_error(fit.model.intercept, np.log(np.bincount(y) / 120) - quadratic / 2) < 1e-9
 
 
-@settings(deadline=None, max_examples=20)
+@examples(20)
 @given(seeds, st.integers(1, 8), st.integers(1, 8))
 def test_heterogeneity_invariance(seed, before, after):
     rng = np.random.default_rng(seed)
@@ -49,7 +50,7 @@ def test_fewer_samples_than_features():
     assert (fit.model.predict(x[320:]) == y[320:]).mean() > 0.78
 
 
-@settings(deadline=None, max_examples=15)
+@examples(15)
 @given(seeds, st.sampled_from([(40, 6), (30, 29), (30, 30), (30, 31), (20, 50)]))
 def test_automatic_shrinkage_is_cross_validation_by_its_definition(seed, shape):
     (n, d), rng = shape, np.random.default_rng(seed)

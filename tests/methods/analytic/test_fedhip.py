@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fedgram as fg
@@ -11,6 +11,7 @@ from fedgram.heads import adapt
 from fedgram.heads.system import ALPHAS, System
 from fedgram.moments.regression import STEPS
 from reference import recursions
+from support.campaign import examples
 from support.problems import (
     as_clients,
     features,
@@ -44,7 +45,7 @@ def with_intercept(pool, own, alpha, beta):
     return solution[:-1], solution[-1]
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(seeds, st.integers(2, 20), st.sampled_from([1, 3, 9]), st.floats(-2, 3), st.floats(-2, 2))
 def test_equals_the_printed_closed_form(seed, d, count, log_alpha, log_beta):
     rng = np.random.default_rng(seed)
@@ -59,7 +60,7 @@ def test_equals_the_printed_closed_form(seed, d, count, log_alpha, log_beta):
             assert relative_error(fit.personal[f"client-{k}"].weights, want) < 1e-9
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(seeds, st.integers(2, 40), st.sampled_from([1, 3, 9]), st.floats(-2, 3), st.floats(-2, 2))
 def test_with_the_intercept_it_minimises_the_objective_with_one(seed, d, count, log_alpha, log_beta):
     """Members and a newcomer, with fewer and with more samples than features: both forms of the correction."""
@@ -78,7 +79,7 @@ def test_with_the_intercept_it_minimises_the_objective_with_one(seed, d, count, 
         assert relative_error(model.intercept, intercept) < 1e-9
 
 
-@settings(deadline=None, max_examples=20)
+@examples(20)
 @given(seeds, st.integers(2, 25), st.booleans(), st.integers(4, 30))
 def test_leave_one_out_with_the_intercept_equals_refitting(seed, n, member, d):
     """The α that is chosen is the one of least error when sample i is left out everywhere, means included."""
@@ -143,7 +144,7 @@ def test_no_ridge_at_all():
         fg.FedHiP(beta=0.0).fit(few, classes=3)
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(seeds, st.integers(1, 12), st.integers(1, 12), st.sampled_from(["auto", 10.0]))
 def test_heterogeneity_invariance(seed, before, after, alpha):
     """Theorem 3: client k's model is the same for any redistribution of all other data, any number of other clients."""
@@ -156,7 +157,7 @@ def test_heterogeneity_invariance(seed, before, after, alpha):
     assert relative_error(models[0], models[1]) < 1e-9
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(seeds, st.integers(1, 30), st.integers(1, 30), st.floats(-3, 4))
 def test_both_forms_and_the_spectrum_agree(seed, d, n, log_alpha):
     rng = np.random.default_rng(seed)
@@ -167,7 +168,7 @@ def test_both_forms_and_the_spectrum_agree(seed, d, n, log_alpha):
     np.testing.assert_allclose(adapt.Spectrum.of(v).correction(residual, alpha), want, atol=scale)
 
 
-@settings(deadline=None, max_examples=20)
+@examples(20)
 @given(seeds, st.integers(2, 25), st.booleans())
 def test_leave_one_out_equals_refitting(seed, n, member):
     """Without sample i everywhere, the global term included if the client is part of it."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
@@ -17,6 +17,7 @@ from fedgram.heads import likelihood, logistic
 from fedgram.heads.head import Head, deviations
 from fedgram.heads.logistic import Logistic
 from fedgram.moments.regression import STEPS
+from support.campaign import examples
 from support.problems import as_clients, relative_error, seeds, skewed, spread_any_way
 
 
@@ -43,7 +44,7 @@ def objective(model, x, y, ridge):
     return likelihood.of_labels(model.scores(x), y) - ridge / 2 * ((model.weights * scale[:, None]) ** 2).sum()
 
 
-@settings(deadline=None, max_examples=15)
+@examples(15)
 @given(seeds, st.floats(-1, 2), st.integers(2, 4))
 def test_it_reaches_the_penalised_maximum(seed, log_ridge, classes):
     """Against scipy's optimizer."""
@@ -65,7 +66,7 @@ def test_it_reaches_the_penalised_maximum(seed, log_ridge, classes):
     assert relative_error(model.weights * scale[:, None], want - want.mean(axis=1, keepdims=True)) < 1e-3
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(seeds, st.floats(-3, 3), st.floats(0.01, 5), st.integers(2, 4), st.integers(0, 12))
 def test_a_step_gains_at_least_half_of_what_its_slope_promises(seed, log_ridge, signal, classes, rounds):
     """What the bound on the curvature says, from wherever a climb has come to: with less than the bound it fails."""
@@ -121,7 +122,7 @@ def test_head_and_model_say_the_same():
     assert relative_error(head.scale, deviations(total)[0]) < 1e-12
 
 
-@settings(deadline=None, max_examples=15)
+@examples(15)
 @given(seeds, st.integers(1, 6), st.integers(1, 6))
 def test_the_model_for_all_does_not_depend_on_the_partition(seed, before, after):
     rng, (x, y) = np.random.default_rng(seed), problem(seed)
@@ -307,7 +308,7 @@ def test_what_remains_of_a_lost_client_is_said(lost, rest):
     assert relative_error(fit.model.weights, ascent.model.weights) < 1e-9, "no more and no less than that is in"
 
 
-@settings(deadline=None, max_examples=20)
+@examples(20)
 @given(seeds, st.floats(-3, 3), st.integers(0, 8))
 def test_the_bound_bounds_without_a_lost_client_too(seed, log_ridge, rounds):
     """Its moments make steps shorter than they could be, and never wrong."""

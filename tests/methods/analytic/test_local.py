@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fedgram as fg
 from fedgram.core.errors import InvalidParameter
 from fedgram.heads import adapt
 from fedgram.moments.regression import STEPS
+from support.campaign import examples
 from support.problems import as_clients, features, relative_error, seeds
 
 
@@ -24,7 +25,7 @@ def refitted(x, targets, ridge, *, intercept):
     return np.mean(errors)
 
 
-@settings(deadline=None, max_examples=20)
+@examples(20)
 @given(seeds, st.sampled_from([(8, 20), (20, 5), (6, 6), (7, 6), (2, 3)]), st.booleans())
 def test_leave_one_out_equals_refitting(seed, shape, intercept):
     (n, d), rng = shape, np.random.default_rng(seed)

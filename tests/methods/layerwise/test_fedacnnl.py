@@ -4,12 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fedgram as fg
 from fedgram.core.errors import InvalidParameter, UnknownName
 from fedgram.layerwise import Network
+from support.campaign import examples
 from support.problems import as_clients, relative_error, seeds, spread_any_way
 
 STACKS = ["flatten", "flatten dense:9 dense:7:tanh", "conv:6:3:leaky_relu pool:2 conv:5:2 flatten dense:8"]
@@ -39,7 +40,7 @@ def on_one_machine(stack, x, y, classes, seed, gamma):
     return weights
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(seeds, st.sampled_from(STACKS), st.sampled_from([1, 2, 5, 40]), st.integers(1, 60), st.booleans())
 def test_weights_are_those_of_the_pooled_data(seed, stack, clients, batch, adaptive):
     """The weight-invariant property: any partition, order and batch size."""

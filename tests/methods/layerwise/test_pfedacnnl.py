@@ -6,7 +6,7 @@ from math import inf
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 import fedgram as fg
 from fedgram.core.errors import ClientFailed, InvalidParameter, MissingExtra
@@ -14,6 +14,7 @@ from fedgram.layerwise import layer_moments
 from fedgram.layerwise.network import label_encoding
 from fedgram.layerwise.personal import EPSILONS, judge, own_layer, personalized
 from fedgram.protocol.clientside import ClientSide
+from support.campaign import examples
 from support.problems import as_clients, features, redistributions, relative_error, seeds
 
 DNN = "flatten dense:8 dense:6"
@@ -29,7 +30,7 @@ def solve_layer(X, Y, G, epsilon):
     return np.linalg.solve(X.T @ X + epsilon * np.eye(X.shape[1]), X.T @ Y + epsilon * G)
 
 
-@settings(deadline=None, max_examples=10)
+@examples(10)
 @given(seeds)
 def test_equals_the_printed_equations(seed):
     """(11) per group, then (12) and (13) layer by layer, each on its own inputs."""
@@ -51,7 +52,7 @@ def test_equals_the_printed_equations(seed):
             meta, own = np.maximum(meta @ M, 0), np.maximum(own @ W, 0)
 
 
-@settings(deadline=None, max_examples=8)
+@examples(8)
 @given(seeds)
 def test_personal_models_do_not_depend_on_how_others_hold_their_data(seed):
     rng = np.random.default_rng(seed)

@@ -36,8 +36,10 @@ class FedACnnL(Method):
     the paper's FedACnnL-WA: every batch has `batch` samples.
 
     >>> import fedgram as fg
-    >>> from fedgram.checks import some_clients
-    >>> fit = fg.FedACnnL(network="flatten dense:40", gamma=1.0).fit(some_clients(), classes=10)
+    >>> data = fg.data.digits()
+    >>> parts = fg.partition.dirichlet(data.y, clients=6, alpha=1.0, seed=0)
+    >>> clients = fg.make_clients(data, parts)
+    >>> fit = fg.FedACnnL(network="flatten dense:40", gamma=1.0).fit(clients, classes=10)
     >>> [weights.shape for weights in fit.model.weights]
     [(64, 40), (40, 10)]
     """

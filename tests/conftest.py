@@ -1,0 +1,62 @@
+"""What all tests share: one thread per process, Hypothesis' sizes, the order of long tests, and Ctrl-C."""
+
+import os
+import signal
+
+from support.threads import VARIABLES
+
+# As many test processes as processors run at once, so more threads only get in each other's way. This must be said
+# before numpy and torch are imported; the processes that tests start hear it too.
+for _variable in VARIABLES:
+    os.environ.setdefault(_variable, "1")
+
+import pytest  # noqa: E402
+from hypothesis import settings  # noqa: E402
+
+from support import campaign  # noqa: E402
+
+# Examples may wait for a busy processor: only their number counts.
+settings.register_profile("ci", deadline=None)
+settings.register_profile("campaign", deadline=None, max_examples=campaign.size(settings().max_examples))
+settings.load_profile("campaign" if campaign.FULL else "ci")
+
+# Groups of tests that take a minute or more, longest first. They start first: whatever starts last is waited for.
+LONGEST = ("federation", "simulation", "browser", "simulation-command")
+
+
+@pytest.hookimpl(trylast=True)  # folders form their groups before
+def pytest_collection_modifyitems(items):
+    """Let long groups come first; xdist hands tests out in this order."""
+
+    def place(item):
+        mark = item.get_closest_marker("xdist_group")
+        group = mark.args[0] if mark else ""
+        return LONGEST.index(group) if group in LONGEST else len(LONGEST)
+
+    items.sort(key=place)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config):
+    """One worker more than there are processors: the one with Flower's processes mostly waits for them."""
+    return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else None
+
+
+if campaign.CORE_ONLY:
+    from fedgram.core.errors import MissingExtra
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(item):
+        """Skip what needs an extra, where only the core is installed."""
+        try:
+            return (yield)
+        except MissingExtra as error:
+            pytest.skip(str(error))
+
+
+@pytest.fixture
+def interruptible():
+    """Let processes that a test starts hear SIGINT, even if the suite runs in the background and ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

@@ -1,0 +1,17 @@
+"""Every test has a cache of its own; the photographs come from the shared one."""
+
+from pathlib import Path
+
+import pytest
+
+from support.data import Bytes, private_cache, some_photos
+
+
+@pytest.fixture(scope="session")
+def photos() -> Bytes:
+    return some_photos()
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return private_cache(tmp_path, monkeypatch)

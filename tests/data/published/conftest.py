@@ -1,0 +1,29 @@
+"""Every test has an empty cache without network; what must be real comes from the shared one."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.data import Start, archive_of, first_of_mnist, offline_cache, processes
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return offline_cache(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    with processes() as starter:
+        yield starter
+
+
+@pytest.fixture(scope="session")
+def mnist_archive() -> Path:
+    return archive_of("mnist")
+
+
+@pytest.fixture(scope="session")
+def idx_files() -> dict[str, bytes]:
+    return first_of_mnist()

@@ -1,0 +1,185 @@
+"""A study as docs/flower.md describes it, with nodes that fail: real processes on loopback, TLS, authenticated nodes.
+
+One SuperLink and its nodes serve all tests. Two runs with faults are under way from the start; while one of them waits
+for nodes that will never answer, the study without faults is run.
+"""
+
+import json
+import os
+import re
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fedgram as fg
+from fedgram.engines.flower.project import write_app
+from fedgram.protocol.fit import load, load_model
+from support import flower_misbehaving
+from support.command import run as command
+from support.flower_processes import Federation
+from support.waiting import wait_for
+
+pytestmark = pytest.mark.xdist_group("federation")
+
+HONEST, FAULTY = ("ward-0", "ward-1"), ("garbage", "nan", "slow", "killed")
+D = 2048  # answers of 17 MB: a node can be killed while it uploads one
+
+HOSTILE = """
+from pathlib import Path
+Path("hostile.txt").write_text("ran")  # where the node was started
+from fedgram.engines.flower.app import client as honest
+client = honest
+"""
+
+
+@dataclass
+class Lab:
+    """A federation with two runs under way: one that can do without the faulty nodes, and one that cannot."""
+
+    federation: Federation
+    clients: dict[str, fg.Client]
+    data: Path
+    app: Path
+    quorum: str
+    strict: str
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("lab")
+    keys, clients = folder / "keys", {client.name: client for client in samples()}
+    nodes = (*HONEST, *FAULTY, "intruder", "stranger")
+    fedgram("flower", "certificates", keys, *(word for name in nodes for word in ("--node", name)))
+    for name, client in clients.items():
+        np.savez(folder / name, x=client.x, y=client.y, x_test=client.x_test, y_test=client.y_test)
+    app = write_app(folder / "faults", "afl", {"gamma": "10", "ri": "false"})
+    replace_client(app, Path(flower_misbehaving.__file__).read_text(encoding="utf-8"))
+    with Federation(folder / "federation", keys=keys) as federation:
+        for name in (*HONEST, *FAULTY, "intruder"):
+            federation.flwr("supernode", "register", keys / f"{name}.pub", "lab")
+        for name in FAULTY:
+            federation.start_node(name, data=str(folder / f"{name}.npz"))
+        for name in HONEST:
+            start_installed(federation, name, folder / f"{name}.npz")
+        everyone = ", ".join((*HONEST, *FAULTY))
+        quorum = federation.submit(app, clients=everyone, require="2", timeout=90.0)
+        strict = federation.submit(app, clients=", ".join((*HONEST, "garbage", "nan")))
+        wait_for((federation.home("killed") / "uploading").exists, "the upload", pause=0.01)
+        os.kill(federation.nodes["killed"].pid, signal.SIGKILL)
+        federation.end_node("killed", signal.SIGKILL)  # and what worked for it: nothing of it can say goodbye
+        yield Lab(federation, clients, folder, app, quorum, strict)
+
+
+def samples():
+    rng = np.random.default_rng(0)
+    means = rng.normal(size=(3, D))
+    for name in (*HONEST, *FAULTY):
+        y = np.arange(620) % 3
+        x = (means[y] + rng.normal(size=(620, D))).astype(np.float32)
+        yield fg.Client(name, x[:600], y[:600], x[600:], y[600:])
+
+
+def test_a_study_with_tls_and_authenticated_nodes(lab):
+    """Nodes run what is installed, whatever the app holds; a name belongs to its key; the unregistered stay out."""
+    federation, keys = lab.federation, lab.federation.keys
+    app, listed = lab.data / "study", (word for name in HONEST for word in ("--key", keys / f"{name}.pub"))
+    fedgram("flower", "new", app, "--method", "fedhip", "--set", "beta=2", *listed)
+    replace_client(app, HOSTILE)
+    start_installed(federation, "intruder", lab.data / "ward-0.npz", name="ward-0")  # let in, but not as ward-0
+    start_installed(federation, "stranger", lab.data / "ward-0.npz")  # has a key, but nobody has registered it
+    report = federation.run(app, classes="3", seed=3)
+    assert wait_for(federation.nodes["stranger"].poll, "the refusal of the stranger") > 0
+    assert "Failed to activate SuperNode" in federation.log("stranger")
+    for node in (*HONEST, "intruder"):
+        assert not (federation.home(node) / "hostile.txt").exists()
+    [intruder] = re.findall(r"SuperNode ID: (\d+)", federation.log("intruder"))
+    assert intruder not in report["nodes"].values()
+    why = "it calls itself 'ward-0', but has not the key that is listed for 'ward-0'"
+    assert report["refused"].get(f"node {intruder}", why) == why, "the run need not wait for it"
+    assert list(report["nodes"]) == report["contributors"] == list(HONEST)
+    assert report["engine"] == "flower"
+    assert report["settings"]["beta"] == 2
+    clients = [lab.clients[name] for name in HONEST]
+    here = fg.FedHiP(beta=2.0).fit(clients, classes=3, seed=3)
+    assert report["accuracy"] == here.evaluation.summary()
+    for client in clients:
+        file = federation.folder / "models" / client.name / "model.safetensors"
+        there, own = load_model(file), here.personal[client.name]
+        np.testing.assert_allclose(there.scores(client.x), own.scores(client.x), rtol=1e-9, atol=1e-9)
+        np.savez(lab.data / "new", x=client.x_test)
+        said = json.loads(fedgram("predict", file, lab.data / "new.npz", "--json"))
+        assert said["labels"] == own.predict(client.x_test).tolist()
+
+
+def test_nothing_partial_passes_for_whole(lab):
+    report = lab.federation.report(lab.strict)
+    assert "client 'garbage': message from 'garbage' refused" in report["error"]
+    assert "client 'nan': message from 'nan' refused" in report["error"]
+    assert "is nan" in report["error"]
+    assert not (lab.federation.results / lab.strict / "fit.safetensors").exists()
+    assert wait_for(lambda: "failed" in lab.federation.status(lab.strict), "the run's end")
+
+
+def test_the_quorum_goes_on(lab):
+    report = lab.federation.report(lab.quorum)
+    assert report["contributors"] == list(HONEST)
+    assert set(report["absent"]) == set(FAULTY)
+    assert "not a fedgram message" in report["absent"]["garbage"]
+    assert "is nan" in report["absent"]["nan"]
+    assert "no answer within 90 s" in report["absent"]["slow"]
+    # Flower notices after two missed heartbeats; our time-out may come first.
+    assert "no answer within 90 s" in report["absent"]["killed"] or "vailable" in report["absent"]["killed"]
+    equals_in_process(lab, lab.quorum, HONEST)
+
+
+def test_after_a_restart_all_are_back(lab):
+    federation, names = lab.federation, (*HONEST, "killed")
+    federation.end_node("intruder")  # which has ward-0's name: without keys in the app, that would end the run
+    federation.restart_superlink()
+    federation.start_node("killed", data=str(lab.data / "killed.npz"))
+    run = federation.submit(lab.app, clients=", ".join(names))
+    report = federation.report(run)
+    assert report["contributors"] == list(names)
+    assert not report["absent"]
+    # The same bytes as Flower counts them, but for its envelopes, names and evaluation.
+    for way, ours in report["traffic"].items():
+        assert ours > len(names) * (8 * D * (D + 1) // 2 if way == "up" else 8 * D * 3)
+        assert ours < report["carried"][way] < ours + 10_000
+    equals_in_process(lab, run, names)
+    assert "completed" in wait_for(lambda: done(federation.status(run)), "the run's end")
+
+
+def equals_in_process(lab, run, names):
+    """The ridge of this AFL grows with the number of contributors: it must be the real one."""
+    there = load(lab.federation.results / run / "fit.safetensors")
+    here = fg.AFL(gamma=10.0, ri=False).fit([lab.clients[name] for name in names])
+    np.testing.assert_allclose(there.model.weights, here.model.weights, rtol=1e-9, atol=1e-9)
+    assert there.evaluation == here.evaluation
+
+
+def done(status):
+    return status if status.startswith("finished") else None
+
+
+def start_installed(federation, node, data, **config):
+    """Start a node that runs only what is installed with it."""
+    federation.start_node(node, command=("fedgram", "flower", "node"), data=str(data), **config)
+
+
+def replace_client(app, code):
+    """Put code into an app, in place of our ClientApp."""
+    project = app / "pyproject.toml"
+    text = project.read_text(encoding="utf-8")
+    assert "fedgram.engines.flower.app:client" in text
+    project.write_text(text.replace("fedgram.engines.flower.app:client", "other:client"), encoding="utf-8")
+    (app / "other.py").write_text(code, encoding="utf-8")
+
+
+def fedgram(*arguments):
+    """Run our own command line."""
+    told = command(*arguments)
+    assert told.returncode == 0, told.stderr
+    return told.stdout
