@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test bench lint browser clean
+.PHONY: demo test bench lint docs browser clean
 
 # Real photographs, a comparison table, a report page, pictures. What is finished is not repeated.
 demo: .venv/.demo
@@ -22,6 +22,10 @@ lint: .venv/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# The documentation as pages in build/site, links checked; read it by opening build/site/index.html.
+docs: .venv/.docs
+	$(BIN)/python tools/build_docs.py
+
 # The report page is tested in a real browser. Where one is missing it is installed if that is possible; otherwise
 # the tests that need it say so and are skipped.
 browser:
@@ -39,6 +43,10 @@ browser:
 
 .venv/.dev: .venv/.python pyproject.toml constraints.txt
 	$(PIP) install -c constraints.txt -e '.[dev]'
+	@touch $@
+
+.venv/.docs: .venv/.python pyproject.toml constraints.txt
+	$(PIP) install -c constraints.txt -e '.[docs]'
 	@touch $@
 
 clean:

@@ -28,7 +28,7 @@ class FedGram(OneMessage):
     chosen, is chosen for the likelihood of samples that were left out; a refinement that gains nothing there is
     not used. The result is a linear model with calibrated scores: log-probabilities but for a constant.
 
-    One message up, d × c numbers down. `docs/fedgram.md` says why it works and what else was tried.
+    One message up, d × c numbers down. `docs/methods/fedgram.md` says why it works and what else was tried.
     """
 
     personal = True

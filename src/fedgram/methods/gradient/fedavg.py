@@ -19,8 +19,10 @@ class FedAvg(GradientMethod):
     """FedAvg — McMahan et al. 2017, Algorithm 1: local SGD from the global weights, then their mean by samples.
 
     >>> import fedgram as fg
-    >>> from fedgram.checks import some_clients
-    >>> fit = fg.FedAvg(rounds=2).fit(some_clients(), classes=10)
+    >>> from fedgram.data import digits
+    >>> data = digits()
+    >>> clients = fg.make_clients(data, fg.partition.iid(len(data.y), clients=6))
+    >>> fit = fg.FedAvg(rounds=2).fit(clients, classes=10)
     >>> fit.model.weights.shape, len(fit.rounds)
     ((64, 10), 2)
     """

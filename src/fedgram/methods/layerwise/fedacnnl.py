@@ -35,8 +35,10 @@ class FedACnnL(Method):
     the paper's FedACnnL-WA: every batch has `batch` samples.
 
     >>> import fedgram as fg
-    >>> from fedgram.checks import some_clients
-    >>> fit = fg.FedACnnL(network="flatten dense:40", gamma=1.0).fit(some_clients(), classes=10)
+    >>> from fedgram.data import digits
+    >>> data = digits()
+    >>> clients = fg.make_clients(data, fg.partition.iid(len(data.y), clients=6))
+    >>> fit = fg.FedACnnL(network="flatten dense:40", gamma=1.0).fit(clients, classes=10)
     >>> [weights.shape for weights in fit.model.weights]
     [(64, 40), (40, 10)]
     """
