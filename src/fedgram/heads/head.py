@@ -1,4 +1,4 @@
-"""A head that knows what classes look like: Bayes' rule for whoever knows its class frequencies."""
+"""A shared linear classifier without class priors; each client adds its own."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ NEVER = -1e300
 class Head:
     """Scores of the classes as if all were equally frequent; to them log-frequencies are added.
 
-    `scale` has the features' deviations within classes, `counts` the classes' samples.
+    `scale` has the features' standard deviations within classes, `counts` the classes' samples.
     """
 
     weights: Array
@@ -50,7 +50,7 @@ class Head:
 
     @classmethod
     def of_gaussians(cls, total: Moments, shrinkage: float | Literal["auto"]) -> Self:
-        """Return the head of everybody's moments as Gaussians: scores xᵀΣ⁻¹μ_c - ½μ_cᵀΣ⁻¹μ_c.
+        """Return the head of the pooled moments as Gaussians: scores xᵀΣ⁻¹μ_c - ½μ_cᵀΣ⁻¹μ_c.
 
         μ_c are the class means, Σ is their common covariance, shrunk towards its diagonal.
         """
@@ -71,7 +71,7 @@ class Head:
 
     @classmethod
     def of_model(cls, model: LinearModel, total: Moments) -> Self:
-        """Return the head of a model whose scores are log-probabilities for everybody's class frequencies."""
+        """Return the head of a model whose scores are log-probabilities for the pooled class frequencies."""
         assert model.intercept is not None
         counts = total.counts.astype(np.float64)
         intercept = np.where(counts > 0, model.intercept - log_frequencies(counts), 0.0)
@@ -80,7 +80,7 @@ class Head:
     def log_frequencies(self, labels: Labels, smoothing: float) -> Array:
         """Return the log-frequencies (c,) of classes for somebody with these labels.
 
-        To each class go `smoothing` samples on average, more to those that are frequent with everybody.
+        To each class go `smoothing` samples on average, more to those that are frequent in the pool.
         """
         return self._smoothed(self._count(labels), labels, smoothing)
 
@@ -89,7 +89,7 @@ class Head:
         return self._smoothed(self._count(labels) - np.eye(len(self.classes))[labels], labels, smoothing)
 
     def model(self) -> LinearModel:
-        """Return the model for somebody with everybody's class frequencies."""
+        """Return the model for the pooled class frequencies."""
         intercept = self.intercept + log_frequencies(self.counts)
         return LinearModel(self.weights, self.classes, intercept, self.features, self.columns)
 
@@ -117,7 +117,7 @@ class Head:
         return cls(**fields | {"classes": read_classes(fields["classes"], c), "columns": columns})
 
     def check(self) -> None:
-        """Refuse deviations and counts that cannot be."""
+        """Refuse standard deviations and counts that cannot be."""
         if not (self.scale > 0).all() or not (self.counts >= 0).all() or not self.counts.any():
             raise Mismatch("field 'scale' must be positive, and 'counts' at least 0 and not all 0")
 

@@ -1,4 +1,4 @@
-"""How much to believe scores: log-likelihoods of labels, and the weights that make them largest. Arrays only."""
+"""Log-likelihood of labels, and the scale of scores that maximises it. Arrays only."""
 
 from typing import NamedTuple
 

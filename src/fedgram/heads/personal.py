@@ -1,4 +1,4 @@
-"""A client's own model from everybody's head: Bayes' rule, and what its own samples add to it."""
+"""A client's own model from the published head: Bayes' rule, and what its own samples add to it."""
 
 from typing import Any
 

@@ -45,6 +45,6 @@ class AFL(OneMessage):
 
     # server: aggregation stage
     def publish(self, pool: Pool) -> LinearModel:
-        """Solve once for everybody: the total is C_agg − KγI, and C_agg Ŵ_agg — (9)–(11), (15)."""
+        """Solve once for all clients: the total is C_agg − KγI, and C_agg Ŵ_agg — (9)–(11), (15)."""
         ridge = 0.0 if self.ri else pool.parties * self.gamma  # Ŵ — (16), or Ŵ_agg^r — (14)
         return pool.total.model(ridge, intercept=self.intercept)
