@@ -191,6 +191,10 @@ def test_links_lead_somewhere(name):
     assert not broken
 
 
+def test_the_citation_is_of_this_version():
+    assert f"\nversion: {fg.__version__}\n" in read("CITATION.cff")
+
+
 def test_files_and_tests_that_are_named_exist():
     sources = [path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")]
     tests = {name for source in sources for name in re.findall(r"^def (test_\w+)", source, re.MULTILINE)}
