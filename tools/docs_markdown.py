@@ -25,7 +25,7 @@ class Formula(InlineProcessor):
         super().__init__(pattern, md)
         self.display = display
 
-    def handleMatch(self, m: Match[str], data: str) -> tuple[str, int, int]:  # type: ignore[override]  # noqa: N802
+    def handleMatch(self, m: Match[str], data: str) -> tuple[str, int, int]:  # noqa: N802
         """Return the formula as MathML, kept away from all further patterns."""
         return self.md.htmlStash.store(convert(m.group(1), display=self.display)), m.start(0), m.end(0)
 
