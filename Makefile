@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test bench lint docs browser clean
+.PHONY: demo test bench lint browser clean
 
 # Real photographs, a comparison table, a report page, pictures. What is finished is not repeated.
 demo: .venv/.demo
@@ -22,16 +22,17 @@ lint: .venv/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# The documentation as pages in build/site, links checked; read it by opening build/site/index.html.
-docs: .venv/.docs
-	$(BIN)/python tools/build_docs.py
-
 # The report page is tested in a real browser. Where one is missing it is installed if that is possible; otherwise
 # the tests that need it say so and are skipped.
 browser:
 	@if ! command -v chromedriver >/dev/null && command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
 	  apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium chromium-driver >/dev/null; \
 	fi
+
+# The documentation as pages in build/site, links checked; read it by opening build/site/index.html.
+.PHONY: docs
+docs: .venv/.docs
+	$(BIN)/python tools/build_docs.py
 
 .venv/.python:
 	$(PYTHON) -m venv .venv

@@ -19,9 +19,9 @@ class FedAvg(GradientMethod):
     """FedAvg — McMahan et al. 2017, Algorithm 1: local SGD from the global weights, then their mean by samples.
 
     >>> import fedgram as fg
-    >>> from fedgram.data import digits
-    >>> data = digits()
-    >>> clients = fg.make_clients(data, fg.partition.iid(len(data.y), clients=6))
+    >>> data = fg.data.digits()
+    >>> parts = fg.partition.dirichlet(data.y, clients=6, alpha=1.0, seed=0)
+    >>> clients = fg.make_clients(data, parts)
     >>> fit = fg.FedAvg(rounds=2).fit(clients, classes=10)
     >>> fit.model.weights.shape, len(fit.rounds)
     ((64, 10), 2)

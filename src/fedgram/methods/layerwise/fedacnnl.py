@@ -35,9 +35,9 @@ class FedACnnL(Method):
     the paper's FedACnnL-WA: every batch has `batch` samples.
 
     >>> import fedgram as fg
-    >>> from fedgram.data import digits
-    >>> data = digits()
-    >>> clients = fg.make_clients(data, fg.partition.iid(len(data.y), clients=6))
+    >>> data = fg.data.digits()
+    >>> parts = fg.partition.dirichlet(data.y, clients=6, alpha=1.0, seed=0)
+    >>> clients = fg.make_clients(data, parts)
     >>> fit = fg.FedACnnL(network="flatten dense:40", gamma=1.0).fit(clients, classes=10)
     >>> [weights.shape for weights in fit.model.weights]
     [(64, 40), (40, 10)]
