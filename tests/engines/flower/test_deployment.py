@@ -1,4 +1,4 @@
-"""A study as docs/guides/flower.md describes it: real processes on loopback, TLS, authenticated nodes."""
+"""A study as docs/flower.md describes it: real processes on loopback, TLS, authenticated nodes."""
 
 import json
 import os
