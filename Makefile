@@ -73,6 +73,11 @@ browser:
 	  apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium chromium-driver >/dev/null; \
 	fi
 
+# The documentation as pages in build/site, links checked; read it by opening build/site/index.html.
+.PHONY: docs
+docs: .venv/.docs
+	$(BIN)/python tools/build_docs.py
+
 .venv/.python:
 	$(PYTHON) -m venv .venv
 	@touch $@
@@ -83,6 +88,10 @@ browser:
 
 .venv/.dev: .venv/.python pyproject.toml constraints.txt
 	$(PIP) install -c constraints.txt -e '.[dev]'
+	@touch $@
+
+.venv/.docs: .venv/.python pyproject.toml constraints.txt
+	$(PIP) install -c constraints.txt -e '.[docs]'
 	@touch $@
 
 clean:

@@ -1,4 +1,4 @@
-"""What docs/privacy.md says moments reveal, shown."""
+"""What docs/guides/privacy.md says moments reveal, shown."""
 
 from dataclasses import dataclass
 

@@ -1,6 +1,6 @@
-"""Personal models in closed form: everybody's solution, corrected by a client's own samples. Arrays only.
+"""Personal models in closed form: the global solution, corrected by a client's own samples. Arrays only.
 
-Everybody's solution is G = S⁻¹B with S = LLᵀ. A client with samples X (n, d) and targets Y (n, c) that weighs its
+The global solution is G = S⁻¹B with S = LLᵀ. A client with samples X (n, d) and targets Y (n, c) that weighs its
 own samples by α more gets
 
     P = (S + αXᵀX)⁻¹(B + αXᵀY) = G + α L⁻ᵀ V (I + αVᵀV)⁻¹ (Y - XG),    V = L⁻¹Xᵀ (d, n),

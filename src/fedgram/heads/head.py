@@ -1,4 +1,4 @@
-"""A head that knows what classes look like: Bayes' rule for whoever knows its class frequencies."""
+"""A shared linear classifier without class priors; each client adds its own."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self
@@ -44,7 +44,7 @@ class Head:
 
     @classmethod
     def of_gaussians(cls, total: Moments, shrinkage: float | Literal["auto"]) -> Self:
-        """Return the head of everybody's moments as Gaussians: scores xᵀΣ⁻¹μ_c - ½μ_cᵀΣ⁻¹μ_c.
+        """Return the head of the pooled moments as Gaussians: scores xᵀΣ⁻¹μ_c - ½μ_cᵀΣ⁻¹μ_c.
 
         μ_c are the class means, Σ is their common covariance, shrunk towards its diagonal.
         """
@@ -104,7 +104,7 @@ class Head:
     def log_frequencies(self, labels: Labels, smoothing: float) -> Array:
         """Return the log-frequencies (c,) of classes for somebody with these labels.
 
-        To each class go `smoothing` samples on average, more to those that are frequent with everybody.
+        To each class go `smoothing` samples on average, more to those that are frequent in the pool.
         """
         return self._smoothed(self._count(labels), labels, smoothing)
 
@@ -113,7 +113,7 @@ class Head:
         return self._smoothed(self._count(labels) - np.eye(len(self.classes))[labels], labels, smoothing)
 
     def model(self) -> LinearModel:
-        """Return the model for somebody with everybody's class frequencies."""
+        """Return the model for the pooled class frequencies."""
         intercept = self.intercept + log_frequencies(self.counts)
         return LinearModel(self.weights, self.classes, intercept, self.features, self.columns)
 

@@ -99,7 +99,7 @@ class Logistic:
         return mean / max(1 - self._weight * mean, 1e-3)
 
     def climb(self, said: Said) -> None:
-        """Take a step, given what everybody says of `ahead`."""
+        """Take a step, given what all samples say of `ahead`."""
         slope = said.slope
         rise = np.vstack([(slope[:-1] - np.outer(self._mean, slope[-1])) / self._scale[:, None], slope[-1:]])
         self._update_ridge(said, rise)

@@ -1,4 +1,4 @@
-"""Everybody's least-squares system, factored: what a client needs in order to personalize."""
+"""The pooled least-squares system, factored: what a client needs in order to personalize."""
 
 from dataclasses import dataclass
 from math import sqrt
@@ -28,7 +28,7 @@ ALPHAS = (0.0, *np.geomspace(0.1, 1e5, 31).tolist())
 @wire.message("system", version=2)
 @dataclass(frozen=True, eq=False)
 class System:
-    """S = XᵀX + βI = LLᵀ over everybody's samples, and the global model G = S⁻¹XᵀY.
+    """S = XᵀX + βI = LLᵀ over all clients' samples, and the global model G = S⁻¹XᵀY.
 
     `lower` is L, packed like a symmetric matrix: d(d + 1)/2 numbers to download.
 
@@ -48,7 +48,7 @@ class System:
 
     @classmethod
     def of(cls, total: Moments, *, ridge: Ridge, intercept: bool = False) -> Self:
-        """Factor everybody's moments; "auto" takes the ridge of least generalised cross-validation error."""
+        """Factor the pooled moments; "auto" takes the ridge of least generalised cross-validation error."""
         problem = total.regression(intercept=intercept)
         ridge = problem.cross_validated() if ridge == "auto" else ridge
         factor = problem.factor(ridge)

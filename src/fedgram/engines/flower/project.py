@@ -19,7 +19,7 @@ _APP = '''\
 #
 # Any value can be changed for one run: flwr run . CONNECTION -c 'require="0.8" settings.NAME=VALUE'.
 # Which samples a node uses, and how few it takes part with, is the node's own choice (--node-config).
-# docs/flower.md of fedgram goes through it step by step.
+# docs/guides/flower.md of fedgram goes through it step by step.
 
 [project]
 name = "{name}"

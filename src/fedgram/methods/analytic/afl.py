@@ -16,7 +16,7 @@ class AFL(OneMessage):
 
     In the paper each client regularizes with γ, (12) and (13), the server merges pairwise, (9) – (11), and then
     takes the regularization away again, (16). Algebraically γ cancels and all that remains is a sum of moments and
-    one solve: the same result for any partition, order and number of clients. `recursions.afl` is the paper's way.
+    one solve: the same result for any partition, order and number of clients. The paper's way is kept in the tests.
 
     The paper has no intercept: `intercept=False`. By default there is one, which the same sum of moments holds; the
     result is then least squares with an intercept on the pooled data, as exactly. Features of a backbone lose little
@@ -45,6 +45,6 @@ class AFL(OneMessage):
 
     # server: aggregation stage
     def publish(self, pool: Pool) -> LinearModel:
-        """Solve once for everybody: the total is C_agg − KγI, and C_agg Ŵ_agg — (9)–(11), (15)."""
+        """Solve once for all clients: the total is C_agg − KγI, and C_agg Ŵ_agg — (9)–(11), (15)."""
         ridge = 0.0 if self.ri else pool.parties * self.gamma  # Ŵ — (16), or Ŵ_agg^r — (14)
         return pool.total.model(ridge, intercept=self.intercept)

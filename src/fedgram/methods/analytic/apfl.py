@@ -74,7 +74,7 @@ class TwoStreams(BlockModel):
 @register
 @dataclass(frozen=True, kw_only=True)
 class APFL(OneMessage):
-    """APFL — Fan et al. 2025: everybody's ridge on random features, refined by each client's ridge on others.
+    """APFL — Fan et al. 2025: a pooled ridge on random features, refined by each client's ridge on others.
 
     The primary stream G, (2)–(10), is one ridge over all clients' Φ = σ(x R_P); the refinement P_k, (11)–(13),
     fits what it leaves over on a client's own Ψ = σ(x R_R); λ weighs it, (14). The projections come from `seed`

@@ -1,4 +1,4 @@
-"""FedGram: Bayes' rule from everybody's moments, and what a client's own samples add to it."""
+"""FedGram: Bayes' rule from pooled moments, and what a client's own samples add to it."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -20,15 +20,15 @@ OVERCONFIDENT = 0.5
 @register
 @dataclass(frozen=True, kw_only=True)
 class FedGram(OneMessage):
-    """FedGram — ours: Bayes' rule with everybody's Gaussians and a client's own class frequencies, refined.
+    """FedGram — ours: Bayes' rule with pooled Gaussians and a client's own class frequencies, refined.
 
-    Everybody's moments give the classes' means and their common covariance, hence a head for all. A client
+    The pooled moments give the classes' means and their common covariance, hence a head for all. A client
     multiplies in how often it has seen each class, with a temperature for the head's over-confidence. For the case
     that its features are shifted it adds the scores of a regression on its own samples. All that is chosen, is chosen
     for the likelihood of samples that were left out; a regression that gains nothing there is not used. The result is
     a linear model with calibrated scores: log-probabilities but for a constant.
 
-    One message up, d × c numbers down. `docs/fedgram.md` says why it works and what else was tried.
+    One message up, d × c numbers down. `docs/methods/fedgram.md` says why it works and what else was tried.
     """
 
     personal = True
@@ -43,7 +43,7 @@ class FedGram(OneMessage):
 
     # server
     def publish(self, pool: Pool) -> Head:
-        """Turn everybody's moments into means and a covariance."""
+        """Turn the pooled moments into means and a covariance."""
         return Head.of_gaussians(pool.total, self.shrinkage)
 
     def reveals(self) -> str:
@@ -51,7 +51,7 @@ class FedGram(OneMessage):
         return "class counts"
 
     def global_model(self, published: Head) -> LinearModel:
-        """Return the head with everybody's class frequencies."""
+        """Return the head with the pooled class frequencies."""
         return published.model()
 
     # client

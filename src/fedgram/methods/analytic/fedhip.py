@@ -24,7 +24,7 @@ class FedHiP(OneMessage):
     (1): client k minimises ‖Y − XP‖² + α‖Y_k − X_kP‖² + β‖P‖², the first term over all clients. Its model does not
     depend on how the other data are spread. The paper's α is 10 to 30, its β 0 to 5, both chosen by hand. "auto" takes
     for each client the α of least leave-one-out error on its own samples, exactly and without refitting, and the β of
-    least generalised cross-validation error from the pooled moments. With a β that fits everybody, no α gives what own
+    least generalised cross-validation error from the pooled moments. With a β that fits the pool, no α gives what own
     samples alone give with a ridge that fits them; under strong label skew that is best, so with "auto" a client takes
     that instead where its leave-one-out error is less (`alone`).
 

@@ -27,7 +27,7 @@ CALIBRATED = 1.0  # what is trained for the likelihood is as sure as it should b
 class FedLogit(Publishing):
     """FedLogit — ours: the logistic model of all data in a few small rounds without a learning rate, personalized.
 
-    FedGram with a better head, for whoever can ask clients more than once. Everybody's Gram matrix bounds how the
+    FedGram with a better head, for whoever can ask clients more than once. The pooled Gram matrix bounds how the
     log-likelihood bends, so the gradients, (d + 1) × c numbers a round, are all that is still needed to climb it. The
     ridge is found by cross-validation on the way, for which clients add three numbers. Gradients add up, so the model
     for all is the same however the data is spread. Clients personalize as in FedGram, and so can clients that come

@@ -1,4 +1,4 @@
-"""FedAPA: the server learns for each client how much of everybody's base to mix in."""
+"""FedAPA: the server learns for each client how much of every client's base to mix in."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""FedAvg: everybody trains, the server averages."""
+"""FedAvg: clients train, the server averages."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
