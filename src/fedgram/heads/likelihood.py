@@ -10,6 +10,8 @@ from scipy.special import log_softmax
 from fedgram.core.arrays import Array
 
 Labels = npt.NDArray[np.int64]
+# Newton's steps in all, and those at the end that gain less than `UNSEEN`, relative to the log-likelihood.
+MOST_STEPS, LAST_STEPS, UNSEEN = 100, 2, 1e-10
 
 
 class Expert(NamedTuple):
@@ -66,18 +68,19 @@ def best_weights(experts: Sequence[Expert], offset: Array, labels: Labels) -> We
 
     weights = expected
     value, gradient, curvature = at(weights)
-    for _ in range(100):
+    near = 0
+    for _ in range(MOST_STEPS):
         step = _newton(weights, gradient, curvature)
-        while True:
+        # Near the top a step gains less than the value's rounding errors: it cannot be judged, and need not be.
+        near += int(gradient @ step <= UNSEEN * (1 + abs(value)))
+        ahead = np.maximum(weights + step, 0.0)
+        found = at(ahead)
+        while not near and found[0] < value:
+            step /= 2
             ahead = np.maximum(weights + step, 0.0)
             found = at(ahead)
-            if found[0] >= value or np.abs(step).max() <= 1e-12 * (1 + weights.max()):
-                break
-            step /= 2
-        moved = float(np.abs(ahead - weights).max())
-        if found[0] >= value:
-            weights, (value, gradient, curvature) = ahead, found
-        if moved <= 1e-12 * (1 + weights.max()):
+        weights, (value, gradient, curvature) = ahead, found
+        if near == LAST_STEPS:
             break
     return Weights(weights, value)
 
