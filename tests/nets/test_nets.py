@@ -105,12 +105,12 @@ def test_training_together_is_training_alone(sizes, network, batch, chunk):
     net, plan = net_for(network, (5,), 10), Plan(lr=0.1, momentum=0.9, batch=batch, epochs=2)
     data = [samples((5,), n, seed=i) for i, n in enumerate(sizes)]
     starts = [net.initial(np.random.default_rng(i)) for i in range(len(sizes))]
-    hooks = Hooks(slope=lambda now: pull(0.1, now.weights, now.carried["center"]), carried={"center": starts[::-1]})
+    hooks = Hooks(gradient=lambda now: pull(0.1, now.weights, now.carried["center"]), carried={"center": starts[::-1]})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sgd, "CHUNK_BYTES", chunk)
         together, _ = train(net, data, starts, [np.random.default_rng(i) for i in range(len(sizes))], plan, hooks)
     for i, got in enumerate(together):
-        own = Hooks(slope=hooks.slope, carried={"center": [starts[::-1][i]]})
+        own = Hooks(gradient=hooks.gradient, carried={"center": [starts[::-1][i]]})
         [alone], _ = train(net, [data[i]], [starts[i]], [np.random.default_rng(i)], plan, own)
         np.testing.assert_allclose(got, alone, atol=1e-5)
 

@@ -11,7 +11,7 @@ from fedgram import data as datasets
 from fedgram.core import wire
 from fedgram.core.errors import InvalidParameter, Revealing
 from fedgram.engines.inprocess import InProcess, Room
-from fedgram.heads.logistic import Logistic, slope
+from fedgram.heads.logistic import Logistic, gradient
 from fedgram.methods.analytic.apfl import GAMMAS
 from fedgram.methods.layerwise.pfedacnnl import UNJUDGED
 from fedgram.moments import solve
@@ -115,16 +115,16 @@ def test_slopes_tell_more_than_moments_but_the_first():
     np.testing.assert_allclose(other.gram, one.gram, atol=1e-12)
     np.testing.assert_allclose(other.cross, one.cross, atol=1e-12)
     ascent = Logistic(one, 1.0)
-    first = slope(x, y, ascent.ahead)
-    np.testing.assert_allclose(slope(turned, y, ascent.ahead).slope, first.slope, atol=1e-12)
+    first = gradient(x, y, ascent.ahead)
+    np.testing.assert_allclose(gradient(turned, y, ascent.ahead).gradient, first.gradient, atol=1e-12)
     ascent.climb(first)
-    assert np.abs(slope(turned, y, ascent.ahead).slope - slope(x, y, ascent.ahead).slope).max() > 1e-3
+    assert np.abs(gradient(turned, y, ascent.ahead).gradient - gradient(x, y, ascent.ahead).gradient).max() > 1e-3
 
 
-def test_a_slope_of_one_sample_is_its_features_times_the_error():
+def test_a_gradient_of_one_sample_is_its_features_times_the_error():
     rng = np.random.default_rng(0)
     x, model = rng.normal(size=(1, 5)), fg.LinearModel(rng.normal(size=(5, 3)), (0, 1, 2), rng.normal(size=3))
-    found = slope(x, np.array([1]), model).slope
+    found = gradient(x, np.array([1]), model).gradient
     np.testing.assert_allclose(found[:-1] / found[-1], np.repeat(x.T, 3, axis=1))
 
 

@@ -57,7 +57,7 @@ LIES = {
     "true": True,
     "dict": {},
     "list": [],
-    "odd dict": {"n": None, "shape": None, "moments": 1, "slope": 2, "features": 3},
+    "odd dict": {"n": None, "shape": None, "moments": 1, "gradient": 2, "features": 3},
     "array": np.ones((2, 3)),
     "long array": np.ones(100_000, np.float32),
     "model": fg.LinearModel(np.ones((64, 10)), tuple(range(10))),
@@ -118,7 +118,7 @@ def test_every_step_of_every_method_tells_lies_from_replies(name, monkeypatch):
         ("fedhip", "personalize"),
         ("apfl", "summarize"),
         ("fedgram", "summarize"),
-        ("fedlogit", "slope"),
+        ("fedlogit", "gradient"),
         ("fedacnnl", "summarize"),
         ("pfedacnnl", "describe"),
         ("fedavg", "train"),
@@ -315,9 +315,9 @@ def test_what_is_of_another_kind_is_refused(kind, value):
 def test_overriding_a_step_keeps_what_is_declared_for_it():
     class Own(fg.FedLogit):
         @fg.step
-        def slope(self, client, model):
+        def gradient(self, client, model):
             return 5
 
-    assert replies.expected(Own, "slope") is replies.expected(fg.FedLogit, "slope")
+    assert replies.expected(Own, "gradient") is replies.expected(fg.FedLogit, "gradient")
     assert replies.expected(Own, "personalize") is None
     assert isinstance(replies.expected(fg.AFL, "summarize"), MomentsOf)

@@ -32,13 +32,13 @@ class Said(NamedTuple):
     that have not seen the sample.
     """
 
-    slope: Array
+    gradient: Array
     unexplained: float
     undecided: float
     left_out: float
 
 
-def slope(x: npt.NDArray[Any], labels: Labels, model: LinearModel, leverage: float = 0.0) -> Said:
+def gradient(x: npt.NDArray[Any], labels: Labels, model: LinearModel, leverage: float = 0.0) -> Said:
     """Return what the samples say of the model.
 
     `leverage` is what part of its residual a sample's scores would lack without it, on average over all samples.
@@ -100,8 +100,8 @@ class Logistic:
 
     def climb(self, said: Said) -> None:
         """Take a step, given what all samples say of `ahead`."""
-        slope = said.slope
-        rise = np.vstack([(slope[:-1] - np.outer(self._mean, slope[-1])) / self._scale[:, None], slope[-1:]])
+        gradient = said.gradient
+        rise = np.vstack([(gradient[:-1] - np.outer(self._mean, gradient[-1])) / self._scale[:, None], gradient[-1:]])
         self._update_ridge(said, rise)
         rise[:-1] -= self.ridge * self._ahead[:-1]
         lengths = 1 / (self._curvatures / 2 + self.ridge)
@@ -118,10 +118,10 @@ class Logistic:
         self._weight = self._per_sample(said.undecided)
         if self._squares is None or not len(self._curvatures):
             return
-        weights, slope = (self._directions.T @ rows[:-1] for rows in (self._ahead, rise))
+        weights, gradient = (self._directions.T @ rows[:-1] for rows in (self._ahead, rise))
         # Moments of the scores XW + (Y - P)/w, less their means.
-        cross = self._curvatures[:, None] * weights + slope / self._weight
-        squares = (weights * (cross + slope / self._weight)).sum()
+        cross = self._curvatures[:, None] * weights + gradient / self._weight
+        squares = (weights * (cross + gradient / self._weight)).sum()
         squares += (said.unexplained - (rise[-1] ** 2).sum() / self._total.n) / self._weight**2
         ridge = solve.generalised_cross_validation(
             self._curvatures,

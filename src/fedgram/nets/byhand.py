@@ -17,8 +17,8 @@ def gradient(
     """Return the gradient (clients, trained) of each client's mean cross entropy, and the features and scores."""
     import torch
 
-    parts, slopes = net.parts(weights), torch.empty_like(weights)
-    outs = net.parts(slopes)
+    parts, gradients = net.parts(weights), torch.empty_like(weights)
+    outs = net.parts(gradients)
     memory = parts.pop() if net.memory else None
     layers = list(zip(parts[::2], parts[1::2], outs[::2], outs[1::2], strict=False))
     seen = [x]
@@ -32,12 +32,12 @@ def gradient(
     one = scores.new_full((1, 1, 1), -1.0).expand(len(y), 1, y.shape[1])
     error = scores.softmax(1).scatter_add_(1, y.unsqueeze(1), one).mul_(share.unsqueeze(1))
     for place in reversed(range(len(layers))):
-        weight, _, weight_slope, bias_slope = layers[place]
-        torch.bmm(error, seen[place].transpose(1, 2), out=weight_slope)
-        torch.sum(error, 2, out=bias_slope)
+        weight, _, weight_gradient, bias_gradient = layers[place]
+        torch.bmm(error, seen[place].transpose(1, 2), out=weight_gradient)
+        torch.sum(error, 2, out=bias_gradient)
         if memory is not None and place == len(layers) - 1:
             torch.sum(weight.transpose(1, 2).bmm(error), 2, out=outs[-1])
         if place:
             below = features if place == len(layers) - 1 else seen[place]
             error = weight.transpose(1, 2).bmm(error).mul_(below > 0)
-    return slopes, features, scores
+    return gradients, features, scores

@@ -82,12 +82,12 @@ def _identity(weights: "Tensor", _: Mapping[str, "Tensor"]) -> "Tensor":
 class Hooks:
     """What a method adds to plain SGD.
 
-    `slope` is the gradient of a term that depends on the weights alone, (clients, trained); `term` is any other term of
-    each client's loss, (clients,), by way of features or scores: `weights` carry no gradient. `of` makes the
+    `gradient` is that of a term that depends on the weights alone, (clients, trained); `term` is any other term of each
+    client's loss, (clients,). Gradients flow through features and scores, never through `weights`. `of` makes the
     network's weights from what is trained. `after` is called after each step, and may change what it sees in place.
     """
 
-    slope: Callable[[Now], "Tensor"] | None = None
+    gradient: Callable[[Now], "Tensor"] | None = None
     term: Callable[[Now], "Tensor"] | None = None
     of: Callable[["Tensor", Mapping[str, "Tensor"]], "Tensor"] = _identity
     after: Callable[[Now], None] | None = None
@@ -170,11 +170,11 @@ def _together(
             if not written_out:
                 losses = now.losses if hooks.term is None else now.losses + hooks.term(now)
                 # A parameter that a module does not use has a gradient of zero.
-                slopes = torch.autograd.grad(losses.sum(), leaves, materialize_grads=True)
-                gradient = torch.cat([slope.flatten(1) for slope in slopes], dim=1)
+                pieces = torch.autograd.grad(losses.sum(), leaves, materialize_grads=True)
+                gradient = torch.cat([piece.flatten(1) for piece in pieces], dim=1)
             with torch.no_grad():
-                if hooks.slope is not None:
-                    gradient.add_(hooks.slope(now))
+                if hooks.gradient is not None:
+                    gradient.add_(hooks.gradient(now))
                 if plan.weight_decay:
                     gradient.add_(w, alpha=plan.weight_decay)
                 if plan.momentum:

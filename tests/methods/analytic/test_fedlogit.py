@@ -34,7 +34,7 @@ def climbed(x, y, ridge, rounds, classes=3):
     """Return the model after so many rounds, with all samples in one place."""
     ascent = Logistic(fg.Moments.of(x, y, classes=classes), ridge)
     for _ in range(rounds):
-        ascent.climb(logistic.slope(x, y, ascent.ahead, ascent.leverage))
+        ascent.climb(logistic.gradient(x, y, ascent.ahead, ascent.leverage))
     return ascent.model
 
 
@@ -57,8 +57,8 @@ def test_it_reaches_the_penalised_maximum(seed, log_ridge, classes):
     def loss(flat):
         point = flat.reshape(-1, classes)
         logs = log_softmax(rows @ point, axis=1)
-        slope = rows.T @ (np.exp(logs) - hot) + penalty * point
-        return (penalty * point**2).sum() / 2 - (logs * hot).sum(), slope.ravel()
+        gradient = rows.T @ (np.exp(logs) - hot) + penalty * point
+        return (penalty * point**2).sum() / 2 - (logs * hot).sum(), gradient.ravel()
 
     found = minimize(loss, np.zeros(rows.shape[1] * classes), jac=True, options={"gtol": 1e-9, "maxiter": 2000})
     want = found.x.reshape(-1, classes)[:-1]
@@ -73,14 +73,14 @@ def test_a_step_gains_at_least_half_of_what_its_slope_promises(seed, log_ridge, 
     (x, y), ridge = problem(seed, signal=signal, classes=classes), 10**log_ridge
     ascent = Logistic(fg.Moments.of(x, y, classes=classes), ridge)
     for _ in range(rounds):
-        ascent.climb(logistic.slope(x, y, ascent.ahead, ascent.leverage))
+        ascent.climb(logistic.gradient(x, y, ascent.ahead, ascent.leverage))
     here = ascent.ahead
-    said = logistic.slope(x, y, here)
+    said = logistic.gradient(x, y, here)
     ascent.climb(said)
     scale, _ = deviations(fg.Moments.of(x, y, classes=classes))
     step = ascent.model.weights - here.weights
-    rise = (said.slope[:-1] * step).sum() - ridge * (scale[:, None] ** 2 * here.weights * step).sum()
-    rise += said.slope[-1] @ (ascent.model.intercept - here.intercept)
+    rise = (said.gradient[:-1] * step).sum() - ridge * (scale[:, None] ** 2 * here.weights * step).sum()
+    rise += said.gradient[-1] @ (ascent.model.intercept - here.intercept)
     gain = objective(ascent.model, x, y, ridge) - objective(here, x, y, ridge)
     assert gain >= rise / 2 - 1e-8 * (1 + abs(gain))
 
@@ -89,7 +89,7 @@ def test_acceleration_pays():
     x, y = problem(n=600, d=20, signal=2.0)
     plain = Logistic(fg.Moments.of(x, y, classes=3), 1.0)
     for _ in range(20):
-        plain.climb(logistic.slope(x, y, plain.ahead, plain.leverage))
+        plain.climb(logistic.gradient(x, y, plain.ahead, plain.leverage))
         plain._ahead = plain._point
     best = objective(climbed(x, y, 1.0, 500), x, y, 1.0)
     short, accelerated = (best - objective(model, x, y, 1.0) for model in (plain.model, climbed(x, y, 1.0, 20)))
@@ -109,7 +109,7 @@ def test_classes_that_nobody_has_do_not_count_in_the_ridge():
     three, five = (Logistic(fg.Moments.of(x, y, classes=classes), "auto") for classes in (3, 5))
     for ascent in (three, five):
         for _ in range(20):
-            ascent.climb(logistic.slope(x, y, ascent.ahead, ascent.leverage))
+            ascent.climb(logistic.gradient(x, y, ascent.ahead, ascent.leverage))
     assert five.ridge == pytest.approx(three.ridge)
 
 
@@ -137,16 +137,16 @@ def test_the_model_for_all_does_not_depend_on_the_partition(seed, before, after)
 def test_slopes_of_blocks_add_up(monkeypatch):
     x, y = problem()
     model = Logistic(fg.Moments.of(x, y, classes=3), 1.0).model
-    whole = logistic.slope(x, y, model, 0.3)
+    whole = logistic.gradient(x, y, model, 0.3)
     monkeypatch.setattr(logistic, "ROWS_AT_ONCE", 7)
-    parts = logistic.slope(x, y, model, 0.3)
-    assert relative_error(parts.slope, whole.slope) < 1e-12
+    parts = logistic.gradient(x, y, model, 0.3)
+    assert relative_error(parts.gradient, whole.gradient) < 1e-12
     assert parts[1:] == pytest.approx(whole[1:])
     # With no weights yet, the probabilities are the class frequencies.
     frequencies = np.bincount(y) / len(y)
     assert whole.undecided == pytest.approx(len(y) * (1 - (frequencies**2).sum()))
     assert whole.unexplained == pytest.approx(whole.undecided)
-    assert np.abs(whole.slope[-1]).max() < 1e-9
+    assert np.abs(whole.gradient[-1]).max() < 1e-9
     without = softmax(model.scores(x) - 0.3 * (np.eye(3)[y] - frequencies), axis=1)
     assert whole.left_out == pytest.approx((1 - (without**2).sum(axis=1)).sum())
 
@@ -185,7 +185,7 @@ def test_the_ridge_is_generalised_cross_validation_of_the_step():
     ascent = Logistic(fg.Moments.of(x, y, classes=classes), "auto")
     for _ in range(3):
         model, leverage = ascent.ahead, ascent.leverage
-        ascent.climb(logistic.slope(x, y, model, leverage))
+        ascent.climb(logistic.gradient(x, y, model, leverage))
     p = softmax(model.scores(x), axis=1)
     weight = (1 - (p**2).sum(axis=1)).mean() / (classes - 1)
     rows, scores = (
@@ -237,7 +237,7 @@ def test_classes_that_nobody_has_and_a_constant_feature():
 @pytest.mark.parametrize("ridge", ["auto", 1.0])
 @pytest.mark.parametrize("value", [0.1, 1 / 3, 1e6 + 0.1, 1e9])
 def test_features_that_only_seem_to_vary(value, ridge):
-    """Sums of such numbers are not exact; what is left of them must not be taken for a slope."""
+    """Sums of such numbers are not exact; what is left of them must not be taken for a gradient."""
     x, y = problem()
     nothing = fg.FedLogit(ridge=ridge).fit(as_clients(np.full_like(x, value), y, [np.arange(240)]), classes=3).model
     np.testing.assert_allclose(softmax(nothing.scores(np.full_like(x[:1], value)))[0], np.bincount(y) / 240, atol=1e-3)
@@ -283,10 +283,10 @@ class Fragile(fg.FedLogit):
     lost: int = 3
 
     @fg.step
-    def slope(self, client, asked):
+    def gradient(self, client, asked):
         if client.name == "client-1" and client.round >= self.lost:
             raise OSError("gone")
-        return super().slope(client, asked)
+        return super().gradient(client, asked)
 
 
 @pytest.mark.parametrize(
@@ -303,7 +303,7 @@ def test_what_remains_of_a_lost_client_is_said(lost, rest):
     ascent = Logistic(total, "auto")
     for number in range(4):
         here = clients[: 1 if number >= lost else 2]
-        parts = [logistic.slope(c.x, c.y, ascent.ahead, ascent.leverage) for c in here]
+        parts = [logistic.gradient(c.x, c.y, ascent.ahead, ascent.leverage) for c in here]
         ascent.climb(logistic.Said(*(sum(part) for part in zip(*parts, strict=True))))
     assert relative_error(fit.model.weights, ascent.model.weights) < 1e-9, "no more and no less than that is in"
 
@@ -316,15 +316,15 @@ def test_the_bound_bounds_without_a_lost_client_too(seed, log_ridge, rounds):
     left, scale = slice(0, 150), deviations(fg.Moments.of(x, y, classes=3))[0]
     ascent = Logistic(fg.Moments.of(x, y, classes=3), ridge)
     for _ in range(rounds):
-        ascent.climb(logistic.slope(x[left], y[left], ascent.ahead))
+        ascent.climb(logistic.gradient(x[left], y[left], ascent.ahead))
 
     def value(model):
         penalty = ridge / 2 * ((model.weights * scale[:, None]) ** 2).sum()
         return likelihood.of_labels(model.scores(x[left]), y[left]) - penalty
 
     here = ascent.ahead
-    said = logistic.slope(x[left], y[left], here)
-    gradient = said.slope
+    said = logistic.gradient(x[left], y[left], here)
+    gradient = said.gradient
     ascent.climb(said)
     step = ascent.model.weights - here.weights
     rise = (gradient[:-1] * step).sum() - ridge * (scale[:, None] ** 2 * here.weights * step).sum()
@@ -341,8 +341,8 @@ def test_only_the_plain_step_always_goes_uphill():
         ascent, values = Logistic(fg.Moments.of(x, y, classes=3), 0.01), []
         plain, climbs = Logistic(fg.Moments.of(x, y, classes=3), 0.01), []
         for _ in range(60):
-            ascent.climb(logistic.slope(x, y, ascent.ahead))
-            plain.climb(logistic.slope(x, y, plain.ahead))
+            ascent.climb(logistic.gradient(x, y, ascent.ahead))
+            plain.climb(logistic.gradient(x, y, plain.ahead))
             plain._ahead = plain._point
             values.append(objective(ascent.model, x, y, 0.01))
             climbs.append(objective(plain.model, x, y, 0.01))
@@ -362,7 +362,7 @@ def test_a_client_lost_between_rounds_is_told_and_the_rest_goes_on():
     assert (fit.model.predict(x) == whole.model.predict(x)).mean() > 0.9
 
 
-def test_a_slope_of_another_shape_is_not_stretched():
+def test_a_gradient_of_another_shape_is_not_stretched():
     x, y = problem()
 
     @dataclass(frozen=True, kw_only=True)
@@ -370,11 +370,11 @@ def test_a_slope_of_another_shape_is_not_stretched():
         """One client sends a single row."""
 
         @fg.step
-        def slope(self, client, asked):
-            reply = super().slope(client, asked)
-            return reply if client.name == "client-0" else reply | {"slope": reply["slope"][:1]}
+        def gradient(self, client, asked):
+            reply = super().gradient(client, asked)
+            return reply if client.name == "client-0" else reply | {"gradient": reply["gradient"][:1]}
 
-    with pytest.raises(ClientFailed, match=r"'client-1': reply/slope must be .* shape \(7, 3\), got .* \(1, 3\)"):
+    with pytest.raises(ClientFailed, match=r"'client-1': reply/gradient must be .* shape \(7, 3\), got .* \(1, 3\)"):
         Narrow().fit(as_clients(x, y, [np.arange(100), np.arange(100, 240)]), classes=3)
 
 

@@ -61,7 +61,7 @@ class FedLogit(Publishing):
         remains: dict[str, str] = {}
         for number in clients.rounds_of(self.rounds):
             asked = {"model": ascent.ahead, "leverage": ascent.leverage}
-            ascent.climb(Said(**clients.sum(self.slope, asked)))
+            ascent.climb(Said(**clients.sum(self.gradient, asked)))
             gone = set(members).difference(clients.names, remains)
             remains |= {name: _remaining(number) for name in members if name in gone}
             clients.report(number, ascent.model)
@@ -78,17 +78,17 @@ class FedLogit(Publishing):
         """Return X_kᵀX_k and X_kᵀY_k."""
         return client.moments()
 
-    @step(reply=lambda method, question: method.slope_of(question))
-    def slope(self, client: ClientSide, asked: dict[str, Any]) -> dict[str, Any]:
+    @step(reply=lambda method, question: method.gradient_of(question))
+    def gradient(self, client: ClientSide, asked: dict[str, Any]) -> dict[str, Any]:
         """Return the gradient of the log-likelihood here, how wrong the model is, and how undecided."""
-        return logistic.slope(as_features(client.x), client.y, **asked)._asdict()
+        return logistic.gradient(as_features(client.x), client.y, **asked)._asdict()
 
-    def slope_of(self, question: Question) -> dict[str, Any]:
-        """Return what a client's slope must be."""
-        slope = Numbers((question.shape[0] + 1, len(question.classes)))
+    def gradient_of(self, question: Question) -> dict[str, Any]:
+        """Return what a client's gradient must be."""
+        gradient = Numbers((question.shape[0] + 1, len(question.classes)))
         undecided = Number(0, question.samples)
         wrong = Number(0, 2 * question.samples)
-        return {"slope": slope, "unexplained": wrong, "undecided": undecided, "left_out": undecided}
+        return {"gradient": gradient, "unexplained": wrong, "undecided": undecided, "left_out": undecided}
 
     @step
     def personalize(self, client: ClientSide, head: Head) -> None:

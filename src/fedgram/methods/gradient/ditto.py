@@ -38,7 +38,7 @@ class Ditto(FedAvg):
         trained = super().train(clients, worlds)
         center = self.trained_part(clients, worlds)
         towards = Hooks(
-            slope=lambda now: pull(self.lam, now.weights, now.carried["center"]), carried={"center": center}
+            gradient=lambda now: pull(self.lam, now.weights, now.carried["center"]), carried={"center": center}
         )
         starts = [client.state["own"] for client in clients]
         for client, own in zip(clients, self.descend(clients, starts, towards), strict=True):

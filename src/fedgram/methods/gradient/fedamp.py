@@ -81,7 +81,7 @@ class FedAMP(GradientMethod):
     def train(self, clients: Sequence[ClientSide], tasks: Sequence[dict[str, Vector]]) -> list[Vector]:
         """Return the weights after SGD near the cloud model; keep them, too."""
         strength = float(tasks[0]["pull"])
-        hooks = Hooks(slope=lambda now: pull(strength, now.weights, now.start))
+        hooks = Hooks(gradient=lambda now: pull(strength, now.weights, now.start))
         trained = self.descend(clients, [task["cloud"] for task in tasks], hooks)
         for client, own in zip(clients, trained, strict=True):
             self.take(client, own)

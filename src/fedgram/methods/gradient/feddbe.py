@@ -85,7 +85,7 @@ class FedDBE(GradientMethod):
         carried = {"mean": self._nothing(clients), "consensus": [client.state["consensus"] for client in clients]}
         starts = [self._biased(client, world) for client, world in zip(clients, worlds, strict=True)]
         net = self.net_of(clients[0])
-        moved = self.kappa > 0 and net.base.stop > net.buffers  # frozen features have no slope, and no mean to follow
+        moved = self.kappa > 0 and net.base.stop > net.buffers  # frozen features have none, and no mean to follow
         follow = (self._follow if moved else None) if self.bias else self._follow_unbiased
         hooks = Hooks(term=self._regularize if moved else None, after=follow, carried=carried)
         trained = self.descend(clients, starts, hooks)

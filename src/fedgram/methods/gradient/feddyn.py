@@ -61,7 +61,7 @@ class FedDyn(GradientMethod):
         """Return the weights after SGD on the corrected loss, and remember how far they went."""
         starts = self.trained_part(clients, worlds)
         memories = [client.state.get("h", np.zeros_like(start)) for client, start in zip(clients, starts, strict=True)]
-        vectors = self.descend(clients, worlds, Hooks(slope=self._correct, carried={"h": memories}))
+        vectors = self.descend(clients, worlds, Hooks(gradient=self._correct, carried={"h": memories}))
         ends = self.trained_part(clients, vectors)
         for client, memory, start, end in zip(clients, memories, starts, ends, strict=True):
             client.state["h"] = memory + (end - start)

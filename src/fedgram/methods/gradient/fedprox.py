@@ -24,4 +24,4 @@ class FedProx(FedAvg):
 
     def hooks(self) -> Hooks:
         """Return the proximal term; clients start at wᵗ."""
-        return Hooks(slope=lambda now: pull(self.mu, now.weights, now.start))
+        return Hooks(gradient=lambda now: pull(self.mu, now.weights, now.start))

@@ -65,7 +65,7 @@ class PFedMe(GradientMethod):
     def train(self, clients: Sequence[ClientSide], worlds: Sequence[Vector]) -> list[Vector]:
         """Return the client's global weights w_k; keep its personal ones θ_k."""
         hooks = Hooks(
-            slope=lambda now: pull(self.lam, now.weights, now.carried["center"]),
+            gradient=lambda now: pull(self.lam, now.weights, now.carried["center"]),
             after=self._follow,
             carried={"center": self.trained_part(clients, worlds)},
         )
