@@ -124,9 +124,8 @@ class Chosen(NamedTuple):
     error: float
 
 
-@dataclass(frozen=True)
-class OwnRidge:
-    """A regression of targets (n, c) on rows (n, d), with the ridge of least squared leave-one-out error.
+class OwnRidge(NamedTuple):
+    """A regression of targets (n, c) on a client's own rows, with the ridge of least squared leave-one-out error.
 
     `left_out` (n, c) are its predictions for each sample by the others alone.
     """
@@ -138,24 +137,44 @@ class OwnRidge:
     intercept: Array  # (c,), zero without an intercept
 
 
-def own_ridge(rows: Array, targets: Array, *, intercept: bool) -> OwnRidge | None:
-    """Return a client's own regression; None where nothing can be learned from the others, and any ridge is as good.
+@dataclass(frozen=True)
+class Design:
+    """A client's rows (n, d), less their mean if there is an intercept, decomposed once for any targets.
 
     >>> x, y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array([[1.0], [3.0], [5.0], [7.0]])
-    >>> own = own_ridge(x, y, intercept=True)
+    >>> own = Design.of(x, intercept=True).regress(y)
     >>> own.left_out.round(2).ravel(), own.weights.round(2), own.intercept.round(2)
     (array([1., 3., 5., 7.]), array([[2.]]), array([1.]))
     """
-    center, mean = (part.mean(axis=0) * intercept for part in (rows, targets))
-    spectrum, residual = Spectrum.of(np.ascontiguousarray((rows - center).T)), targets - mean
-    if len(rows) == 1 or not len(spectrum.values):
-        return None
-    ridges = (STEPS * spectrum.values.mean()).tolist()
-    left_out = spectrum.left_out_residuals(residual, 1 / np.array(ridges), member=False, centred=intercept)
-    judged = ((float(np.mean(errors**2)), ridge, errors) for ridge, errors in zip(ridges, left_out, strict=True))
-    error, ridge, errors = min(judged, key=lambda found: found[0])
-    weights = spectrum.correction(residual, 1 / ridge)
-    return OwnRidge(ridge, error, targets - errors, weights, mean - center @ weights)
+
+    center: Array
+    spectrum: Spectrum
+    intercept: bool
+
+    @classmethod
+    def of(cls, rows: Array, *, intercept: bool) -> "Design | None":
+        """Decompose rows; None where nothing can be learned from the others, and any ridge is as good."""
+        center = rows.mean(axis=0) * intercept
+        spectrum = Spectrum.of(np.ascontiguousarray((rows - center).T))
+        return cls(center, spectrum, intercept) if len(rows) > 1 and len(spectrum.values) else None
+
+    def regress(self, targets: Array) -> OwnRidge:
+        """Regress targets (n, c) on the rows."""
+        mean = targets.mean(axis=0) * self.intercept
+        residual, ridges = targets - mean, (STEPS * self.spectrum.values.mean()).tolist()
+        left_out = self.spectrum.left_out_residuals(
+            residual, 1 / np.array(ridges), member=False, centred=self.intercept
+        )
+        judged = ((float(np.mean(errors**2)), ridge, errors) for ridge, errors in zip(ridges, left_out, strict=True))
+        error, ridge, errors = min(judged, key=lambda found: found[0])
+        weights = self.spectrum.correction(residual, 1 / ridge)
+        return OwnRidge(ridge, error, targets - errors, weights, mean - self.center @ weights)
+
+
+def own_ridge(rows: Array, targets: Array, *, intercept: bool) -> OwnRidge | None:
+    """Return a client's own regression; None where nothing can be learned from the others."""
+    design = Design.of(rows, intercept=intercept)
+    return None if design is None else design.regress(targets)
 
 
 @dataclass(frozen=True)

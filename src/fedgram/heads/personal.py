@@ -1,12 +1,13 @@
-"""A client's own model from the shared head: Bayes' rule, and what a regression on its own samples adds to it."""
+"""A client's own model from the shared head: Bayes' rule, and what regressions on its own samples add to it."""
 
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import softmax
 
 from fedgram.core.arrays import Array
-from fedgram.heads.adapt import own_ridge
+from fedgram.heads.adapt import Design, OwnRidge
 from fedgram.heads.head import Head
 from fedgram.heads.likelihood import Expert, Labels, best_weights
 from fedgram.models import LinearModel
@@ -16,9 +17,8 @@ SMOOTHINGS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 # How far from what is expected the weights of the head's and of the client's own scores may well be. Own scores are
 # expected to be worth nothing; where they are right they are near 0 and 1, so a weight of 10 makes them sure.
 HEAD_DEVIATION, OWN_DEVIATION = 0.5, 10.0
-# What own scores must gain in log-likelihood to be used, in all and per sample: a free weight gains half by chance, and
-# less than a fiftieth per sample is no sign that the client's features differ from the others'.
-WORTHWHILE, WORTHWHILE_PER_SAMPLE = 1.0, 0.02
+# What own scores must gain in log-likelihood to be used: their two weights gain about one by chance.
+WORTHWHILE = 1.0
 # What a difference in log-likelihood must exceed to be more than rounding.
 INDIFFERENT = 1e-9
 
@@ -26,28 +26,42 @@ INDIFFERENT = 1e-9
 def personal_model(
     head: Head, x: npt.NDArray[Any], labels: Labels, *, temperature: float, member: bool, refine: bool = True
 ) -> LinearModel:
-    """Return the head with the client's own class frequencies, and with its own regression if that is worth it.
+    """Return the head with the client's own class frequencies, and with its own regressions if they are worth it.
 
-    Both are experts: their scores add up, weighted for the likelihood of left-out samples. `temperature` is what the
+    They are experts whose scores add up, weighted for the likelihood of left-out samples. `temperature` is what the
     head's scores should be multiplied by if own samples have nothing to say on it. `member` says whether these are
     among the samples that made the head.
     """
-    rows = x.astype(np.float64)
+    rows = np.ascontiguousarray(x, dtype=np.float64)
     scores = rows @ head.weights + head.intercept
     if member:
         scores = head.left_out_scores(scores, labels)
     smoothing, weight, log_likelihood = _most_likely(head, scores, labels, temperature)
-    weights = weight * head.weights
-    intercept = weight * head.intercept + head.log_frequencies(labels, smoothing)
-    own = own_ridge(rows, np.eye(len(head.classes))[labels], intercept=True) if refine else None
-    if own is not None:
-        experts = Expert(scores, temperature, HEAD_DEVIATION), Expert(own.left_out, 0.0, OWN_DEVIATION)
-        found = best_weights(experts, head.left_out_log_frequencies(labels, smoothing), labels)
-        if found.log_likelihood - log_likelihood > max(WORTHWHILE, WORTHWHILE_PER_SAMPLE * len(labels)):
-            of_head, of_own = found.values
-            weights = of_head * head.weights + of_own * own.weights
-            intercept = of_head * head.intercept + of_own * own.intercept + head.log_frequencies(labels, smoothing)
+    weights, intercept = weight * head.weights, weight * head.intercept
+    frequencies = head.left_out_log_frequencies(labels, smoothing)
+    owns = _own_regressions(rows, labels, weight * scores + frequencies) if refine else ()
+    if owns:
+        experts = Expert(scores, temperature, HEAD_DEVIATION), *(Expert(o.left_out, 0.0, OWN_DEVIATION) for o in owns)
+        found = best_weights(experts, frequencies, labels)
+        if found.log_likelihood - log_likelihood > WORTHWHILE:
+            of_head, *of_owns = found.values
+            weights, intercept = of_head * head.weights, of_head * head.intercept
+            for value, own in zip(of_owns, owns, strict=True):
+                weights, intercept = weights + value * own.weights, intercept + value * own.intercept
+    intercept = intercept + head.log_frequencies(labels, smoothing)
     return LinearModel(weights, head.classes, intercept, head.features, head.columns)
+
+
+def _own_regressions(rows: Array, labels: Labels, logits: Array) -> tuple[OwnRidge, ...]:
+    """Return regressions on the client's own samples: of the labels, and of what the head leaves unexplained.
+
+    The first is right where the head is of little use to the client, the second where it is nearly right.
+    """
+    design = Design.of(rows, intercept=True)
+    if design is None:
+        return ()
+    targets = np.eye(logits.shape[1])[labels]
+    return design.regress(targets), design.regress(targets - softmax(logits, axis=1))
 
 
 def _most_likely(head: Head, scores: Array, labels: Labels, expected: float) -> tuple[float, float, float]:

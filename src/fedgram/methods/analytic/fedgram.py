@@ -24,8 +24,8 @@ class FedGram(OneMessage):
 
     The pooled moments give the classes' means and their common covariance, hence a head for all. A client
     multiplies in how often it has seen each class, with a temperature for the head's over-confidence. For the case
-    that its features are shifted it adds the scores of a regression on its own samples. All that is chosen, is chosen
-    for the likelihood of samples that were left out; a regression that gains nothing there is not used. The result is
+    that its features are shifted it adds the scores of regressions on its own samples. All that is chosen, is chosen
+    for the likelihood of samples that were left out; regressions that gain nothing there are not used. The result is
     a linear model with calibrated scores: log-probabilities but for a constant.
 
     One message up, d × c numbers down. `docs/methods/fedgram.md` says why it works and what else was tried.
@@ -57,7 +57,7 @@ class FedGram(OneMessage):
     # client
     @step
     def personalize(self, client: ClientSide, published: Head) -> None:
-        """Keep Bayes' rule with the client's own frequencies, and its own regression if that is worth it."""
+        """Keep Bayes' rule with the client's own frequencies, and its own regressions if they are worth it."""
         expected, member = OVERCONFIDENT, client.member
         client.keep(
             personal_model(published, client.x, client.y, temperature=expected, member=member, refine=self.refine)

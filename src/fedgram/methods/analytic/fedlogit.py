@@ -92,7 +92,7 @@ class FedLogit(Publishing):
 
     @step
     def personalize(self, client: ClientSide, head: Head) -> None:
-        """Keep Bayes' rule with the client's own frequencies, and its own regression if that is worth it."""
+        """Keep Bayes' rule with the client's own frequencies, and its own regressions if they are worth it."""
         expected, member = CALIBRATED, client.member
         client.keep(personal_model(head, client.x, client.y, temperature=expected, member=member, refine=self.refine))
 
