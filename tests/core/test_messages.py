@@ -13,6 +13,7 @@ from fedgram.core.columns import Columns
 from fedgram.core.errors import FedgramError, InvalidData, RefusedMessage
 from fedgram.core.labels import Classes
 from fedgram.core.wire import messages
+from fedgram.layerwise.network import Network
 
 
 @dataclass(frozen=True)
@@ -165,3 +166,19 @@ def test_an_annotation_that_cannot_be_sent_is_named():
 def test_reading_fields_checks_without_bytes_too():
     with pytest.raises(InvalidData, match="do not fit the 3"):
         Everything.from_fields(EXAMPLE.to_fields() | {"classes": 5})
+
+
+def test_the_number_of_classes_is_borne_out_by_arrays_or_small():
+    """344 bytes must not cost a list of a million names."""
+    fields = Network("dnn", (4,), (0, 1), 5).to_fields() | {"count": 2**20}
+    with pytest.raises(RefusedMessage, match="has 1048576 classes, but arrays of 0 numbers"):
+        Network.from_fields(fields)
+
+
+def test_nobody_takes_the_name_of_a_message():
+    with pytest.raises(ValueError, match="'head' is already fedgram.heads.head.Head"):
+
+        @wire.message("head", version=1)
+        @dataclass
+        class Head:
+            weight: float = 0.0

@@ -202,5 +202,5 @@ def test_a_name_belongs_to_one_type():
     class Impostor(Pair):
         wire_name = "moments"
 
-    with pytest.raises(ValueError, match="already Moments"):
+    with pytest.raises(ValueError, match="already fedgram.moments.moments.Moments"):
         wire.register_message(Impostor)

@@ -220,3 +220,19 @@ def test_any_engine_runs_a_comparison_and_is_opened_once_a_scenario(tmp_path, mo
     assert [one["key"] for one in found] == [other["key"] for other in records(tmp_path / "b" / "results.jsonl")]
     with pytest.raises(UnknownName, match="unknown engine 'closed'"):
         fedgram("compare", *options, "--engine", "closed")
+
+
+def test_images_that_are_added_to_a_folder_are_seen(tmp_path):
+    from PIL import Image
+
+    def draw(count):
+        for label in ("cat", "dog"):
+            (tmp_path / label).mkdir(exist_ok=True)
+            for i in range(count):
+                Image.fromarray(np.full((8, 8), i, dtype=np.uint8)).save(tmp_path / label / f"{i}.png")
+
+    scenario = Scenario(data=str(tmp_path), backbone="pixels", clients=2, partition="iid")
+    draw(10)
+    assert len(scenario.prepare().data) == 20
+    draw(15)
+    assert len(scenario.prepare().data) == 30

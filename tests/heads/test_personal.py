@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 import fedgram as fg
 from fedgram.heads.adapt import own_ridge
 from fedgram.heads.head import Head
-from fedgram.heads.likelihood import of_labels
 from fedgram.heads.personal import personal_model
-from support.problems import as_clients, features
+from support.problems import as_clients, features, log_likelihood
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -53,8 +52,8 @@ def test_left_out_scores_are_as_good_as_on_new_samples(method):
     x, y = made(rng, 1200, 100, noise=0.7)
     head = method.fit(as_clients(x[:200], y[:200], [np.arange(100), np.arange(100, 200)]), classes=4).published
     scores = x @ head.weights + head.intercept
-    seen, new = of_labels(scores[:200], y[:200]) / 200, of_labels(scores[200:], y[200:]) / 1000
-    left_out = of_labels(head.left_out_scores(scores[:200], y[:200]), y[:200]) / 200
+    seen, new = log_likelihood(scores[:200], y[:200]) / 200, log_likelihood(scores[200:], y[200:]) / 1000
+    left_out = log_likelihood(head.left_out_scores(scores[:200], y[:200]), y[:200]) / 200
     assert abs(left_out - new) < 0.4 * (seen - new)
 
 

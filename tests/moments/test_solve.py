@@ -77,22 +77,10 @@ def test_nothing_but_zeros():
     assert np.array_equal(factor.solve(np.ones((3, 2))), np.zeros((3, 2)))
 
 
-@given(seeds, sizes)
-def test_ridge_path_equals_one_solve_per_ridge(seed, d):
-    rng = np.random.default_rng(seed)
-    x, rhs = features(rng, d + 20, d), rng.normal(size=(d, 3))
-    packed, ridges = solve.pack(x.T @ x), [0.0, 1e-2, 1.0, 100.0]
-    path = solve.ridge_path(packed, d, rhs, ridges, n=len(x))
-    for ridge, solution in zip(ridges, path, strict=True):
-        assert relative_error(solution, solve.factor(packed, d, ridge=ridge).solve(rhs)) < 1e-9
-
-
 @pytest.mark.parametrize("ridge", [-1.0, float("nan"), float("inf")])
 def test_bad_ridge(ridge):
     with pytest.raises(InvalidParameter, match="ridge must be a number ≥ 0"):
         solve.factor(np.ones(1), 1, ridge=ridge)
-    with pytest.raises(InvalidParameter, match="ridge must be a number ≥ 0"):
-        solve.ridge_path(np.ones(1), 1, np.ones((1, 1)), [1.0, ridge])
 
 
 @given(seeds, sizes)

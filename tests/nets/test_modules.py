@@ -254,3 +254,12 @@ def test_nobody_else_decides_what_is_imported(monkeypatch):
     with pytest.raises(errors.Mismatch, match="has .* numbers"):
         model.scores(np.zeros((1, 12)))
     assert imported == ["somebody.elses"]
+
+
+def lazy(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.LazyLinear(4), nn.Linear(4, classes))
+
+
+def test_lazy_layers_are_refused_by_name():
+    with pytest.raises(errors.InvalidParameter, match="lazy layers"):
+        fg.FedAvg(network=lazy, rounds=1).fit([fg.Client("a", np.zeros((6, 3)), np.arange(6) % 2)])

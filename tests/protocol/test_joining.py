@@ -397,3 +397,21 @@ def test_what_cannot_be_is_refused(clients):
             change(late, name="client-2")
     with pytest.raises(InvalidParameter, match="local has nothing published"):
         alone.personalize(clients[0])
+
+
+@pytest.mark.parametrize("name", ["afl", "fedhip", "apfl", "fedgram", "fedlogit"])
+@pytest.mark.parametrize(
+    ("x", "told"),
+    [
+        (np.zeros((0, 4)), "no samples"),
+        (np.full((5, 4), np.nan), "finite|NaN"),
+        (np.full((5, 4), 1e200), "too large"),
+    ],
+    ids=["none", "nan", "huge"],
+)
+def test_newcomers_with_bad_data_are_refused_by_name(name, x, told):
+    rng = np.random.default_rng(0)
+    small = {"apfl": {"dim_primary": 8, "dim_refine": 8}}.get(name, {})
+    fit = fg.registry[name](**small).fit([fg.Client("a", rng.normal(size=(40, 4)), np.arange(40) % 2)], classes=2)
+    with pytest.raises(InvalidData, match=told):
+        fit.personalize(fg.Client("late", x, np.zeros(len(x), dtype=int)))

@@ -2,6 +2,7 @@
 
 import numpy as np
 from hypothesis import strategies as st
+from scipy.special import log_softmax
 
 import fedgram as fg
 
@@ -56,3 +57,8 @@ def relative_error(got, want):
 
 
 seeds = st.integers(0, 2**32 - 1)
+
+
+def log_likelihood(logits, labels):
+    """Return the log-likelihood of labels (n,), given logits (n, c) of the classes."""
+    return log_softmax(logits, axis=1)[np.arange(len(labels)), labels].sum()

@@ -83,7 +83,7 @@ def run(
             )
         if kept is not None:
             kept.begin(scenario, prepared)
-        one = Run(scenario, variant.label, variant.method, running.require or "all")
+        one = Run(scenario, variant.label, variant.method, "all" if running.require is None else running.require)
         with progress_bar() as progress:
             record, fit, error = attempt(one, prepared, running.engine, progress)
         if kept is not None:

@@ -208,11 +208,13 @@ def kind_of(field: "Field[Any]") -> type:
     return cast("type", kind)
 
 
-def _state(data: str) -> tuple[int, int] | None:
-    """Return what changes when somebody's file does; None of what is no file."""
+def _state(data: str) -> tuple[int, ...] | None:
+    """Return what changes when somebody's file does, or a file of somebody's folder; None of what is neither."""
     try:
         path = Path(data).expanduser()
-        return (path.stat().st_mtime_ns, path.stat().st_size) if path.is_file() else None
+        found = [path] if path.is_file() else sorted(path.rglob("*")) if path.is_dir() else []
+        stats = [file.stat() for file in found]
+        return tuple(number for stat in stats for number in (stat.st_mtime_ns, stat.st_size)) or None
     except OSError:
         return None
 

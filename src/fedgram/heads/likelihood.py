@@ -29,15 +29,6 @@ class Weights(NamedTuple):
     log_likelihood: float
 
 
-def of_labels(logits: Array, labels: Labels) -> float:
-    """Return the log-likelihood of labels (n,), given logits (n, c) of the classes.
-
-    >>> bool(np.isclose(of_labels(np.zeros((3, 4)), np.array([0, 1, 3])), 3 * np.log(1 / 4)))
-    True
-    """
-    return float(log_softmax(logits, axis=1)[np.arange(len(labels)), labels].sum())
-
-
 def best_weights(experts: Sequence[Expert], offset: Array, labels: Labels) -> Weights:
     """Return the weights w ≥ 0 for which offset + Σ w_e · scores_e, (n, c), explains the labels best.
 

@@ -7,6 +7,7 @@ import numpy.typing as npt
 from scipy.special import softmax
 
 from fedgram.core.arrays import Array
+from fedgram.core.errors import InvalidData
 from fedgram.heads.adapt import Design, OwnRidge
 from fedgram.heads.head import Head
 from fedgram.heads.likelihood import Expert, Labels, best_weights
@@ -32,6 +33,8 @@ def personal_model(
     head's scores should be multiplied by if own samples have nothing to say on it. `member` says whether these are
     among the samples that made the head.
     """
+    if x.shape[1:] != head.scale.shape:
+        raise InvalidData(f"this head scores samples of shape (n, {len(head.scale)}), got {x.shape}")
     rows = np.ascontiguousarray(x, dtype=np.float64)
     scores = rows @ head.weights + head.intercept
     if member:

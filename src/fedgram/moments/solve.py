@@ -238,16 +238,6 @@ def factor(packed: Array, d: int, *, ridge: float = 0.0, n: int = 0, removed: Ar
     return Factor(d, rank=kept, vectors=vectors, values=values + ridge)
 
 
-def ridge_path(packed: Array, d: int, rhs: Array, ridges: npt.ArrayLike, *, n: int = 0) -> Array:
-    """Return (A + r I)⁻¹ rhs for each r in `ridges`, shape (len(ridges), d, c), from one eigen-decomposition."""
-    steps = np.atleast_1d(np.asarray(ridges, dtype=np.float64))
-    for ridge in steps:
-        check_ridge(float(ridge))
-    values, vectors = eigenpairs(packed, d, n)
-    projected = vectors.T @ rhs
-    return np.stack([vectors @ (projected / (values + ridge)[:, None]) for ridge in steps])
-
-
 def generalised_cross_validation(
     values: Array, projected: Array, ridges: npt.ArrayLike, *, freedom: int, squares: float
 ) -> float:

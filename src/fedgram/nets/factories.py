@@ -69,6 +69,7 @@ def is_admitted(network: str) -> bool:
 def build(network: str, shape: Shape, classes: int, seed: int) -> "nn.Module":
     """Return a new module of a network for such samples, with numbers drawn from a seed."""
     import torch
+    from torch.nn.parameter import is_lazy
 
     factory, what = _factory(network), f"for samples of shape {shape} and {classes} classes"
     with ONE_AT_A_TIME, torch.random.fork_rng(devices=[]):
@@ -82,6 +83,10 @@ def build(network: str, shape: Shape, classes: int, seed: int) -> "nn.Module":
     if not isinstance(module, torch.nn.Module):
         raise InvalidParameter(
             f"network {network!r}: a factory must return a torch.nn.Module, this one returned a {type(module).__name__}"
+        ).telling()
+    if any(is_lazy(number) for number in (*module.parameters(), *module.buffers())):
+        raise InvalidParameter(
+            f"network {network!r}: it has lazy layers, whose sizes are not known yet: give them in the factory"
         ).telling()
     return module.float()
 

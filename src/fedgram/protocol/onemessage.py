@@ -3,16 +3,21 @@
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from fedgram.core.columns import Columns, difference
-from fedgram.core.errors import Mismatch
+from fedgram.core.errors import InvalidData, Mismatch
 from fedgram.core.labels import Classes
 from fedgram.data.client import Client
 from fedgram.models import Model
+from fedgram.moments.accumulate import check_finite
 from fedgram.moments.moments import Moments
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.method import Method, step
 from fedgram.protocol.pool import Pool
+
+LARGEST = 1e100  # what sums of products of features can still be made of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +39,11 @@ class Publishing(Method):
         columns: Columns = getattr(published, "columns", ())
         if columns and (unlike := difference(client.columns, columns)):
             raise Mismatch(f"client {client.name!r} {unlike}")
+        if not len(client.x):
+            raise InvalidData(f"client {client.name!r} has no samples to make a model of its own from")
+        check_finite(client.x)
+        if np.abs(client.x).max() > LARGEST:
+            raise InvalidData(f"client {client.name!r} has features too large to be squared: rescale them")
         side = ClientSide(client, classes=published.classes, columns=columns, member=member)
         self.personalize(side, published)
         if side.model is None:

@@ -1,4 +1,4 @@
-"""A study as docs/flower.md describes it, with nodes that fail: real processes on loopback, TLS, authenticated nodes.
+"""A study as docs/guides/flower.md has it, with nodes that fail: real processes on loopback, TLS, authenticated nodes.
 
 One SuperLink and its nodes serve all tests. Two runs with faults are under way from the start; while one of them waits
 for nodes that will never answer, the study without faults is run.

@@ -178,6 +178,15 @@ def test_a_few_batches_are_too_few_samples(node):
     assert fg.FedAvg(batch=4, local_steps=3).fewest_samples(100) == 12
 
 
+@pytest.mark.parametrize("forgetting", [{"method": "fedavg", "settings.weight_decay": 100.0}, {"settings.mu": 100.0}])
+def test_steps_that_forget_all_but_the_last_sample_are_too_few_samples(node, forgetting):
+    """With lr · weight decay = 1, or a pull as strong, what remains of an epoch is the gradient of its last batch."""
+    forgets = {"method": "fedprox", "settings.batch": 1, "settings.lr": 0.01, "settings.momentum": 0.0} | forgetting
+    assert "minimum-samples" in ask(node, forgets).error.reason
+    assert fg.FedProx(mu=100.0, lr=0.01, momentum=0.0, batch=32).fewest_samples(100) == 4
+    assert fg.FedProx().fewest_samples(100) == 100
+
+
 def test_a_test_set_of_less_than_a_cell_is_left_aside(node, tmp_path):
     x, y = np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) % 2
     np.savez(tmp_path / "a.npz", x=x, y=y, x_test=x[:2], y_test=y[:2])

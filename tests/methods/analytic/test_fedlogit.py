@@ -13,12 +13,12 @@ import fedgram as fg
 from fedgram.checks import some_clients
 from fedgram.core.errors import ClientFailed, InvalidParameter
 from fedgram.data import digits
-from fedgram.heads import likelihood, logistic
+from fedgram.heads import logistic
 from fedgram.heads.head import Head, deviations
 from fedgram.heads.logistic import Logistic
 from fedgram.moments.regression import STEPS
 from support.campaign import examples
-from support.problems import as_clients, relative_error, seeds, skewed, spread_any_way
+from support.problems import as_clients, log_likelihood, relative_error, seeds, skewed, spread_any_way
 
 
 def problem(seed=0, *, n=240, d=6, classes=3, signal=1.0):
@@ -41,7 +41,7 @@ def climbed(x, y, ridge, rounds, classes=3):
 def objective(model, x, y, ridge):
     """Return the log-likelihood less the ridge's part."""
     scale, _ = deviations(fg.Moments.of(x, y, classes=len(model.classes)))
-    return likelihood.of_labels(model.scores(x), y) - ridge / 2 * ((model.weights * scale[:, None]) ** 2).sum()
+    return log_likelihood(model.scores(x), y) - ridge / 2 * ((model.weights * scale[:, None]) ** 2).sum()
 
 
 @examples(15)
@@ -156,7 +156,7 @@ def held_out_likelihoods(x, y, n, classes, rounds):
 
     def held_out(ridge):
         model = climbed(x[:n], y[:n], ridge, rounds, classes)
-        return likelihood.of_labels(model.scores(x[n:]), y[n:]) / len(y[n:])
+        return log_likelihood(model.scores(x[n:]), y[n:]) / len(y[n:])
 
     return held_out("auto"), max(map(held_out, np.geomspace(1e-3, 1e4, 8).tolist()))
 
@@ -217,7 +217,7 @@ def test_it_beats_gaussians_where_features_are_not_gaussian():
     x = np.column_stack([np.exp(rng.normal(size=4000) + y), rng.normal(size=4000)])
     train, test = [np.arange(1000), np.arange(1000, 2000)], np.arange(2000, 4000)
     ours, theirs = (
-        likelihood.of_labels(method.fit(as_clients(x, y, train), classes=2).model.scores(x[test]), y[test])
+        log_likelihood(method.fit(as_clients(x, y, train), classes=2).model.scores(x[test]), y[test])
         for method in (fg.FedLogit(rounds=100), fg.FedGram())
     )
     assert ours > theirs + 20
@@ -320,7 +320,7 @@ def test_the_bound_bounds_without_a_lost_client_too(seed, log_ridge, rounds):
 
     def value(model):
         penalty = ridge / 2 * ((model.weights * scale[:, None]) ** 2).sum()
-        return likelihood.of_labels(model.scores(x[left]), y[left]) - penalty
+        return log_likelihood(model.scores(x[left]), y[left]) - penalty
 
     here = ascent.ahead
     said = logistic.gradient(x[left], y[left], here)

@@ -41,6 +41,8 @@ from fedgram.core.wire.messages import Field, Message, Payload, Size, check_arra
 T = TypeVar("T")
 Sizes: TypeAlias = dict[str, int]
 CLASSES, COLUMNS, COUNT = "c", "d", "count"
+# Classes of a message that has no arrays to bear their number out.
+MOST_WITHOUT_ARRAYS = 2**10
 # Beyond, a whole number has no float.
 LARGEST = 1e300
 
@@ -146,8 +148,9 @@ class _Form:
         _expect(f"{self._name} field {COUNT!r}", "a whole number", count, int)
         if sizes.setdefault(CLASSES, count) != count:
             raise RefusedMessage(f"{self._name} has {count} classes, but arrays for {sizes[CLASSES]}")
-        arrays = [value for value in values.values() if isinstance(value, np.ndarray)]
-        if arrays and count > (numbers := sum(array.size for array in arrays)):
+        found = [item for value in values.values() for item in (value if isinstance(value, tuple) else [value])]
+        numbers = sum(item.size for item in found if isinstance(item, np.ndarray))
+        if count > (numbers or MOST_WITHOUT_ARRAYS):
             raise RefusedMessage(f"{self._name} has {count} classes, but arrays of {numbers} numbers")
 
 

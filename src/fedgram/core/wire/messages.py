@@ -53,8 +53,8 @@ _late: list[Callable[[], None]] = []
 def register_message(cls: M) -> M:
     """Register a type that takes itself apart (a class decorator); a dataclass has `message` do that."""
     other = registered.setdefault(cls.wire_name, cls)
-    if other is not cls and other.__qualname__ != cls.__qualname__:
-        raise ValueError(f"message type {cls.wire_name!r} is already {other.__qualname__}")
+    if (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
+        raise ValueError(f"message type {cls.wire_name!r} is already {other.__module__}.{other.__qualname__}")
     registered[cls.wire_name] = cls
     return cls
 

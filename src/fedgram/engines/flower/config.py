@@ -6,6 +6,7 @@ Flower's values are text, numbers or true/false; both are checked here, by name,
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path, PurePath
 from typing import TypeVar, cast
 
@@ -67,7 +68,7 @@ class App:
             )
         app = _read(cls, rest, "app configuration", hidden=("settings",))
         app = replace(app, settings=settings)
-        if app.nodes < 0 or app.wait <= 0 or app.timeout <= 0:
+        if app.nodes < 0 or not (0 < app.wait < inf and 0 < app.timeout < inf):
             raise InvalidParameter(
                 "app configuration: wait and timeout must be positive, nodes at least 0; "
                 f"got {app.wait:g}, {app.timeout:g} and {app.nodes}"
@@ -130,6 +131,11 @@ class NodeConfig:
         if not 0 <= own.test_fraction < 1:
             raise InvalidParameter(
                 f"node-config: test-fraction must be at least 0 and less than 1, got {own.test_fraction}"
+            )
+        if min(own.minimum_samples, own.minimum_cell) < 0:
+            raise InvalidParameter(
+                "node-config: minimum-samples and minimum-cell must be whole numbers ≥ 0, "
+                f"got {own.minimum_samples} and {own.minimum_cell}"
             )
         if own.num_partitions and not 0 <= own.partition_id < own.num_partitions:
             raise InvalidParameter(

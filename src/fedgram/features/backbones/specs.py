@@ -17,7 +17,7 @@ from fedgram.features.prepare import check_size
 
 # What comes with fedgram or its extras; all else is somebody's file or address.
 CATALOGUE = frozenset([*LITE_SIZES, "minilm", "pixels", "images"])
-KNOWN = (*LITE_SIZES, "minilm", "hub:NAME", "FILE.onnx")
+KNOWN = (*LITE_SIZES, "minilm", "pixels", "images", "hub:NAME", "FILE.onnx")
 _TAIL = re.compile(r"(?P<name>.+?)(:(?P<size>\d+))?(:(?P<layers>-?\w+(,-?\w+)*))?")
 
 

@@ -19,6 +19,9 @@ from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.method import Method, step
 from fedgram.protocol.replies import Question
 
+# A step that takes away more than this part of the weights has forgotten most of the batches before.
+FORGETS = 0.2
+
 
 @dataclass(frozen=True, kw_only=True)
 class GradientMethod(Method):
@@ -37,6 +40,8 @@ class GradientMethod(Method):
     rounding: ClassVar[float] = 1e-4
     # Whether the method says nothing without layers below the last; "auto" is then an mlp for features.
     needs_base: ClassVar[bool] = False
+    # Settings that are strengths of proximal terms.
+    pulls: ClassVar[tuple[str, ...]] = ()
     # Whether every client has a vector of its own in its state ("own"), from the first: the common first weights.
     remembers: ClassVar[bool] = False
     # Whether rounds are judged by the models that clients keep, which they have from the first, not by the global one.
@@ -76,11 +81,11 @@ class GradientMethod(Method):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise InvalidParameter(f"{name} must be a number ≥ 0, got {getattr(self, name)}")
 
-    def check_pulls(self, *names: str) -> None:
+    def check_pulls(self) -> None:
         """Refuse strengths of proximal terms that are negative, or so large that SGD would overshoot for ever."""
-        self.check_not_negative(*names)
+        self.check_not_negative(*self.pulls)
         most = 2 * (1 + self.momentum) / self.lr
-        for name in names:
+        for name in self.pulls:
             if getattr(self, name) >= most:
                 raise InvalidParameter(
                     f"{name} must be less than {most:g} with lr {self.lr:g}, or training diverges; "
@@ -88,7 +93,12 @@ class GradientMethod(Method):
                 )
 
     def fewest_samples(self, n: int) -> int:
-        """Return of how few of a client's n samples a reply may be made: some batches need not be all of them."""
+        """Return of how few of a client's n samples a reply may be made: some batches need not be all of them.
+
+        Steps that forget leave little but the last batch, which may be a short one.
+        """
+        if self.lr * (self.weight_decay + sum(getattr(self, name) for name in self.pulls)) > FORGETS:
+            return min(n, n % self.batch or self.batch)
         return n if self.local_steps is None else min(n, self.local_steps * self.batch)
 
     def imports(self) -> list[str]:

@@ -21,6 +21,8 @@ class Ditto(FedAvg):
     against the wᵗ that the client has just received. With λ = 0 a client trains alone.
     """
 
+    pulls = ("lam",)
+
     personal = True
     remembers = True
     judged_by_own = True
@@ -30,7 +32,7 @@ class Ditto(FedAvg):
     def __post_init__(self) -> None:
         """Refuse a negative λ."""
         super().__post_init__()
-        self.check_pulls("lam")
+        self.check_pulls()
 
     @step(batched=True, reply=like_payload)
     def train(self, clients: Sequence[ClientSide], worlds: Sequence[Vector]) -> list[Vector]:

@@ -32,12 +32,14 @@ class FedDyn(GradientMethod):
     FedAvg for clients of one size.
     """
 
+    pulls = ("alpha",)
+
     alpha: float = 0.01
 
     def __post_init__(self) -> None:
         """Refuse a negative α."""
         super().__post_init__()
-        self.check_pulls("alpha")
+        self.check_pulls()
 
     # server
     def serve(self, clients: Clients) -> TrainedNet:

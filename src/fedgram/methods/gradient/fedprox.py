@@ -15,12 +15,14 @@ class FedProx(FedAvg):
     The paper tunes μ for each data set, between 0.001 and 1. With μ = 0 it is FedAvg.
     """
 
+    pulls = ("mu",)
+
     mu: float = 0.01
 
     def __post_init__(self) -> None:
         """Refuse a negative μ."""
         super().__post_init__()
-        self.check_pulls("mu")
+        self.check_pulls()
 
     def hooks(self) -> Hooks:
         """Return the proximal term; clients start at wᵗ."""

@@ -27,6 +27,8 @@ class PFedMe(GradientMethod):
     model stays where it was and θ_k is local training.
     """
 
+    pulls = ("lam",)
+
     personal = True
     remembers = True
     judged_by_own = True
@@ -44,7 +46,7 @@ class PFedMe(GradientMethod):
         """Refuse values that make no sense."""
         super().__post_init__()
         self.check_not_negative("eta", "beta")
-        self.check_pulls("lam")
+        self.check_pulls()
         if self.inner < 1:
             raise InvalidParameter(f"inner must be a whole number ≥ 1, got {self.inner}")
 
