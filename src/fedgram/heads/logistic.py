@@ -95,8 +95,12 @@ class Logistic:
     @property
     def leverage(self) -> float:
         """What part of its residual a sample's scores under `ahead` would lack without it, on average."""
-        mean = float((self._curvatures / (self._weight * self._curvatures + self.ridge)).sum()) / self._total.n
-        return mean / max(1 - self._weight * mean, 1e-3)
+        return self.pull / max(1 - self._weight * self.pull, 1e-3)
+
+    @property
+    def pull(self) -> float:
+        """The same to first order, as though a sample's residual stayed what it is when the sample is left out."""
+        return float((self._curvatures / (self._weight * self._curvatures + self.ridge)).sum()) / self._total.n
 
     def climb(self, said: Said) -> None:
         """Take a step, given what all samples say of `ahead`."""

@@ -68,7 +68,7 @@ class FedLogit(Publishing):
         if remains:
             clients.note("remains", remains)
         clients.warn_of_two("class counts")
-        clients.message = Head.of_model(ascent.model, total, ascent.leverage)
+        clients.message = Head.of_model(ascent.model, total, ascent.pull)
         clients.each(self.personalize, clients.message)
         return ascent.model
 
