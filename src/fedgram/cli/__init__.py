@@ -7,7 +7,7 @@ import warnings
 import typer
 
 from fedgram import __version__
-from fedgram.cli import data, flower
+from fedgram.cli import data, flower, study
 from fedgram.cli.compare import compare
 from fedgram.cli.methods import methods
 from fedgram.cli.predict import predict
@@ -31,6 +31,7 @@ app.command()(report)
 app.command()(predict)
 app.add_typer(data.app, name="data")
 app.add_typer(flower.app, name="flower")
+app.add_typer(study.app, name="study")
 
 
 @app.callback(invoke_without_command=True)

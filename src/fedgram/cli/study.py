@@ -1,0 +1,107 @@
+"""`fedgram study`: draft what the parties agree on, check a party's table against it, show what it says."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from fedgram.core import terminal
+from fedgram.core.errors import InvalidData, InvalidParameter
+from fedgram.core.files import replace_file, writing
+from fedgram.studies import Study
+from fedgram.studies.checking import Findings, check_table
+from fedgram.studies.drafting import draft
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    help="What parties with tables agree on: draft a study, check a table against it, show it.",
+)
+DoesNotFit = 1  # exit code of `check` where rows break a rule
+
+StudyFile = Annotated[Path, typer.Argument(help="The study file.", show_default=False)]
+TableArgument = Annotated[Path, typer.Argument(help="A CSV or Parquet file.", show_default=False)]
+Json = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead.")]
+
+
+@app.command(epilog="Example: [bold]fedgram study new north.csv --outcome diagnosis --name stroke-2026[/bold]")
+def new(
+    table: TableArgument,
+    outcome: Annotated[str | None, typer.Option(help="The column that is to be predicted.")] = None,
+    name: Annotated[str, typer.Option(help="What the study is called.")] = "my-study",
+    drop: Annotated[list[str] | None, typer.Option(help="A column that is not to be used; may be repeated.")] = None,
+    out: Annotated[Path, typer.Option(help="Where to write it; never over an existing file.")] = Path("study.toml"),
+) -> None:
+    """Draft a study file from one party's table: kinds are guessed, comments say where you must decide."""
+    if out.exists():
+        raise InvalidParameter(f"{out} exists, and is not overwritten: give another name with --out, or remove it")
+    text = draft(table, outcome, name=name, ignore=tuple(drop or ()))
+    study = Study.parse(text, where=f"the study drafted from {table}")
+    with writing(out):
+        replace_file(out, text.encode())
+    console = terminal.console()
+    for line in study.about():
+        console.print(escape(line))
+    console.print(f"wrote {escape(str(out))}: read it through, it has comments where you must decide")
+
+
+@app.command(epilog="Example: [bold]fedgram study check study.toml south.csv[/bold]")
+def check(
+    study: StudyFile,
+    table: TableArgument,
+    client_column: Annotated[str | None, typer.Option(help="The column that names each row's client.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Say what in a table does not fit the study, by line. Nothing of it leaves this machine.
+
+    Exit code 0 if every row fits, 1 if some break a rule, 2 if the table cannot be used at all.
+    """
+    agreed = Study.read(study)
+    found = check_table(agreed, table, group=client_column)
+    if as_json:
+        typer.echo(
+            json.dumps({"rows": found.rows, "fit": found.good, "classes": found.classes, "broken": found.counts})
+        )
+    else:
+        _show(agreed, found, table)
+    if not found.fits:
+        raise typer.Exit(DoesNotFit)
+
+
+@app.command(epilog="Example: [bold]fedgram study show study.toml[/bold]")
+def show(study: StudyFile, as_json: Json = False) -> None:
+    """Show what a study says: columns and how they are used, and the fingerprint that all parties must see alike."""
+    agreed = Study.read(study)
+    if as_json:
+        typer.echo(json.dumps(agreed.to_fields() | {"fingerprint": agreed.fingerprint, "sent": agreed.sent}))
+        return
+    console = terminal.console()
+    console.print(f"[bold]{escape(agreed.name)}[/bold]  fingerprint {agreed.fingerprint}")
+    table = Table("column", "kind", "what", "sent as", box=None, header_style="bold")
+    for name, column in agreed.columns.items():
+        details = ", ".join(f"{key} {value}" for key, value in agreed.plain(name).items() if value != "")
+        table.add_row(escape(name), column.kind, escape(details), escape(", ".join(column.sent(name))))
+    console.print(table)
+    classes = f": {', '.join(map(str, agreed.classes))}" if agreed.classes else " (a number)"
+    console.print(escape(f"outcome {', '.join(agreed.outcomes)}{classes}"))
+    console.print(
+        f"a party sends nothing of fewer than {agreed.minimum_samples} samples, or {agreed.minimum_cell} of a class"
+    )
+
+
+def _show(study: Study, found: Findings, path: Path) -> None:
+    console = terminal.console()
+    if not found.rows:
+        raise InvalidData(f"{path} has no rows")
+    counts = ", ".join(f"{count:,} {label}" for label, count in found.classes.items())
+    console.print(
+        escape(f"{found.good:,} of {found.rows:,} rows fit study {study.name!r}" + (f": {counts}" if counts else ""))
+    )
+    for column, count in found.missing.items():
+        if count:
+            console.print(escape(f"{column}: {count:,} rows"))
+    for line in found.lines():
+        console.print(f"[red]{escape(line)}[/red]")

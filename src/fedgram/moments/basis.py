@@ -1,0 +1,96 @@
+"""Columns made of other columns after they have been summed up: X = ZT + 1tᵀ, and what that makes of moments.
+
+Whatever is affine in the columns can be done to moments instead of samples: XᵀX = Tᵀ(ZᵀZ)T + …, XᵀY = Tᵀ(ZᵀY) + t n_cᵀ.
+So imputing pooled means, standardising and recoding need no second message.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Annotated, Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from fedgram.core import wire
+from fedgram.core.arrays import Array
+from fedgram.core.columns import Columns
+from fedgram.core.errors import Mismatch
+from fedgram.models import LinearModel
+from fedgram.moments import solve
+from fedgram.moments.moments import Moments
+
+
+@wire.message("basis", version=1)
+@dataclass(frozen=True, eq=False)
+class Basis:
+    """A matrix T (source, columns), given by its elements other than 0, and a shift t.
+
+    `values[i]` stands in row `rows[i]` and column `places[i]`. `columns` names what comes out; it has a number in
+    `shift` for each.
+
+    >>> basis = Basis.of({"height in m": ({"height": 0.01}, 0.0)}, ("height", "weight"))
+    >>> basis.apply(np.array([[180.0, 70.0]]))
+    array([[1.8]])
+    """
+
+    rows: Annotated[npt.NDArray[np.int64], wire.Shape("k")]
+    places: Annotated[npt.NDArray[np.int64], wire.Shape("k")]
+    values: Annotated[Array, wire.Shape("k")]
+    shift: Annotated[Array, wire.Shape("d")]
+    columns: Columns
+    source: int  # how many columns go in
+
+    @classmethod
+    def of(cls, made: "dict[str, tuple[dict[str, float], float]]", source: Columns) -> "Basis":
+        """Return the basis in which each column is a sum of source columns times numbers, plus a number."""
+        place = {name: i for i, name in enumerate(source)}
+        elements = [
+            (place[name], j, value) for j, (parts, _) in enumerate(made.values()) for name, value in parts.items()
+        ]
+        rows, places, values = zip(*elements, strict=True) if elements else ((), (), ())
+        return cls(
+            np.array(rows, dtype=np.int64),
+            np.array(places, dtype=np.int64),
+            np.array(values, dtype=np.float64),
+            np.array([shift for _, shift in made.values()], dtype=np.float64),
+            tuple(made),
+            len(source),
+        )
+
+    def check(self) -> None:
+        """Refuse elements outside the matrix."""
+        for name, found, size in (("rows", self.rows, self.source), ("places", self.places, len(self.shift))):
+            if found.size and not (found.min() >= 0 and found.max() < size):
+                raise Mismatch(f"field {name!r} of a basis must be from 0 to {size - 1}")
+
+    @cached_property
+    def matrix(self) -> Any:
+        """T, sparse."""
+        return csr_array((self.values, (self.rows, self.places)), shape=(self.source, len(self.shift)))
+
+    def apply(self, z: npt.NDArray[Any]) -> Array:
+        """Return the columns X (n, d) of samples Z (n, p)."""
+        if z.ndim != 2 or z.shape[1] != self.source:
+            raise Mismatch(f"samples of {self.source} columns are wanted, got shape {z.shape}")
+        return np.asarray((self.matrix.T @ np.asarray(z, dtype=np.float64).T).T) + self.shift
+
+    def moments(self, sent: Moments) -> Moments:
+        """Return the moments of X from those of Z."""
+        if sent.kind.bias or sent.d != self.source:
+            raise Mismatch(f"moments of {self.source} columns without a bias are wanted, got {sent.d}")
+        sums = np.asarray((self.matrix.T @ sent.cross).T)  # (c, d)
+        whole = sums.sum(axis=0)
+        half = np.asarray(self.matrix.T @ sent.gram)
+        gram = np.asarray((self.matrix.T @ half.T).T)
+        gram += np.outer(whole, self.shift) + np.outer(self.shift, whole + sent.n * self.shift)
+        sums += np.outer(sent.counts, self.shift)
+        kind = replace(sent.kind, dimension=len(self.shift), columns=self.columns)
+        packed = solve.pack(np.tril((gram + gram.T) / 2))
+        return Moments(kind, sums=sums[sent.counts > 0], counts=sent.counts, packed=packed)
+
+    def back(self, model: LinearModel, source: Columns) -> LinearModel:
+        """Return the model of the source columns that scores as `model` does of the columns made of them."""
+        offset = self.shift @ model.weights
+        intercept = offset if model.intercept is None else model.intercept + offset
+        return replace(model, weights=np.asarray(self.matrix @ model.weights), intercept=intercept, columns=source)

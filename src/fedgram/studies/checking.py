@@ -1,0 +1,60 @@
+"""What in a party's table does not fit the study, told to that party alone."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fedgram.studies.encoding import open_for
+from fedgram.studies.study import Study
+
+SHOWN = 5  # lines of each rule
+
+
+@dataclass
+class Findings:
+    """What was found in a table: rows, samples by class, and the lines that break each rule."""
+
+    rows: int = 0
+    good: int = 0
+    classes: dict[str, int] = field(default_factory=dict)
+    missing: dict[str, int] = field(default_factory=dict)
+    broken: dict[str, list[str]] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def fits(self) -> bool:
+        """Whether every row can be used."""
+        return not self.broken
+
+    def lines(self) -> Iterator[str]:
+        """Yield what is wrong, a line for each rule."""
+        for rule, examples in self.broken.items():
+            more = self.counts[rule] - len(examples)
+            yield f"{rule}: {'; '.join(examples)}" + (f"; and {more} more" if more > 0 else "")
+
+
+def check_table(study: Study, source: Any, *, group: str | None = None) -> Findings:
+    """Return what does not fit, with line numbers; a column that is missing or unknown is refused at once."""
+    table = open_for(study, source, group=group)
+    found = Findings()
+    for rows in table.rows():
+        good = rows.good
+        found.rows += len(good)
+        found.good += int(good.sum())
+        if rows.labels is not None:
+            for label in study.classes:
+                count = int((rows.labels[good] == label).sum())
+                found.classes[str(label)] = found.classes.get(str(label), 0) + count
+        for place, name in enumerate(study.sent):
+            if name.endswith(" missing"):
+                found.missing[name] = found.missing.get(name, 0) + int(rows.x[good, place].sum())
+        for problem in rows.problems:
+            examples = found.broken.setdefault(problem.rule, [])
+            for row in np.flatnonzero(problem.cells)[: SHOWN - len(examples)].tolist():
+                told = problem.of(row).removeprefix(problem.rule).lstrip(", ")
+                line = table.table.line(rows.start + row)
+                examples.append(f"{line} ({told})" if told else line)
+            found.counts[problem.rule] = found.counts.get(problem.rule, 0) + int(problem.cells.sum())
+    return found

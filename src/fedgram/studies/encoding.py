@@ -1,0 +1,194 @@
+"""From a party's table to the columns that a study sends: aligned by name, checked cell by cell, block by block."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+
+from fedgram.core.arrays import Array
+from fedgram.core.columns import listed
+from fedgram.core.errors import Mismatch
+from fedgram.data.client import Client
+from fedgram.data.own.bad import SHOWN, OnBad, Reason, settle
+from fedgram.data.own.blocks import Block, TableFile, Texts, open_table
+from fedgram.data.own.tables import is_missing
+from fedgram.studies.kinds import Mask, Problem
+from fedgram.studies.study import Study
+
+_WITH_UNIT = re.compile(r"(?P<name>.*\S)\s*[\[(](?P<unit>[^\[\]()]*)[\])]\s*")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Some rows of a table as they are sent: x (n, columns), labels if there are any, and what is wrong with them."""
+
+    start: int
+    x: Array
+    labels: Texts | None
+    groups: Texts | None
+    keys: Texts | None
+    problems: list[Problem]
+
+    @property
+    def good(self) -> Mask:
+        """The rows that break no rule."""
+        good = np.ones(len(self.x), dtype=bool)
+        for problem in self.problems:
+            good &= ~problem.cells
+        return good
+
+    def reasons(self, row: int) -> str:
+        """Say what is wrong with a row of these."""
+        return "; ".join(problem.of(row) for problem in self.problems if problem.cells[row])
+
+
+@dataclass(frozen=True)
+class StudyTable:
+    """A party's table as a study sees it: which of its columns is which of the study's."""
+
+    study: Study
+    table: TableFile
+    places: dict[str, str]  # the table's column for each of the study's
+    outcome: str | None  # the table's column with the classes
+    group: str | None = None
+    key: str | None = None
+
+    def rows(self) -> Iterator[Rows]:
+        """Yield the rows in blocks, as they are sent."""
+        used = self.study.used
+        numbers = [self.places[name] for name, column in used.items() if column.numeric]
+        texts = [self.places[name] for name, column in used.items() if not column.numeric]
+        others = [name for name in (self.outcome, self.group, self.key) if name is not None]
+        for block in self.table.blocks(numbers, list(dict.fromkeys([*texts, *others]))):
+            yield self._encoded(block)
+
+    def _encoded(self, block: Block) -> Rows:
+        parts, problems = [np.zeros((block.rows, 0))], []
+        none = np.zeros(block.rows, dtype=bool)
+        for name, column in self.study.used.items():
+            place = self.places[name]
+            cells = block.numbers[place] if column.numeric else block.texts[place]
+            part, found = column.encode(name, cells, block.bad.get(place, none))
+            parts.append(part)
+            problems += found
+        labels, groups, keys = (
+            None if name is None else block.texts[name] for name in (self.outcome, self.group, self.key)
+        )
+        if labels is not None:
+            problems += self._wrong_labels(labels)
+        if groups is not None and (empty := np.array([is_missing(str(group)) for group in groups])).any():
+            problems.append(Problem(empty, f"column {self.group!r} must not be empty"))
+        return Rows(block.start, np.column_stack(parts), labels, groups, keys, problems)
+
+    def _wrong_labels(self, labels: Texts) -> list[Problem]:
+        known, name = set(self.study.classes), self.study.outcome
+        strange = np.array([label not in known for label in labels], dtype=bool)
+        if not strange.any():
+            return []
+        empty = np.array([is_missing(str(label)) for label in labels], dtype=bool) & strange
+        wrong = strange & ~empty
+        classes = ", ".join(map(repr, self.study.classes[:8])) + (", …" if len(self.study.classes) > 8 else "")
+        found = []
+        if empty.any():
+            found.append(Problem(empty, f"outcome {name!r} must not be empty"))
+        if wrong.any():
+            found.append(Problem(wrong, f"outcome {name!r} must be one of {classes}", labels))
+        return found
+
+
+def open_for(
+    study: Study, source: Any, *, labelled: bool = True, group: str | None = None, key: str | None = None
+) -> StudyTable:
+    """Return a table (a file, or one in memory) as the study sees it; columns are matched by name, or refused.
+
+    `group` and `key` are columns that say whose a row is, and which. Without `labelled` the outcome may be missing.
+    """
+    table = open_table(source)
+    asked = {"client": group, "id": key}
+    for what, name in asked.items():
+        if name is not None and name not in table.names:
+            raise Mismatch(f"{table.title} has no {what} column {name!r}: it has {listed(table.names)}")
+    found = _matched(study, table)
+    missing = [name for name in study.used if name not in found and (labelled or name not in study.outcomes)]
+    outcome = None
+    if study.classes:
+        [name] = study.outcomes
+        outcome = found.get(name)
+        if outcome is None and labelled:
+            missing.append(name)
+    if missing:
+        raise Mismatch(
+            f"{table.title} lacks {listed(missing)}, which study {study.name!r} has; it has {listed(table.names)}"
+        ).telling(f"the table lacks {listed(missing)}")
+    known = {*found.values(), *(name for name in asked.values() if name)}
+    if unknown := [name for name in table.names if name not in known]:
+        raise _unknown_columns(study, table, unknown)
+    return StudyTable(study, table, found, outcome if labelled else None, group, key)
+
+
+def read_client(study: Study, name: str, source: Any, *, on_bad: OnBad = "refuse", **options: Any) -> Client:
+    """Return a party's table as a client of the study; rows that break a rule are refused by line, or left out."""
+    x, labels, _ = gather(open_for(study, source, **options), on_bad)
+    return as_client(study, name, x, labels)
+
+
+def as_client(study: Study, name: str, x: Array, labels: Any, **test: Any) -> Client:
+    """Return encoded rows as a client; where the outcome is a number, all rows are of one class."""
+    return Client(name, x, labels, features=study.features, columns=study.sent, **test)
+
+
+def gather(table: StudyTable, on_bad: OnBad) -> tuple[Array, Any, Any]:
+    """Return all rows that break no rule, their labels and groups."""
+    kept = [np.zeros((0, len(table.study.sent)))]
+    labels: list[str] = []
+    groups: list[str] = []
+    reasons: list[str] = []
+    bad = 0
+    for rows in table.rows():
+        good = rows.good
+        if not good.all():
+            wrong = np.flatnonzero(~good).tolist()
+            bad += len(wrong)
+            reasons += [_described(table, rows, row) for row in wrong[: SHOWN - len(reasons)]]
+        kept.append(rows.x[good])
+        labels += [] if rows.labels is None else rows.labels[good].tolist()
+        groups += [] if rows.groups is None else rows.groups[good].tolist()
+    x = np.concatenate(kept)
+    settle(reasons, len(x), table.table.title, "row", on_bad, total=bad)
+    named = np.array(labels) if table.outcome is not None else np.zeros(len(x), dtype=np.int64)
+    return x, named, np.array(groups) if table.group is not None else None
+
+
+def _described(table: StudyTable, rows: Rows, row: int) -> Reason:
+    rules = "; ".join(problem.rule for problem in rows.problems if problem.cells[row])
+    return Reason(rows.reasons(row), rules).at(table.table.line(rows.start + row))
+
+
+def _matched(study: Study, table: TableFile) -> dict[str, str]:
+    """Return the table's column for each of the study's that it has; a unit in brackets must be the study's."""
+    wanted = [*study.columns, *(name for name in study.outcomes if name not in study.columns)]
+    found = {name: name for name in wanted if name in table.names}
+    for name in table.names:
+        given = _WITH_UNIT.fullmatch(name)
+        if name in wanted or given is None or given["name"] not in wanted or given["name"] in found:
+            continue
+        unit = getattr(study.columns.get(given["name"]), "unit", "")
+        if given["unit"].strip() != unit:
+            raise Mismatch(
+                f"{table.title}: column {name!r} is in {given['unit'].strip()!r}, and the study has {given['name']!r} "
+                f"in {unit or 'no unit'!r}: convert it"
+            ).telling(f"column {given['name']!r} has another unit than the study")
+        found[given["name"]] = name
+    return found
+
+
+def _unknown_columns(study: Study, table: TableFile, unknown: Sequence[str]) -> Mismatch:
+    near = get_close_matches(unknown[0], [*study.columns, *study.outcomes], n=1, cutoff=0.6)
+    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    return Mismatch(
+        f"{table.title} has unknown {listed(unknown)}{hint}: describe what is new in the study, with kind = 'ignore' "
+        "if it is not used, or remove it from the table"
+    ).telling(f"the table has columns that study {study.name!r} does not know")

@@ -1,0 +1,185 @@
+"""Reading a study file: what each key may be, and what to say of one that is wrong."""
+
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from math import isfinite
+from typing import Any, get_args, get_type_hints
+
+from fedgram.core.errors import InvalidData, UnknownName
+from fedgram.studies.kinds import KINDS, Category, Column, Number
+
+STUDY_KEYS = ("name", "outcome", "classes", "unit", "parties", "method", "minimum_samples", "minimum_cell")
+MOST_DEPTH = 8  # of brackets; deeper ones are no study
+
+
+def parse_study(text: str, where: str) -> dict[str, Any]:
+    """Return the settings of a `Study` from a TOML text."""
+    try:
+        tables = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InvalidData(f"{where} is not TOML: {error}") from None
+    return read_tables(tables, where)
+
+
+def read_tables(tables: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return the settings of a `Study` from the tables of its file."""
+    for key in tables:
+        if key not in ("study", "columns", "witnesses"):
+            raise _unknown(where, "table", key, ("study", "columns", "witnesses"))
+    if tables.get("witnesses"):
+        raise InvalidData(f"{where}: [witnesses] is for secure sums, which this version does not have: remove it")
+    study, columns = (_table(tables, key, where) for key in ("study", "columns"))
+    for key in study:
+        if key not in STUDY_KEYS:
+            raise _unknown(where, "key of [study]", key, STUDY_KEYS)
+    for key in ("name", "outcome"):
+        if key not in study:
+            raise InvalidData(f"{where}: [study] lacks {key!r}: add it")
+    at = f"{where}: [study]"
+    described = {name: _column(table, f"{where}: [columns.{name}]") for name, table in columns.items()}
+    outcome = study["outcome"]
+    read: dict[str, Any] = {
+        "name": _name(study["name"], f"{at} name"),
+        "outcome": tuple(_texts(outcome, f"{at} outcome"))
+        if isinstance(outcome, list)
+        else _text(outcome, f"{at} outcome"),
+        "classes": tuple(_classes(study["classes"], f"{at} classes")) if "classes" in study else (),
+        "parties": _parties(study.get("parties", []), f"{at} parties"),
+        "method": _text(study.get("method", "fedgram"), f"{at} method"),
+        "minimum_samples": _count(study.get("minimum_samples", 10), f"{at} minimum_samples"),
+        "minimum_cell": _count(study.get("minimum_cell", 3), f"{at} minimum_cell"),
+        "columns": described,
+    }
+    if "unit" in study:
+        if read["classes"]:
+            raise InvalidData(f"{at} has classes and unit = {study['unit']!r}: an outcome with classes has no unit")
+        for name in [outcome] if isinstance(outcome, str) else outcome:
+            described.setdefault(name, Number(unit=_text(study["unit"], f"{at} unit")))
+    return read
+
+
+def _column(table: Any, at: str) -> Column:
+    if not isinstance(table, dict):
+        raise InvalidData(f"{at} must be a table such as {{ kind = 'number' }}, got {table!r}")
+    kind = table.get("kind")
+    if kind not in KINDS:
+        raise (
+            _unknown(at, "kind", str(kind), KINDS)
+            if kind is not None
+            else InvalidData(f"{at} lacks 'kind': add one of {', '.join(KINDS)}")
+        )
+    cls = KINDS[kind]
+    known = [field.name for field in fields(cls)]
+    settings = {}
+    for key, value in table.items():
+        if key == "kind":
+            continue
+        if key not in known:
+            raise _unknown(at, f"key of a {kind}", key, known)
+        settings[key] = _READ[key](value, f"{at} {key}", cls)
+    if cls is Category and "values" not in settings:
+        raise InvalidData(f"{at} lacks 'values': list the values that the column may have, such as ['F', 'M']")
+    column = cls(**settings)
+    if isinstance(column, Number) and column.outside != "refuse" and column.range is None:
+        raise InvalidData(f"{at} has outside = {column.outside!r} and no range: give range = [lowest, highest]")
+    if isinstance(column, Number) and column.outside == "missing" and column.missing == "refuse":
+        raise InvalidData(
+            f"{at}: what is outside counts as missing, and missing values are refused: set missing = 'mean'"
+        )
+    return column
+
+
+def _range(value: Any, at: str, _: type) -> tuple[float, float]:
+    if (
+        not isinstance(value, list)
+        or len(value) != 2
+        or not all(_is_number(end) for end in value)
+        or not value[0] < value[1]
+    ):
+        raise InvalidData(f"{at} = {value!r}: two numbers are wanted, the lower one first, such as [0, 120]")
+    return float(value[0]), float(value[1])
+
+
+def _choice(value: Any, at: str, cls: type) -> str:
+    choices = get_args(get_type_hints(cls)[at.rpartition(" ")[2]])
+    if value not in choices:
+        raise InvalidData(f"{at} = {value!r}: must be one of {', '.join(map(repr, choices))}")
+    return str(value)
+
+
+def _values(value: Any, at: str, _: type) -> tuple[str, ...]:
+    found = tuple(text.strip() for text in _texts(value, at))
+    if len(found) < 2 or len(set(found)) < len(found) or "" in found:
+        raise InvalidData(f"{at} = {value!r}: at least two values are wanted, all different and none empty")
+    return found
+
+
+_READ: dict[str, Callable[[Any, str, type], Any]] = {
+    "unit": lambda value, at, _: _text(value, at),
+    "range": _range,
+    "outside": _choice,
+    "missing": _choice,
+    "values": _values,
+}
+
+
+def _table(tables: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
+    found = tables.get(key)
+    if not isinstance(found, dict) or not found:
+        example = "name and outcome" if key == "study" else "a table for each column, such as [columns.age]"
+        raise InvalidData(f"{where} has no [{key}]: it holds {example}")
+    return found
+
+
+def _parties(value: Any, at: str) -> dict[str, str]:
+    named = (
+        dict.fromkeys(value, "") if isinstance(value, list) and all(isinstance(name, str) for name in value) else value
+    )
+    if not isinstance(named, dict) or not all(isinstance(key, str) for key in named.values()):
+        raise InvalidData(f"{at} = {value!r}: a list of names is wanted, or a table of names and public keys")
+    if isinstance(value, list) and len(named) < len(value):
+        raise InvalidData(f"{at}: a party is named twice: give each a name of its own")
+    return {_name(name, at): key for name, key in named.items()}
+
+
+def _classes(value: Any, at: str) -> list[str]:
+    if isinstance(value, list) and any(not isinstance(label, str) for label in value):
+        value = [str(label) if isinstance(label, int) and not isinstance(label, bool) else label for label in value]
+    found = [label.strip() for label in _texts(value, at)]
+    if len(found) < 2 or len(set(found)) < len(found) or "" in found:
+        raise InvalidData(f"{at} = {value!r}: at least two classes are wanted, all different and none empty")
+    return found
+
+
+def _texts(value: Any, at: str) -> list[str]:
+    if not isinstance(value, list) or not value or not all(isinstance(text, str) for text in value):
+        raise InvalidData(f"{at} = {value!r}: a list of texts is wanted, such as ['ill', 'well']")
+    return value
+
+
+def _text(value: Any, at: str) -> str:
+    if not isinstance(value, str):
+        raise InvalidData(f"{at} = {value!r}: a text is wanted")
+    return value
+
+
+def _name(value: Any, at: str) -> str:
+    text = _text(value, at)
+    if not text.strip() or not text.isprintable():
+        raise InvalidData(f"{at} = {value!r}: a name of printable characters is wanted")
+    return text
+
+
+def _count(value: Any, at: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise InvalidData(f"{at} = {value!r}: a whole number ≥ 0 is wanted")
+    return value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+
+
+def _unknown(where: str, what: str, name: str, known: Any) -> InvalidData:
+    return InvalidData(f"{where}: {UnknownName(what, name, known)}")

@@ -1,0 +1,211 @@
+"""A study: what the parties agree on, as one TOML file that is the same for all of them."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fedgram.core import wire
+from fedgram.core.arrays import Array
+from fedgram.core.columns import Columns
+from fedgram.core.errors import InvalidData, Mismatch
+from fedgram.core.hashing import hash_text
+from fedgram.core.labels import Classes, as_classes
+from fedgram.moments.basis import Basis
+from fedgram.studies.kinds import Category, Column, Flag, Ignore, Number
+from fedgram.studies.reading import parse_study, read_tables
+
+SHOWN_DIGITS = 16  # of the fingerprint: short enough to be read aloud
+
+
+@wire.register_message
+@dataclass(frozen=True, eq=False)
+class Study:
+    """The outcome, the columns with their kinds, the classes and thresholds, and who takes part.
+
+    Read one with `Study.read("study.toml")`; `fedgram study new` drafts one from a party's table. Two studies are the
+    same if they say the same, whatever comments their files have.
+
+    >>> from fedgram.studies.kinds import Category, Number
+    >>> columns = {"age": Number(range=(0, 120)), "sex": Category(("F", "M"))}
+    >>> study = Study("stroke", "diagnosis", columns, ("ill", "well"))
+    >>> study.sent
+    ('age', 'sex=M')
+    """
+
+    name: str
+    outcome: str | tuple[str, ...]
+    columns: Mapping[str, Column]
+    classes: Classes = ()  # none: the outcome is a number, or several
+    parties: Mapping[str, str] = field(default_factory=dict)  # public keys by name, "" where none is known yet
+    method: str = "fedgram"
+    minimum_samples: int = 10
+    minimum_cell: int = 3
+
+    wire_name: ClassVar[str] = "study"
+    wire_version: ClassVar[int] = 1
+    wire_fields: ClassVar[Mapping[str, wire.Field]] = {}
+
+    def __post_init__(self) -> None:
+        """Refuse what does not go together."""
+        object.__setattr__(self, "columns", MappingProxyType(dict(self.columns)))
+        object.__setattr__(self, "parties", MappingProxyType(dict(self.parties)))
+        if self.classes:
+            as_classes(self.classes)
+            if not isinstance(self.outcome, str):
+                raise InvalidData(f"classes are of one outcome, got {', '.join(self.outcome)}: name one column")
+            if self.outcome in self.columns:
+                raise InvalidData(
+                    f"{self.outcome!r} is the outcome and has classes, so it cannot be among the columns, too: remove "
+                    f"[columns.{self.outcome}]"
+                )
+        for name in self.outcomes if not self.classes else ():
+            if not isinstance(self.columns.get(name), Number):
+                raise InvalidData(
+                    f"outcome {name!r} has no classes, so it must be a number: describe it as [columns.{name}] with "
+                    "kind = 'number', or give classes"
+                )
+        if not self._features:
+            raise InvalidData("a study needs at least one column that is used: all are ignored")
+
+    # What it says
+    @property
+    def outcomes(self) -> tuple[str, ...]:
+        """The outcome's columns."""
+        return (self.outcome,) if isinstance(self.outcome, str) else self.outcome
+
+    @cached_property
+    def _features(self) -> dict[str, Column]:
+        return {
+            name: column
+            for name, column in self.columns.items()
+            if name not in self.outcomes and not isinstance(column, Ignore)
+        }
+
+    @cached_property
+    def used(self) -> dict[str, Column]:
+        """The columns that are sent, the numeric outcomes last."""
+        return self._features | {name: self.columns[name] for name in self.outcomes if not self.classes}
+
+    @cached_property
+    def sent(self) -> Columns:
+        """The names of the columns that are sent: numbers, indicators of missing values and of categories."""
+        return tuple(sent for name, column in self.used.items() for sent in column.sent(name))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Identifies what the study says; the same for all parties, or they are in different studies."""
+        return hash_text(json.dumps(self.to_fields(), ensure_ascii=False, sort_keys=False))[:SHOWN_DIGITS]
+
+    @property
+    def features(self) -> str:
+        """What moments under this study are moments of."""
+        return f"study:{self.name}@{self.fingerprint}"
+
+    # Columns that a model sees
+    def basis(self, sums: Array, squares: Array, n: float) -> Basis:
+        """Return how the columns that a model sees are made of those that were sent, given pooled sums of these.
+
+        Missing values get the pooled mean, and all get mean 0 and standard deviation 1 in the pool. A column that does
+        not vary becomes 0. Outcomes stay as they are.
+        """
+        if len(sums) != len(self.sent) or n < 1:
+            raise Mismatch(
+                f"sums of {len(self.sent)} columns and at least one sample are wanted, got {len(sums)} of {n:g}"
+            )
+        by_name = dict(zip(self.sent, np.asarray(sums, dtype=np.float64).tolist(), strict=True))
+        power = dict(zip(self.sent, np.asarray(squares, dtype=np.float64).tolist(), strict=True))
+        made: dict[str, tuple[dict[str, float], float]] = {}
+        for name, column in self.used.items():
+            for design, parts in column.design(name, by_name, n).items():
+                if name in self.outcomes:
+                    made[design] = parts, 0.0
+                    continue
+                mean = sum(value * by_name[part] for part, value in parts.items()) / n
+                # A value and its indicator are never both other than 0, so there are no products to add.
+                mean_square = sum(value**2 * power[part] for part, value in parts.items()) / n
+                spread = mean_square - mean**2
+                scale = 1 / np.sqrt(spread) if spread > 64 * np.finfo(float).eps * mean_square else 0.0
+                made[design] = {part: value * scale for part, value in parts.items()}, -mean * scale
+        return Basis.of(made, self.sent)
+
+    # Files and messages
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> "Study":
+        """Return the study of a TOML file; anything wrong in it is named with its key, its value and the remedy."""
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidData(f"cannot read {os.fspath(path)}: {getattr(error, 'strerror', None) or error}") from error
+        return cls.parse(text, where=os.fspath(path))
+
+    @classmethod
+    def parse(cls, text: str, *, where: str = "study") -> "Study":
+        """Return the study that a TOML text describes."""
+        settings = parse_study(text, where)
+        try:
+            return cls(**settings)
+        except InvalidData as error:
+            raise InvalidData(f"{where}: {error}") from None
+
+    def to_fields(self) -> dict[str, Any]:
+        """Take the study apart for the wire."""
+        columns = [[name, column.kind, self.plain(name)] for name, column in self.columns.items()]
+        outcome = self.outcome if isinstance(self.outcome, str) else list(self.outcome)
+        return {
+            "name": self.name,
+            "outcome": outcome,
+            "columns": columns,
+            "classes": list(self.classes),
+            "parties": [[name, key] for name, key in self.parties.items()],
+            "method": self.method,
+            "minimum_samples": self.minimum_samples,
+            "minimum_cell": self.minimum_cell,
+        }
+
+    @classmethod
+    def from_fields(cls, fields: dict[str, Any]) -> "Study":
+        """Put a study together from the wire, by the rules of its file."""
+        study = {key: fields[key] for key in ("name", "outcome", "method", "minimum_samples", "minimum_cell")}
+        study |= {"classes": list(fields["classes"])} if fields["classes"] else {}
+        study |= {"parties": dict(fields["parties"])}
+        columns = {name: {"kind": kind, **settings} for name, kind, settings in fields["columns"]}
+        return cls(**read_tables({"study": study, "columns": columns}, "message"))
+
+    def plain(self, name: str) -> dict[str, Any]:
+        """Return a column's settings as they stand in a file, without those that are not set."""
+        found = asdict(self.columns[name])  # type: ignore[call-overload]
+        return {
+            key: list(value) if isinstance(value, tuple) else value for key, value in found.items() if value is not None
+        }
+
+    def check(self) -> None:
+        """Nothing more: a study is checked when it is made."""
+
+    def __eq__(self, other: object) -> bool:
+        """Say whether both say the same."""
+        return self.to_fields() == other.to_fields() if isinstance(other, Study) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.fingerprint)
+
+    def about(self) -> list[str]:
+        """Say in a few lines which columns are used, and how."""
+        lines = [
+            f"outcome: {', '.join(self.outcomes)}" + (f" ({', '.join(map(str, self.classes))})" if self.classes else "")
+        ]
+        for kind in (Number, Flag, Category, Ignore):
+            named = [
+                name for name, column in self.columns.items() if type(column) is kind and name not in self.outcomes
+            ]
+            lines += [f"{_HEADINGS[kind]}: {', '.join(named)}"] if named else []
+        return lines
+
+
+_HEADINGS: dict[type, str] = {Number: "numbers", Flag: "yes or no", Category: "categories", Ignore: "ignored"}
