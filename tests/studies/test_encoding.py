@@ -1,0 +1,190 @@
+"""A party's table under a study: by name, block by block, and what is said of rows that break a rule."""
+
+import csv
+
+import numpy as np
+import pytest
+
+from fedgram.core.errors import InvalidData, Mismatch, Skipped
+from fedgram.data.own import blocks
+from fedgram.studies import Study
+from fedgram.studies.checking import check_table
+from fedgram.studies.encoding import gather, open_for, read_client
+from studies.test_study_file import STROKE
+
+HEADER = ["age", "sex", "smoker", "patient_id", "diagnosis"]
+ROWS = [
+    ["30", "F", "yes", "W1", "ill"],
+    ["", "M", "no", "W2", "well"],
+    ["90", "", "1", "W3", "well"],
+    [" 60", "M ", "FALSE", "W4", "ill "],
+]
+SENT = [[-0.5, 0, 0, 0, 1], [0, 1, 1, 0, 0], [0.5, 0, 0, 1, 1], [0, 0, 1, 0, 0]]
+
+
+@pytest.fixture
+def study():
+    return Study.parse(STROKE)
+
+
+def write(path, rows, header=HEADER, delimiter=","):
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, delimiter=delimiter).writerows([header, *rows])
+    return path
+
+
+@pytest.fixture
+def north(tmp_path):
+    return write(tmp_path / "north.csv", ROWS)
+
+
+@pytest.fixture(params=["arrow", "plain"])
+def reader(request, monkeypatch):
+    """Both ways of reading must agree."""
+    if request.param == "plain":
+
+        def cannot(*_):
+            raise blocks._CannotRead
+            yield
+
+        monkeypatch.setattr(blocks, "_arrow_csv_blocks", cannot)
+    return request.param
+
+
+def test_what_is_sent(study, north, reader):
+    client = read_client(study, "north", north)
+    np.testing.assert_allclose(client.x, SENT)
+    assert client.y.tolist() == ["ill", "well", "well", "ill"]
+    assert client.columns == study.sent
+    assert client.features == study.features
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t"])
+def test_columns_are_taken_by_name_in_any_order(study, tmp_path, reader, delimiter):
+    order = [3, 1, 4, 0, 2]
+    path = write(tmp_path / "a.csv", [[row[i] for i in order] for row in ROWS], [HEADER[i] for i in order], delimiter)
+    np.testing.assert_allclose(read_client(study, "north", path).x, SENT)
+
+
+def test_tables_in_memory_and_parquet_are_as_good_as_files(study, north, tmp_path):
+    pa, arrow_csv, pq = (pytest.importorskip(f"pyarrow{part}") for part in ("", ".csv", ".parquet"))
+    table = arrow_csv.read_csv(north)
+    np.testing.assert_allclose(read_client(study, "north", table).x, SENT)
+    pq.write_table(table, tmp_path / "north.parquet")
+    np.testing.assert_allclose(read_client(study, "north", tmp_path / "north.parquet").x, SENT)
+    np.testing.assert_allclose(read_client(study, "north", str(north)).x, SENT)
+    assert pa.table({"a": [1]}).num_rows == 1
+
+
+def test_blocks_do_not_show(study, tmp_path, reader, monkeypatch):
+    path = write(tmp_path / "long.csv", ROWS * 500)
+    monkeypatch.setattr(blocks, "ROWS", 7)
+    monkeypatch.setattr(blocks, "BYTES", 1000)
+    assert sum(1 for _ in open_for(study, path).rows()) > 10
+    np.testing.assert_allclose(read_client(study, "north", path).x, SENT * 500)
+
+
+def test_a_bad_cell_late_in_a_large_file_spoils_nothing_before_it(study, tmp_path, monkeypatch):
+    pytest.importorskip("pyarrow")
+    monkeypatch.setattr(blocks, "BYTES", 2000)
+    path = write(tmp_path / "long.csv", [*ROWS * 400, ["x", "F", "yes", "W9", "ill"], *ROWS])
+    with pytest.raises(InvalidData, match="1 bad row in .*line 1602: column 'age' must hold numbers"):
+        read_client(study, "north", path)
+    with pytest.warns(Skipped, match="1 bad row"):
+        client = read_client(study, "north", path, on_bad="skip")
+    np.testing.assert_allclose(client.x, SENT * 401)
+
+
+@pytest.mark.parametrize(
+    ("row", "words", "rule"),
+    [
+        (["x30", "F", "yes", "W1", "ill"], "column 'age' must hold numbers", None),
+        (["1e999", "F", "yes", "W1", "ill"], "column 'age' must hold numbers", None),
+        (["130", "F", "yes", "W1", "ill"], "from 0 to 120 years, got 130", "column 'age' must be from 0 to 120 years"),
+        (["30", "Fe", "yes", "W1", "ill"], r"got Fe \(did you mean F\?\)", "column 'sex' must be one of 'F', 'M'"),
+        (["30", "F", "maybe", "W1", "ill"], "got maybe", "column 'smoker' must be yes or no"),
+        (["30", "F", "", "W1", "ill"], "column 'smoker' must not be empty", None),
+        (["30", "F", "yes", "W1", "sick"], "got sick", "outcome 'diagnosis' must be one of 'ill', 'well'"),
+        (["30", "F", "yes", "W1", "NA"], "outcome 'diagnosis' must not be empty", None),
+        (["30", "F", "yes", "W1"], "column 'age' must hold numbers", None),
+        (["1,5", "F", "yes", "W1", "ill"], "column 'age' must hold numbers", None),
+    ],
+)
+def test_a_row_that_breaks_a_rule_is_named_here_and_only_the_rule_leaves(study, tmp_path, reader, row, words, rule):
+    path = write(tmp_path / "bad.csv", [*ROWS, row])
+    with pytest.raises(InvalidData, match=f"line 6: .*{words}") as refused:
+        read_client(study, "north", path)
+    told = refused.value.told
+    assert (rule or words) in told
+    for cell in ("x30", "130", "Fe", "maybe", "sick", "W1", str(tmp_path)):
+        assert cell not in told.replace("from 0 to 120", "")
+    found = check_table(study, path)
+    assert (found.rows, found.good, found.fits) == (5, 4, False)
+    assert any("line 6" in line for line in found.lines())
+
+
+def test_missing_and_unknown_columns_are_refused_by_name(study, tmp_path):
+    path = write(tmp_path / "a.csv", [row[1:] for row in ROWS], HEADER[1:])
+    with pytest.raises(Mismatch, match="lacks column 'age'"):
+        open_for(study, path)
+    path = write(tmp_path / "b.csv", [[*row, "1"] for row in ROWS], [*HEADER, "smokr"])
+    with pytest.raises(Mismatch, match=r"unknown column 'smokr' \(did you mean 'smoker'\?\): describe what is new"):
+        open_for(study, path)
+    path = write(tmp_path / "c.csv", [[*row, "1"] for row in ROWS], [*HEADER, "age"])
+    with pytest.raises(InvalidData, match="column 'age' occurs twice"):
+        open_for(study, path)
+    path = write(tmp_path / "d.csv", [row[:4] for row in ROWS], HEADER[:4])
+    with pytest.raises(Mismatch, match="lacks column 'diagnosis'"):
+        open_for(study, path)
+    assert open_for(study, path, labelled=False).outcome is None
+
+
+def test_a_unit_in_the_header_must_be_the_studys(study, tmp_path):
+    good = write(tmp_path / "a.csv", ROWS, ["age [years]", *HEADER[1:]])
+    np.testing.assert_allclose(read_client(study, "north", good).x, SENT)
+    bad = write(tmp_path / "b.csv", ROWS, ["age (months)", *HEADER[1:]])
+    with pytest.raises(Mismatch, match="column 'age \\(months\\)' is in 'months', and the study has 'age' in 'years'"):
+        open_for(study, bad)
+
+
+def test_a_header_with_two_delimiters_is_refused(study, tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("age;sex;smoker,patient_id;diagnosis\n1;F;yes,2;ill\n")
+    with pytest.raises(InvalidData, match="semicolons and commas between its names"):
+        open_for(study, path)
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"\xff\xfe\x00a", b"PAR1garbage"])
+def test_files_that_are_no_tables_are_refused_in_one_sentence(study, tmp_path, content):
+    for name in ("a.csv", "a.parquet"):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises((InvalidData, Mismatch)):
+            gather(open_for(study, tmp_path / name), "refuse")
+
+
+def test_a_table_without_rows_is_refused(study, tmp_path):
+    with pytest.raises(InvalidData, match="no usable row"):
+        read_client(study, "north", write(tmp_path / "a.csv", []))
+
+
+def test_arrays_without_names_are_refused(study):
+    with pytest.raises(InvalidData, match="a table with named columns is wanted"):
+        read_client(study, "north", np.zeros((3, 5)))
+
+
+def test_outside_can_be_clipped_or_missing(tmp_path):
+    path = write(tmp_path / "a.csv", [["130", "F", "yes", "W1", "ill"]])
+    clipped = Study.parse(STROKE.replace("[0, 120]", '[0, 120]\noutside = "clip"'))
+    assert read_client(clipped, "north", path).x[0, :2].tolist() == [1.0, 0.0]
+    gone = Study.parse(STROKE.replace("[0, 120]", '[0, 120]\noutside = "missing"'))
+    assert read_client(gone, "north", path).x[0, :2].tolist() == [0.0, 1.0]
+
+
+def test_ten_thousand_columns(tmp_path):
+    names = [f"c{i}" for i in range(10_000)]
+    text = '[study]\nname = "wide"\noutcome = "y"\nclasses = ["a", "b"]\n'
+    text += "".join(f'[columns.{name}]\nkind = "number"\n' for name in names)
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(3, 10_000)).round(3)
+    path = write(tmp_path / "wide.csv", [[*map(str, row), "ab"[k % 2]] for k, row in enumerate(values)], [*names, "y"])
+    np.testing.assert_allclose(read_client(Study.parse(text), "north", path).x, values)

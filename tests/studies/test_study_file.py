@@ -1,0 +1,129 @@
+"""The study file: what it may say, what is refused and with which words, and what identifies it."""
+
+import pytest
+
+from fedgram.core import wire
+from fedgram.core.errors import InvalidData
+from fedgram.studies import Study
+from fedgram.studies.kinds import Category, Flag, Ignore, Number
+
+STROKE = """
+[study]
+name = "stroke-2026"
+outcome = "diagnosis"
+classes = ["ill", "well"]
+parties = ["north", "south"]
+
+[columns.age]
+kind = "number"
+unit = "years"
+range = [0, 120]
+missing = "mean"
+
+[columns.sex]
+kind = "category"
+values = ["F", "M"]
+missing = "category"
+
+[columns.smoker]
+kind = "flag"
+
+[columns.patient_id]
+kind = "ignore"
+"""
+
+
+def test_what_a_file_says():
+    study = Study.parse(STROKE)
+    assert study.columns == {
+        "age": Number("years", (0.0, 120.0), missing="mean"),
+        "sex": Category(("F", "M"), "category"),
+        "smoker": Flag(),
+        "patient_id": Ignore(),
+    }
+    assert study.classes == ("ill", "well")
+    assert dict(study.parties) == {"north": "", "south": ""}
+    assert (study.minimum_samples, study.minimum_cell, study.method) == (10, 3, "fedgram")
+    assert study.sent == ("age", "age missing", "sex=M", "sex missing", "smoker")
+
+
+def test_comments_and_blanks_do_not_change_the_fingerprint_and_anything_else_does():
+    study = Study.parse(STROKE)
+    assert Study.parse("# agreed on Monday\n" + STROKE.replace("kind =", "kind  =")) == study
+    for old, new in {
+        '"stroke-2026"': '"stroke"',
+        "[0, 120]": "[0, 110]",
+        '"years"': '"months"',
+        '["F", "M"]': '["M", "F"]',
+        '["ill", "well"]': '["well", "ill"]',
+        'missing = "mean"': 'missing = "flag"',
+        '["north", "south"]': '["north"]',
+    }.items():
+        other = Study.parse(STROKE.replace(old, new))
+        assert other.fingerprint != study.fingerprint
+        assert other != study
+
+
+def test_a_study_crosses_the_wire_as_it_is():
+    study = Study.parse(STROKE)
+    assert wire.decode(wire.encode(study)) == study
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('kind = "number"', 'kind = "nummer"', r"\[columns\.age\]: unknown kind 'nummer': did you mean 'number'"),
+        ('kind = "number"\n', "", r"\[columns\.age\] lacks 'kind': add one of number"),
+        ("range = [0, 120]", "range = [120, 0]", r"range = \[120, 0\]: two numbers are wanted, the lower one first"),
+        ("range = [0, 120]", "range = [0, nan]", r"range = \[0, nan\]: two numbers"),
+        ("range = [0, 120]", "rang = [0, 120]", "unknown key of a number 'rang': did you mean 'range'"),
+        ("range = [0, 120]", 'outside = "clip"', "outside = 'clip' and no range"),
+        ("range = [0, 120]", 'range = [0, 9]\noutside = "drop"', "outside = 'drop': must be one of 'refuse', 'clip'"),
+        ('missing = "mean"', 'missing = "median"', "missing = 'median': must be one of 'mean', 'flag', 'refuse'"),
+        ('missing = "mean"', 'outside = "missing"', "missing values are refused: set missing = 'mean'"),
+        ('values = ["F", "M"]\n', "", r"\[columns\.sex\] lacks 'values'"),
+        ('values = ["F", "M"]', 'values = ["F", "F"]', "at least two values are wanted, all different"),
+        ('values = ["F", "M"]', "values = [1, 2]", r"values = \[1, 2\]: a list of texts"),
+        ('classes = ["ill", "well"]', 'classes = ["ill"]', "at least two classes"),
+        ('classes = ["ill", "well"]', "", "outcome 'diagnosis' has no classes, so it must be a number"),
+        ('classes = ["ill", "well"]', 'classes = ["a", "b"]\nunit = "kg"', "an outcome with classes has no unit"),
+        ('outcome = "diagnosis"', 'outcome = "age"', r"remove \[columns\.age\]"),
+        ('outcome = "diagnosis"\n', "", "lacks 'outcome': add it"),
+        ('parties = ["north", "south"]', 'parties = ["north", "north"]', "a party is named twice"),
+        ('parties = ["north", "south"]', "parties = 3", "parties = 3: a list of names is wanted"),
+        ('parties = ["north", "south"]', "minimum_samples = -1", "minimum_samples = -1: a whole number"),
+        ('parties = ["north", "south"]', "minimum_sample = 5", "did you mean 'minimum_samples'"),
+        ("[columns.patient_id]", "[column.patient_id]", "unknown table 'column': did you mean 'columns'"),
+        ("[study]", "[study", "is not TOML"),
+    ],
+)
+def test_a_bad_file_is_refused_with_key_value_and_remedy(old, new, words):
+    assert old in STROKE
+    with pytest.raises(InvalidData, match=words) as refused:
+        Study.parse(STROKE.replace(old, new, 1), where="study.toml")
+    assert str(refused.value).startswith("study.toml")
+
+
+def test_a_file_nested_too_deep_is_refused():
+    with pytest.raises(InvalidData):
+        Study.parse("a = " + "[" * 5000 + "]" * 5000)
+
+
+def test_a_file_that_is_not_there_or_not_text_is_refused(tmp_path):
+    with pytest.raises(InvalidData, match=r"cannot read .*study\.toml"):
+        Study.read(tmp_path / "study.toml")
+    (tmp_path / "study.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InvalidData, match="cannot read"):
+        Study.read(tmp_path / "study.toml")
+
+
+def test_a_study_without_any_column_to_use_is_refused():
+    with pytest.raises(InvalidData, match="all are ignored"):
+        Study("empty", "y", {"id": Ignore()}, ("a", "b"))
+
+
+def test_numeric_outcomes_are_columns_that_are_sent_last():
+    study = Study("charges", ("cost", "days"), {"cost": Number(), "age": Number(), "days": Number()})
+    assert study.sent == ("age", "cost", "days")
+    text = '[study]\nname = "c"\noutcome = "cost"\nunit = "EUR"\n[columns.age]\nkind = "number"\n'
+    assert Study.parse(text).columns["cost"] == Number("EUR")
