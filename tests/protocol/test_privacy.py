@@ -158,7 +158,7 @@ def downloaded(method, clients):
 
 
 def totals(lower, weights, ridge):
-    """Return everybody's Gram matrix and class sums, from the factor of their system and its solution."""
+    """Return the pooled Gram matrix and class sums, from the factor of their system and its solution."""
     d = len(weights)
     triangle = np.tril(solve.lapack.dtfttr(d, lower, uplo="L")[0])
     system = triangle @ triangle.T

@@ -33,7 +33,7 @@ class Fit:
     heard, and why.
     `personal` holds the clients' own models where the engine can see them (in one process). `evaluation` is None
     if no client has test samples; `rounds` has one evaluation per round that an iterative method reported. `total`
-    holds everybody's moments where the method needs no more: then `add` and `remove` work, and `contributions` has a
+    holds the pooled moments where the method needs no more: then `add` and `remove` work, and `contributions` has a
     record of each client's moments. `message` is what the server published, where moments alone do not give it again.
     `traffic` counts our messages; `carried` is what the `engine` itself counts, envelopes and evaluation included.
     `notes` are what a method found worth seeing. Seconds are those without the rounds' evaluations.
@@ -77,7 +77,7 @@ class Fit:
         return method(**self.settings)
 
     def _pool(self) -> tuple[Pooling, Pool]:
-        """Return everybody's moments, and the method that made a model of them."""
+        """Return the pooled moments, and the method that made a model of them."""
         if self.total is None or not isinstance(self._configured, Pooling):
             raise InvalidParameter(f"a fit of {self.method} cannot be changed: it is not made from moments alone")
         return self._configured, Pool(self.total, self.contributors, self.shape, self.contributions)

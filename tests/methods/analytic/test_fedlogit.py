@@ -122,6 +122,13 @@ def test_head_and_model_say_the_same():
     assert relative_error(head.scale, deviations(total)[0]) < 1e-12
 
 
+def test_a_model_without_an_intercept_has_a_head_too():
+    x, y = problem()
+    model = fg.LinearModel(climbed(x, y, 1.0, 5).weights, (0, 1, 2))
+    head = Head.of_model(model, fg.Moments.of(x, y, classes=3))
+    np.testing.assert_allclose(head.model().scores(x), model.scores(x), rtol=1e-9, atol=1e-12)
+
+
 @examples(15)
 @given(seeds, st.integers(1, 6), st.integers(1, 6))
 def test_the_model_for_all_does_not_depend_on_the_partition(seed, before, after):
@@ -264,8 +271,8 @@ def test_own_frequencies_and_the_refinement_help():
     train, test = [part[::2] for part in parts], [part[1::2] for part in parts]
     fit = fg.FedLogit().fit(as_clients(x, y, train), classes=4)
     ours = np.mean([(fit.personal[f"client-{k}"].predict(x[part]) == y[part]).mean() for k, part in enumerate(test)])
-    everybody = np.mean([(fit.model.predict(x[part]) == y[part]).mean() for part in test])
-    assert ours > everybody + 0.05
+    pooled = np.mean([(fit.model.predict(x[part]) == y[part]).mean() for part in test])
+    assert ours > pooled + 0.05
     x, y, _ = skewed(clients=1, n=800)
     x[:100] = x[:100][:, ::-1]
     clients = as_clients(x, y, [np.arange(100), np.arange(100, 800)])

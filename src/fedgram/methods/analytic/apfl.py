@@ -125,8 +125,8 @@ class APFL(OneMessage):
         if not self.exact:
             weights, system = total.solve(gamma), None  # G — (10)
         else:
-            world = System.of(total, ridge=gamma)
-            weights, system = world.weights, world.lower
+            pooled = System.of(total, ridge=gamma)
+            weights, system = pooled.weights, pooled.lower
         columns = total.kind.columns
         return TwoStreams(
             primary=primary,

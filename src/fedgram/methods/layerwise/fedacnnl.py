@@ -60,7 +60,7 @@ class FedACnnL(Method):
 
     # server
     def serve(self, clients: Clients) -> Model | None:
-        """Train one network with everybody."""
+        """Train one network with all clients."""
         [network], _, _ = self._train(clients, self._seed(clients), [clients.names])
         return network
 
