@@ -99,7 +99,7 @@ def test_prototypes_of_one_sample_are_its_features():
     np.testing.assert_allclose(sent["features"][lonely.y[0]], lonely.x[0], rtol=1e-6)
 
 
-def test_slopes_tell_more_than_moments_but_the_first():
+def test_gradients_tell_more_than_moments_but_the_first():
     """Two clients with equal moments: turned within each class, about the class's mean."""
     rng = np.random.default_rng(0)
     y = np.repeat(np.arange(3), 6)
