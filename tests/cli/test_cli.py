@@ -71,7 +71,7 @@ def test_version():
         (("--method", "alf"), "unknown method 'alf': did you mean 'afl'?"),
         (("--data", "digit"), "unknown data set 'digit': did you mean 'digits'?"),
         (("--set", "gama=1"), "unknown parameter of AFL 'gama': did you mean 'gamma'?"),
-        (("--set", "gamma=big"), "gamma must be a number, got 'big'"),
+        (("--set", "gamma=big"), "gamma must be a number ≥ 0, got 'big'"),
         (("--set", "gamma=-1"), "gamma must be a number ≥ 0, got -1.0"),
         (("--set", "gamma"), "--set takes NAME=VALUE, got 'gamma'"),
         (("--partition", "dirichlet:0"), "alpha must be a number > 0, got 0"),

@@ -110,7 +110,7 @@ class Method:
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        """Check the hyper-parameters' kinds; a method that bounds them does so after calling this."""
+        """Check the hyper-parameters against their annotations; a method that wants more of them checks after this."""
         parameters.check_values(self)
 
     def serve(self, clients: Clients) -> Model | None:
