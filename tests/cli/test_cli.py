@@ -21,6 +21,13 @@ def test_run_prints_a_table():
     assert "Traceback" not in done.stderr
 
 
+def test_one_test_set_has_one_accuracy():
+    done = run("run", "--method", "afl", "--test", "held-out")
+    assert done.returncode == 0, done.stderr
+    [line] = [line for line in done.stdout.splitlines() if line.startswith("accuracy")]
+    assert line.startswith("accuracy, test set")
+
+
 def test_run_json_is_one_line_and_follows_from_the_seed():
     arguments = ("run", "--data", "digits", "--clients", "10", "--partition", "shards:2", "--seed", "3", "--json")
     first, again = (run(*arguments) for _ in range(2))

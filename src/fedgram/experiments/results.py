@@ -36,6 +36,7 @@ class Result:
     column: Column
     seed: int = 0
     reference: bool = False
+    personal: bool | None = None  # older files do not say
     settings: Mapping[str, Any] = field(default_factory=dict)
     require: Any = "all"
     error: str | None = None
@@ -67,6 +68,7 @@ class Result:
             column=Column.of(record),
             seed=maybe(count, record, "seed") or 0,
             reference=method == CENTRALISED if reference is None else reference,
+            personal=maybe(flag, record, "personal"),
             settings=_settings(record.get("settings")),
             require=setting("require", record.get("require", "all")),
             error=None if good else maybe(text, record, "error") or "failed",

@@ -243,6 +243,7 @@ def _description(run: Run) -> dict[str, Any]:
         "method": run.name,
         "settings": run.settings,
         "reference": run.method is None,
+        "personal": run.method is not None and run.method.personal,
         **asdict(run.scenario),
         "require": run.require,
         "versions": versions(),

@@ -154,6 +154,11 @@ class Method:
         return []
 
     @property
+    def has_global_model(self) -> bool:
+        """Whether `serve` may return a global model: not if it is annotated with `-> None`."""
+        return self.serve.__annotations__.get("return", Model) not in (None, "None")
+
+    @property
     def purpose(self) -> str:
         """What random numbers are drawn for."""
         return self.draws or self.name

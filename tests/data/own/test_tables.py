@@ -11,6 +11,7 @@ from pyarrow import csv as arrow_csv
 
 from fedgram.core.errors import Doubtful, InvalidData, InvalidParameter, MissingExtra, Skipped, UnknownName
 from fedgram.data.own import csvfiles
+from fedgram.data.own.bad import OnBad
 from fedgram.data.own.files import open_path
 from fedgram.data.own.tables import Roles
 from support.data import write
@@ -223,3 +224,15 @@ def test_lines_are_counted_past_blank_ones_and_quotes(tmp_path: Path, arrow: boo
     text = 'a,label\n1,"two\nlines"\n\n2,v\n\n,u\n'
     with pytest.raises(InvalidData, match="1 bad row in .*line 7: column 'a' is empty"):
         open_path(write(tmp_path / "own.csv", text))
+
+
+@pytest.mark.filterwarnings("ignore::fedgram.core.errors.Skipped")
+@pytest.mark.parametrize("on_bad", ["refuse", "skip"])
+def test_a_column_of_texts_is_not_mended_by_skipping_rows(tmp_path: Path, arrow: bool, on_bad: OnBad) -> None:
+    path = write(tmp_path / "own.csv", "a,city,label\n1,Paris,u\n2,Rome,v\n3,Bern,u\n")
+    with pytest.raises(InvalidData, match="Take column 'city' out or write num") as failure:
+        open_path(path, on_bad=on_bad)
+    assert "skip" not in str(failure.value)
+    assert "if it names the clients, say --client-column" in str(failure.value)
+    data = open_path(path, client="city")
+    assert data.columns == ("a",)
