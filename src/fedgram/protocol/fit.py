@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -154,16 +154,16 @@ class Fit:
         }
 
     @classmethod
-    def from_fields(cls, fields: dict[str, Any]) -> Self:
+    def from_fields(cls, found: dict[str, Any]) -> Self:
         """Put a fit together from the wire."""
-        check_fields(fields)
+        check_fields(found)
         return cls(
             # Fits of earlier versions lack what was added since; that has defaults.
-            **{name: fields[name] for name in _PLAIN if name in fields}
-            | {name: tuple(fields.get(name, ())) for name in ("contributors", "shape")},
-            traffic=Traffic(fields["traffic"]),
-            evaluation=fields["evaluation"] and Evaluation(**fields["evaluation"]),
-            rounds=[Evaluation(**counts) for counts in fields["rounds"]],
+            **{name: found[name] for name in _PLAIN if name in found}
+            | {name: tuple(found.get(name, ())) for name in ("contributors", "shape")},
+            traffic=Traffic(found["traffic"]),
+            evaluation=found["evaluation"] and Evaluation(**found["evaluation"]),
+            rounds=[Evaluation(**counts) for counts in found["rounds"]],
         )
 
     def check(self) -> None:
@@ -183,25 +183,8 @@ class Fit:
             raise Mismatch("field 'contributions' has records of other clients, features or samples than field 'total'")
 
 
-_PLAIN = (
-    "model",
-    "method",
-    "settings",
-    "seed",
-    "contributors",
-    "absent",
-    "lost",
-    "personal",
-    "seconds",
-    "cpu_seconds",
-    "total",
-    "contributions",
-    "message",
-    "shape",
-    "engine",
-    "carried",
-    "notes",
-)
+# Fields that cross the wire as they are.
+_PLAIN = [each.name for each in fields(Fit) if each.name not in ("traffic", "evaluation", "rounds")]
 
 
 def _client(given: object, what: str) -> Client:

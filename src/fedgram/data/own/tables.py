@@ -20,24 +20,10 @@ from fedgram.data.own.bad import SHOWN, OnBad, settle, warn_of_look_alikes
 LABEL_NAMES = ("label", "y", "target", "class")
 CLIENT_NAME = "client"
 # How others write that nothing is there, in any case. "None" is Python's word for it; "none" may well be a class.
-MISSING = frozenset(
-    [
-        "",
-        "na",
-        "n/a",
-        "#n/a",
-        "#n/a n/a",
-        "#na",
-        "<na>",
-        "nan",
-        "-nan",
-        "null",
-        "1.#ind",
-        "-1.#ind",
-        "1.#qnan",
-        "-1.#qnan",
-    ]
-)
+MISSING = frozenset([
+    "", "na", "n/a", "#n/a", "#n/a n/a", "#na", "<na>", "nan", "-nan", "null",
+    "1.#ind", "-1.#ind", "1.#qnan", "-1.#qnan",
+])  # fmt: skip
 _WHOLE = re.compile(r"-?(0|[1-9]\d*)(\.0*)?")
 _ID_NAME = re.compile(r"(.*[_\-. ])?(id|ids|uuid|guid)|unnamed: 0|index|", re.IGNORECASE)
 _ID_ROWS = 20  # in fewer rows, any whole numbers are easily distinct
