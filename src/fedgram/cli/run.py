@@ -107,10 +107,7 @@ def _results_in(folder: Path | None, running: options.Running, errors: Console) 
     if folder is None:
         yield None
         return
-    with (
-        running.sole_writer(folder, errors),
-        Kept(folder / RESULTS, already_in(folder / RESULTS, errors)) as kept,
-    ):
+    with running.sole_writer(folder, errors), Kept(folder / RESULTS, already_in(folder / RESULTS, errors)) as kept:
         yield kept
 
 

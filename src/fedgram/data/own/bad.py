@@ -60,14 +60,7 @@ def check_expansion(claimed: int, path: Path) -> None:
 
 
 def settle(
-    bad: Sequence[str],
-    kept: int,
-    where: str,
-    kind: str,
-    on_bad: OnBad,
-    *,
-    total: int | None = None,
-    remedy: str = "",
+    bad: Sequence[str], kept: int, where: str, kind: str, on_bad: OnBad, *, total: int | None = None, remedy: str = ""
 ) -> None:
     """Do as the user chose about the bad samples, each described as `name: reason`; also refuse if none is left.
 
