@@ -148,12 +148,19 @@ class Clients:
         self._quorum.heard.update(total.clients)
         return total
 
-    def sample(self, share: float) -> list[str]:
-        """Return a random share of the clients (at least one): the same for any engine and any order of the clients."""
-        if not 0 < share <= 1:
-            raise InvalidParameter(f"the share of clients must be more than 0 and at most 1, got {share}")
+    def sample(self, share: float, *, up_to: float | None = None) -> list[str]:
+        """Return a random share of the clients (at least one): the same for any engine and any order of the clients.
+
+        With `up_to` the share itself is drawn, too, evenly between the two.
+        """
+        if not 0 < share <= (1 if up_to is None else up_to) <= 1:
+            raise InvalidParameter(
+                f"the share of clients must be more than 0 and at most 1, got {share}"
+                + ("" if up_to is None else f" to {up_to}")
+            )
         names = self.names
         rng = generator(self._seed, self._method.purpose, "sample", self.round)
+        share = share if up_to is None else rng.uniform(share, up_to)
         chosen = set(rng.choice(sorted(names), size=max(1, round(share * len(names))), replace=False).tolist())
         return [name for name in names if name in chosen]
 
