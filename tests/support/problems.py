@@ -61,6 +61,11 @@ def patients(seed=0, n=900):
     return means + rng.normal(size=(n, 3)) * np.array([6.0, 10.0, 12.0]), np.where(ill, "ill", "well")
 
 
+def random_moments(rng, n=30, d=6, classes=3, **options):
+    """Return the moments of random samples."""
+    return fg.Moments.of(rng.normal(size=(n, d)), rng.integers(0, classes, n), classes=classes, **options)
+
+
 def relative_error(got, want):
     return np.abs(got - want).max() / max(np.abs(want).max(), np.finfo(float).tiny)
 
