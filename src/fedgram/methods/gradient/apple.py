@@ -61,13 +61,12 @@ class APPLE(GradientMethod):
     def serve(self, clients: Clients) -> None:
         """Let every client end with a mixture of its own."""
         _, first = self.begin(clients)
-        names = sorted(clients.names)
-        places = {name: place for place, name in enumerate(names)}
-        sizes = np.array([clients.samples[name] for name in names])
-        begun = np.eye(len(names)) if self.start == "self" else np.tile(sizes / sizes.sum(), (len(names), 1))  # p⁰
-        seats = {name: {"place": places[name], "p": begun[places[name]].astype(np.float32)} for name in clients.names}
+        places = {name: place for place, name in enumerate(sorted(clients.names))}
+        sizes = np.array([clients.samples[name] for name in places])
+        begun = np.eye(len(sizes)) if self.start == "self" else np.tile(sizes / sizes.sum(), (len(sizes), 1))  # p⁰
+        seats = {name: {"place": place, "p": begun[place].astype(np.float32)} for name, place in places.items()}
         clients.each(self.settle, per_client=seats)
-        cores = np.tile(first, (len(names), 1))
+        cores = np.tile(first, (len(sizes), 1))
         for number in clients.rounds_of(self.rounds):
             for name, core in list(clients.call(self.train, cores, to=self.asked(clients))):
                 cores[places[name]] = core
@@ -93,12 +92,11 @@ class APPLE(GradientMethod):
         carried = {"mine": mine, "start": [client.state["start"] for client in clients]}
         trained = self.descend(clients, starts, self._hooks(cores, clients[0].round, carried))
         ends = [means.shape[1], starts[0].size - len(cores)]
-        parts = [np.split(row, ends) for row in trained]
-        models = [np.concatenate([head, mix(w, p, own, cores)]) for (head, w, p), own in zip(parts, mine, strict=True)]
-        for client, row, (*_, p), model in zip(clients, trained, parts, models, strict=True):
+        for client, row, own in zip(clients, trained, mine, strict=True):
+            running, core, p = np.split(row, ends)
             client.state["p"] = np.array(p)
             self.remember(client, row[: ends[1]])
-            self.keep(client, model)
+            self.keep(client, np.concatenate([running, mix(core, p, own, cores)]))  # v_i
         return [row[: ends[1]] for row in trained]
 
     def _hooks(self, cores: Vector, number: int, carried: Mapping[str, Sequence[Vector]]) -> Hooks:
