@@ -107,8 +107,7 @@ class APPLE(GradientMethod):
             p = trained[:, -count:]
             # The same numbers with a gradient so many times as large: p has a learning rate of its own.
             p = p.detach() + (p - p.detach()) * ratio
-            mixed: Tensor = mix(trained[:, :-count], p, along["mine"], fixed)
-            return mixed
+            return mix(trained[:, :-count], p, along["mine"], fixed)  # type: ignore[no-any-return]
 
         def hold(now: Now) -> "Tensor":
             pulled, p = now.weights.new_zeros(now.weights.shape), now.weights[:, -count:]
