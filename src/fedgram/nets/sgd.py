@@ -185,10 +185,11 @@ def _together(
             k, w = still, weights[:still]
             rows = {name: tensor[:k] for name, tensor in carried.items()}
             leaves = _leaves(net, w, hooks)
+            began, means, own = start[:k], buffers[:k], rngs[:k]
         x, y, share = feed.next(k)
         x = net.prepare(x)
         for use in range(1, plan.repeat + 1):
-            now = Now(net, w, start[:k], rows, x, y, share, use == plan.repeat, buffers[:k], rngs[:k])
+            now = Now(net, w, began, rows, x, y, share, use == plan.repeat, means, own)
             gradient = _gradient(now, hooks, leaves)
             with torch.no_grad():
                 if hooks.gradient is not None:
