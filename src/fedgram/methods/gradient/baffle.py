@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.optim import Optimizer
 
-BETAS = (0.9, 0.99)  # Adam's
-
 
 @register
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +35,8 @@ class BAFFLE(GradientMethod):
     samples. If a number of the estimate exceeds `clip`, all are scaled down. The model is a moving average of the
     weights, which keeps `ema` of itself (at first less: (1 + t)/(10 + t)), or with 0 the weights themselves.
 
-    A round is one step on one batch: `epochs` and `local_steps` have no effect. With many directions, a small σ, SGD,
-    and neither clip nor ema it is FedSGD.
+    A round is one step on one batch; `epochs` and `local_steps` have no effect. It is FedSGD with many directions, a
+    small σ, SGD, and neither clip nor ema.
     """
 
     quick = MappingProxyType({"rounds": 20, "lr": 0.05, "ema": 0.5})
@@ -95,7 +93,7 @@ class BAFFLE(GradientMethod):
 
         if self.optimizer == "sgd":
             return SGD([weights], lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay)
-        return Adam([weights], lr=self.lr, betas=BETAS, weight_decay=self.weight_decay)
+        return Adam([weights], lr=self.lr, betas=(0.9, 0.99), weight_decay=self.weight_decay)
 
     # client
     @step(batched=True, reply=lambda method, question: method.reply_to(question))
@@ -105,15 +103,15 @@ class BAFFLE(GradientMethod):
 
     def reply_to(self, question: Question) -> dict[str, Numbers]:
         """Return what a client's reply must be."""
-        buffers = Numbers((self.net_for(question).buffers,), "float32")
-        return {"changes": Numbers((self.directions,), "float32"), "buffers": buffers}
+        sizes = {"changes": self.directions, "buffers": self.net_for(question).buffers}
+        return {name: Numbers((size,), "float32") for name, size in sizes.items()}
 
     def _look_around(self, client: ClientSide, weights: Vector, seed: int) -> dict[str, Vector]:
         import torch
 
         net = self.net_of(client)
-        left = client.state.get("left")  # of this epoch
-        left = client.rng.permutation(len(client.y)) if left is None or not len(left) else left
+        left = client.state.get("left", ())  # of this epoch
+        left = left if len(left) else client.rng.permutation(len(client.y))
         batch, left = left[: self.batch], left[self.batch :]
         x = net.prepare(torch.from_numpy(as_numbers(client.x[batch])).unsqueeze(0))
         y = torch.from_numpy(client.y[batch]).unsqueeze(0)
@@ -122,12 +120,10 @@ class BAFFLE(GradientMethod):
             losses = around(net, w, buffers, x, y, torch.full(y.shape, 1 / y.shape[1]))
             changes = []
             for some in gaussians(seed, self.directions, w.shape[1]):
-                changes.append(losses.changes(some, self.sigma))
-                if self.central:
-                    changes[-1] = (changes[-1] - losses.changes(some, -self.sigma)) / 2
+                there = losses.changes(some, self.sigma)
+                changes.append((there - losses.changes(some, -self.sigma)) / 2 if self.central else there)
             pass_once(net, w, buffers, x)
-        found = torch.cat(changes).float().numpy()
-        if not np.isfinite(found).all():
+        if not np.isfinite(found := torch.cat(changes).float().numpy()).all():
             raise InvalidData(f"training diverged: take a smaller lr than {self.lr}, or scale the samples")
         client.state["left"] = left
         return {"changes": found, "buffers": buffers[0].numpy()}
