@@ -34,6 +34,6 @@ def best_mixtures(points: Array, variances: Array, smallest: float = 0.0) -> Arr
     products, rows = centered @ centered.T, []
     for k, own in enumerate(products):
         weights = smallest_on_simplex(own[k] - own[:, None] - own + products + np.diag(variances))
-        kept = np.where(weights < min(smallest, weights.max()), 0, weights)
+        kept = np.where(weights < min(smallest, weights.max() / 2), 0, weights)
         rows.append(kept / kept.sum())
     return np.stack(rows)

@@ -233,5 +233,6 @@ class GradientMethod(Method):
             hooks,
         )
         if not all(np.isfinite(vector).all() for vector in vectors):
-            raise InvalidData(f"training diverged: take a smaller lr than {self.lr}, or scale the samples")
+            took = changes.get("lr", self.lr)
+            raise InvalidData(f"training diverged: take a smaller lr than {took}, or scale the samples")
         return vectors, carried

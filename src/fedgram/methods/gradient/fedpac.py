@@ -107,8 +107,7 @@ class FedPAC(FedPer):
         told = [self._told(net, *each) for each in zip(clients, trained, before, strict=True)]
         for client, own in zip(clients, trained, strict=True):
             self.take(client, own)
-        shared = [own[: len(sent["shared"])] for own, sent in zip(trained, given, strict=True)]
-        return [reply | {"shared": own} for reply, own in zip(told, shared, strict=True)]
+        return [r | {"shared": own[: len(sent["shared"])]} for r, own, sent in zip(told, trained, given, strict=True)]
 
     def _align(self, now: Now) -> "Tensor":
         return self.lam * (away(now, now.carried["prototypes"]) * now.share).sum(1)
