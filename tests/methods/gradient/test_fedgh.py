@@ -55,15 +55,17 @@ def pairs(rng, k=4, d=6, classes=3):
     return told
 
 
-def test_the_server_descends_on_the_loss_of_all_mean_features():
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_server_descends_on_the_loss_of_all_mean_features(bias):
     rng = np.random.default_rng(0)
     told, net = pairs(rng), net_for("linear", (6,), 3)
-    head = net.initial(rng)
+    head = net.initial(rng)[: None if bias else 18]
     method = fg.FedGH(server_lr=0.3, server_epochs=7)
     got = method.taught(net, head, told, rng)
     means = torch.from_numpy(np.concatenate([own["means"] for own in told])).double()
     labels = torch.from_numpy(np.concatenate([own["classes"] for own in told])).long()
-    layer = net.module(head).double()[0]
+    layer = nn.Linear(6, 3, bias=bias).double()
+    nn.utils.vector_to_parameters(torch.from_numpy(head).double(), layer.parameters())
     parameters = list(layer.parameters())
     losses = []
     for _ in range(7):
@@ -168,15 +170,16 @@ def test_class_means_go_up_and_a_head_comes_down():
         assert down < sent[client.name]["down"] < down + 700, client.name
 
 
-def no_bias(shape, classes):
-    return nn.Sequential(nn.Linear(shape[0], 8), nn.ReLU(), nn.Linear(8, classes, bias=False))
+def normed(shape, classes):
+    head = nn.utils.parametrizations.weight_norm(nn.Linear(8, classes))
+    return nn.Sequential(nn.Linear(shape[0], 8), nn.ReLU(), head)
 
 
 def test_what_it_cannot_work_with_is_refused():
     with pytest.raises(InvalidParameter, match="fedgh needs layers below the last, and 'linear' has none: use mlp"):
         fit(fg.FedGH(**SETTINGS, network="linear"))
-    with pytest.raises(InvalidParameter, match="needs a head with bias, and that of .*no_bias.* has none"):
-        fit(fg.FedGH(**SETTINGS, network=no_bias))
+    with pytest.raises(InvalidParameter, match="trains a plain linear head, and that of .*normed.* has parameters"):
+        fit(fg.FedGH(**SETTINGS, network=normed))
     for bad in ({"server_lr": -1.0}, {"server_epochs": -1}):
         with pytest.raises(InvalidParameter, match=next(iter(bad))):
             fg.FedGH(**bad)

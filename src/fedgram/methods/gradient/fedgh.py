@@ -9,7 +9,7 @@ import numpy as np
 
 from fedgram.core.errors import InvalidData, InvalidParameter
 from fedgram.methods.gradient.base import GradientMethod
-from fedgram.nets import Net, Plan, net_for, train
+from fedgram.nets import Hooks, Net, Plan, net_for, train
 from fedgram.nets.layers import Vector
 from fedgram.nets.prototypes import class_means, class_sums, only_present
 from fedgram.protocol.clients import Clients
@@ -51,11 +51,12 @@ class FedGH(GradientMethod):
         """Let every client end with a network of its own."""
         net, first = self.begin(clients)
         self.check_base(net)
-        # As a network of its own the head can be trained by the same loop as any other.
-        alone = net_for("linear", (net.features,), net.classes)
-        head = first[net.head]
-        if len(head) != alone.size:
-            raise InvalidParameter(f"fedgh needs a head with bias, and that of {net.network!r} has none")
+        # As a network of its own the head is trained by the same loop as any other.
+        alone, head = net_for("linear", (net.features,), net.classes), first[net.head]
+        shapes = list(net.layer_shapes[-1])
+        if shapes not in ([(net.classes, net.features)], [(net.classes, net.features), (net.classes,)]):
+            what = f"that of {net.network!r} has parameters of shapes {shapes}"
+            raise InvalidParameter(f"fedgh trains a plain linear head, and {what}: make it an nn.Linear as it is")
         for number in clients.rounds_of(self.rounds):
             told = dict(clients.call(self.train, head, to=self.asked(clients)))
             head = self.taught(alone, head, [told[name] for name in sorted(told)], clients.rng)
@@ -67,10 +68,13 @@ class FedGH(GradientMethod):
             return head
         means, labels = (np.concatenate([pairs[name] for pairs in told]) for name in ("means", "classes"))
         plan = Plan(lr=self.server_lr, batch=len(labels), epochs=self.server_epochs)
-        [[trained], _] = train(net, [(means, labels.astype(np.int64))], [head], [rng], plan)
+        # A head without constants keeps them at zero.
+        start = np.append(head, np.zeros(net.size - len(head), dtype=np.float32))
+        hooks = Hooks(only=[(np.arange(net.size) < len(head)).astype(np.float32)])
+        [[trained], _] = train(net, [(means, labels.astype(np.int64))], [start], [rng], plan, hooks)
         if not np.isfinite(trained).all():
             raise InvalidData(f"the server's training of the head diverged: take a smaller server_lr than {plan.lr}")
-        return trained
+        return trained[: len(head)]
 
     # client
     @step(batched=True, reply=lambda method, question: method.pairs(question))
