@@ -65,6 +65,6 @@ def test_it_depends_neither_on_the_order_nor_on_blocks_of_samples(monkeypatch):
     net = net_for("lenet5", (16, 16, 1), 3)
     vector, x, y = net.initial(rng), rng.random((9, 16, 16, 1)), rng.integers(0, 3, 9)
     whole = fisher_trace(net, vector, x, y)
-    monkeypatch.setattr("fedgram.nets.fisher.CHUNK_BYTES", 8 * net.size)
+    monkeypatch.setattr("fedgram.nets.fisher.AT_ONCE", 2)
     order = rng.permutation(9)
     assert fisher_trace(net, vector, x[order], y[order]) == pytest.approx(whole, rel=1e-6)
