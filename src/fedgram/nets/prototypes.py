@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgram.core.arrays import Array
+from fedgram.moments.accumulate import class_sums as sums_by_label
 from fedgram.nets.layers import Vector
 from fedgram.nets.model import outputs
 from fedgram.nets.sgd import Now
@@ -30,9 +31,9 @@ def class_sums_and_square(
     """Return what `class_sums` does, and Σ‖z‖² over all samples."""
     sums, square, start = np.zeros((net.classes, net.features)), 0.0, 0
     for block, _ in outputs(net, vector, x):
-        features = block.astype(np.float64)
-        np.add.at(sums, y[start : start + len(features)], features)
-        square += float(np.vdot(features, features))
+        features = block.astype(np.float64, order="C")  # networks give columns, sums want rows
+        sums += sums_by_label(features, y[start : start + len(features)], net.classes)
+        square += float(np.square(features).sum())
         start += len(features)
     return sums, np.bincount(y, minlength=net.classes).astype(np.int32), square
 
