@@ -98,7 +98,7 @@ class FedPAC(FedPer):
         headed, _ = self.descend_with(clients, starts, Hooks(only=[head] * len(clients)), rngs, **once)
         hooks = Hooks(only=[1 - head] * len(clients))
         if given[0]["prototypes"] is not None:
-            # Features of a class that no other client has are drawn to the client's own mean.
+            # A class that none of the last round's clients has: its own mean stands in.
             aims = [class_means(sums, counts).astype(np.float32) for sums, counts, _ in before]
             for own, sent in zip(aims, given, strict=True):
                 own[sent["prototypes"]["classes"]] = sent["prototypes"]["means"]
