@@ -154,7 +154,7 @@ def test_no_data_and_no_private_head_is_sent(name, monkeypatch):
     for side in room.sides.values():
         for row in (side.x[0], side.x[0].astype(np.float32), side.y[:30], side.data.x_test[0]):
             assert np.ascontiguousarray(row).tobytes() not in messages
-        if name in ("fedapa", "fedproto"):
+        if name in ("fedapa", "fedproto", "fedas", "fedgh"):
             head = side.state["own"][method.net_of(side).head]
             assert head[:20].tobytes() not in messages, "the head is private"
         if name == "feddbe":
