@@ -130,10 +130,10 @@ class GradientMethod(Method):
         return clients.sample(self.participation, up_to=self.participation_up_to)
 
     def check_base(self, net: Net) -> None:
-        """Refuse a network without layers below the last, where that is all that clients share."""
+        """Refuse a network without layers below the last, where these are all that the method works on."""
         if net.base.stop == net.buffers:
             raise InvalidParameter(
-                f"{self.name} shares the layers below the last, and {net.network!r} has none: use mlp"
+                f"{self.name} works on the layers below the last, and {net.network!r} has none: use mlp"
             )
 
     def give_to_the_unasked(self, clients: Clients, world: Vector) -> None:

@@ -14,7 +14,7 @@ from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.method import step
 from fedgram.protocol.registry import register
-from fedgram.protocol.replies import Number, Numbers
+from fedgram.protocol.replies import LabelCounts, Number
 
 Counts = npt.NDArray[np.int64]
 
@@ -73,7 +73,7 @@ class FedDisco(FedAvg):
         """Return how far the label frequencies are from uniform ones."""
         return divergence(self.count(client), np.ones(len(client.classes), dtype=np.int64))
 
-    @step(reply=lambda _, question: Numbers((len(question.classes),), "int64", low=0, high=question.samples))
+    @step(reply=LabelCounts())
     def count(self, client: ClientSide) -> Counts:
         """Return how many samples of each class there are."""
         return np.bincount(client.y, minlength=len(client.classes))
