@@ -13,7 +13,7 @@ from fedgram.core import wire
 from fedgram.core.errors import ClientFailed, MissingClients, RankDeficient, RefusedMessage
 from fedgram.engines.inprocess import InProcess, Room
 from fedgram.protocol import replies, session
-from fedgram.protocol.replies import Either, ListOf, MomentsOf, Number, Numbers, Question, Text
+from fedgram.protocol.replies import Either, LabelCounts, ListOf, MomentsOf, Number, Numbers, Question, Text
 
 
 @dataclass(frozen=True)
@@ -300,6 +300,9 @@ def test_contributors_absent_and_lost():
         (ListOf(Number(), 2), ["a"]),
         (Either(None, Number()), "a"),
         (MomentsOf(), 1),
+        (LabelCounts(), np.array([2, 2])),  # of five samples
+        (LabelCounts(), np.array([6, -1])),
+        (LabelCounts(), np.array([2.0, 3.0])),
         ({"a": Number()}, {"a": 1, "b": 2}),
         ({"a": Number()}, {}),
         ([Number(), Number()], [1]),

@@ -141,7 +141,7 @@ class Generator:
         self._scale, self._shift = (torch.full((hidden,), value).double() for value in (1.0, 0.0))
         self._mean, self._variance = torch.zeros_like(self._scale), torch.ones_like(self._scale)
         trained = [*self._layers, self._scale.requires_grad_(), self._shift.requires_grad_()]
-        self._plan, self._adam = plan, torch.optim.Adam(trained, lr=plan.lr, weight_decay=plan.weight_decay)
+        self._plan, self._adam = plan, torch.optim.Adam(trained, lr=plan.lr, weight_decay=plan.weight_decay, fused=True)
         self._met: dict[str, Counts] = {}
 
     def __call__(self, inputs: "Tensor") -> "Tensor":

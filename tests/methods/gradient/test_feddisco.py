@@ -92,7 +92,6 @@ def test_a_divergence_that_cannot_be_is_refused(said):
         def differ(self, client):
             return said
 
-    Lying.differ.fedgram_reply = fg.FedDisco.differ.fedgram_reply
     with pytest.raises(ClientFailed, match="number from 0 to 2.30258|is nan"):
         fit(Lying(**ONE))
 

@@ -182,6 +182,25 @@ def test_fedpcl_sends_the_means_that_there_are_and_no_weights():
         assert 4 * width * sum(sizes.values()) <= down < 4 * width * sum(sizes.values()) + 6 * CLASSES + 700
 
 
+def test_everybody_is_sent_the_features_of_a_class_with_one_sample():
+    # In the first round by a projection that all know, the common first weights.
+    seen = []
+
+    class Watched(fg.FedPCL):
+        @step(batched=True)
+        def train(self, clients, worlds):
+            seen.extend((client.name, client.round, world) for client, world in zip(clients, worlds, strict=True))
+            return super().train(clients, worlds)
+
+    [first, second, *_] = some_clients()
+    lonely = replace(second, x=second.x[:1], y=second.y[:1])
+    fit(Watched(**HIDDEN | {"rounds": 2}), [first, lonely])
+    [world] = [world for name, number, world in seen if (name, number) == (first.name, 1)]
+    start = fit(fg.FedAvg(**HIDDEN | {"rounds": 1, "lr": 1e-30})).model
+    z = unit(outputs_of(start.net, start.vector, lonely.x)[0])
+    np.testing.assert_allclose(world["means"][-1:], z.numpy(), atol=1e-6)
+
+
 @pytest.mark.parametrize(
     "bad",
     [
@@ -198,7 +217,6 @@ def test_means_that_cannot_be_are_refused(bad):
         def train(self, clients, worlds):
             return [bad] * len(clients)
 
-    Lying.train.fedgram_reply = fg.FedPCL.train.fedgram_reply
     with pytest.raises(ClientFailed, match="must be"):
         fit(Lying(**HIDDEN))
 
