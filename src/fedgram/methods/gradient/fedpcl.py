@@ -43,7 +43,7 @@ class Means:
 @register
 @dataclass(frozen=True, kw_only=True)
 class FedPCL(GradientMethod):
-    """FedPCL — Tan et al. 2022, Algorithm 1: samples are drawn to their class's means at all clients, from the others'.
+    """FedPCL — Tan et al. 2022, Algorithm 1: private projections, drawn to every client's mean of a sample's class.
 
     z, the features at length one, is what a client's own projection makes of a sample. C_p(c) is the mean of z over
     client p's samples of class c, C̄(c) the plain mean of these over the clients that have the class, which also stands
