@@ -7,6 +7,7 @@ for a few clients or many. Convolutions see (samples, channels, height, width), 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod, sqrt
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
@@ -228,6 +229,19 @@ def _pooled(maps: "Tensor") -> "Tensor":
     height, width = (size // 2 * 2 for size in maps.shape[2:])
     rows = torch.maximum(maps[:, :, 0:height:2], maps[:, :, 1:height:2])
     return torch.maximum(rows[..., 0:width:2], rows[..., 1:width:2])
+
+
+def as_tensor(array: npt.NDArray[Any]) -> "Tensor":
+    """Return a tensor that looks at an array without copying it, to be read only.
+
+    Torch warns of arrays that cannot be written to, and what came by wire cannot: so it is shown the same memory under
+    another flag.
+    """
+    import torch
+
+    seen = array.__array_interface__
+    shown = SimpleNamespace(__array_interface__=seen | {"data": (seen["data"][0], False)}, owner=array)
+    return torch.from_numpy(np.asarray(shown))
 
 
 def _uniform(rng: np.random.Generator, shapes: Sequence[Shape], fan_in: int) -> Vector:
