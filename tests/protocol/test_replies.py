@@ -13,7 +13,17 @@ from fedgram.core import wire
 from fedgram.core.errors import ClientFailed, MissingClients, RankDeficient, RefusedMessage
 from fedgram.engines.inprocess import InProcess, Room
 from fedgram.protocol import replies, session
-from fedgram.protocol.replies import ByClass, Either, ListOf, MomentsOf, Number, Numbers, Question, Text
+from fedgram.protocol.replies import (
+    ByClass,
+    Either,
+    LabelCounts,
+    ListOf,
+    MomentsOf,
+    Number,
+    Numbers,
+    Question,
+    Text,
+)
 
 
 @dataclass(frozen=True)
@@ -303,6 +313,9 @@ BY_CLASS = ByClass({"m": Numbers((3,))})
         (ListOf(Number(), 2), ["a"]),
         (Either(None, Number()), "a"),
         (MomentsOf(), 1),
+        (LabelCounts(), np.array([2, 2])),  # of five samples
+        (LabelCounts(), np.array([6, -1])),
+        (LabelCounts(), np.array([2.0, 3.0])),
         ({"a": Number()}, {"a": 1, "b": 2}),
         ({"a": Number()}, {}),
         ([Number(), Number()], [1]),

@@ -19,23 +19,40 @@ if TYPE_CHECKING:
 Counts: TypeAlias = npt.NDArray[np.int32]
 
 
-def class_sums(net: Net, vector: Vector, x: npt.NDArray[Any], y: npt.NDArray[np.int64]) -> tuple[Array, Counts]:
-    """Return the sums (c, width) of the features of each class, and how many samples each has."""
-    sums, counts, _ = class_sums_and_square(net, vector, x, y)
+def class_sums(
+    net: Net, vector: Vector, x: npt.NDArray[Any], y: npt.NDArray[np.int64], *, unit: bool = False
+) -> tuple[Array, Counts]:
+    """Return the sums (c, width) of the features of each class, and how many samples each has.
+
+    With `unit` each sample's features are brought to length one first.
+    """
+    sums, counts, _ = class_sums_and_square(net, vector, x, y, unit=unit)
     return sums, counts
 
 
 def class_sums_and_square(
-    net: Net, vector: Vector, x: npt.NDArray[Any], y: npt.NDArray[np.int64]
+    net: Net, vector: Vector, x: npt.NDArray[Any], y: npt.NDArray[np.int64], *, unit: bool = False
 ) -> tuple[Array, Counts, float]:
     """Return what `class_sums` does, and Σ‖z‖² over all samples."""
     sums, square, start = np.zeros((net.classes, net.features)), 0.0, 0
     for block, _ in outputs(net, vector, x):
         features = block.astype(np.float64, order="C")  # networks give columns, sums want rows
+        features = on_sphere(features) if unit else features
         sums += sums_by_label(features, y[start : start + len(features)], net.classes)
         square += float(np.square(features).sum())
         start += len(features)
     return sums, np.bincount(y, minlength=net.classes).astype(np.int32), square
+
+
+def on_sphere(features: Array) -> Array:
+    """Return rows (n, width) of length one; a row of zeros stays one.
+
+    >>> on_sphere(np.array([[3.0, 4.0], [0.0, 0.0]]))
+    array([[0.6, 0.8],
+           [0. , 0. ]])
+    """
+    lengths = np.linalg.norm(features, axis=1, keepdims=True)
+    return np.asarray(features / np.where(lengths > 0, lengths, 1))
 
 
 def class_means(sums: Array, counts: npt.NDArray[Any]) -> Array:
@@ -66,3 +83,15 @@ def away(now: Now, prototypes: "Tensor") -> "Tensor":
     """Return (clients, batch): the mean over the features z of (z - C_y)², for prototypes C (clients, c, width)."""
     wanted = prototypes.transpose(1, 2).gather(2, now.y.unsqueeze(1).expand(-1, now.net.features, -1))
     return (now.features - wanted).square().mean(1)
+
+
+def filled(known: npt.NDArray[np.bool_], means: Vector) -> Vector:
+    """Return the mean set over clients, and behind it every client's set with that mean where it lacks a class.
+
+    `known` (p, c) says which classes each of p clients has, `means` has a row for each of these, client by client. The
+    mean of a class is the plain one over the clients that have it. Returns (1 + p, c, width).
+    """
+    sets = np.zeros((*known.shape, means.shape[1]))
+    sets[known] = means
+    mean = class_means(sets.sum(axis=0), known.sum(axis=0))
+    return np.concatenate([mean[None], np.where(known[..., None], sets, mean)]).astype(np.float32)

@@ -144,6 +144,17 @@ class Either:
 
 
 @dataclass(frozen=True)
+class LabelCounts:
+    """How many of the client's samples each agreed class has: whole numbers that add up to all of them."""
+
+    def check(self, value: Any, question: Question, where: str) -> None:
+        """Refuse anything else."""
+        Numbers((len(question.classes),), "int64", low=0, high=question.samples).check(value, question, where)
+        if value.sum() != question.samples:
+            raise _wrong(where, f"counts of {question.samples} samples", f"counts of {value.sum()}")
+
+
+@dataclass(frozen=True)
 class MomentsOf:
     """Moments of the agreed classes; by default of the client's samples as they are.
 
