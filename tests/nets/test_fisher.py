@@ -41,7 +41,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("network", "shape"), CASES, ids=str)
+@pytest.mark.parametrize(("network", "shape"), CASES, ids=lambda case: getattr(case, "__name__", str(case)))
 def test_it_is_what_autograd_says_of_each_sample_by_itself(network, shape):
     rng = np.random.default_rng(0)
     net = net_for(admit(network), shape, 3)
