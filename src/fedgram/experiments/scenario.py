@@ -163,7 +163,8 @@ class Scenario(Column):
         """Say in one line what the scenario is."""
         crowd = f"{self.clients} clients, " if self.counts_clients else ""
         shift = f"{self.shift}, " if self.shift else ""
-        return f"{self.data}, {crowd}{self.partition}, {shift}seed {self.seed}"
+        through = f" through {self.backbone}" if self.backbone else ""
+        return f"{self.data}{through}, {crowd}{self.partition}, {shift}seed {self.seed}"
 
     def prepare(self) -> Prepared:
         """Load the data, put them through the backbone, and spread them over clients."""
