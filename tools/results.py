@@ -45,7 +45,7 @@ TOO_FAR = 3.0  # points of difference that need a sentence
 NOTHING = "–"
 # What a slim record keeps besides the scenario's settings.
 KEPT = ["kind", "schema", "key", "label", "method", "settings", "seed", "reference", "require", "status", "error"]
-KEPT += ["seconds", "cpu_seconds", "peak_memory"]
+KEPT += ["seconds", "cpu_seconds", "timing", "peak_memory"]
 SETTINGS = tuple(field.name for field in fields(Column))
 WORDS = {"name", "paper", "why", "metric", "round", "reach", "compare", "columns", "rows"}  # keys that choose no runs
 

@@ -17,6 +17,7 @@ from fedgram.report import formats
 from fedgram.report.page import render_page, write_page
 from fedgram.report.plots import write_plots
 from fedgram.report.tables import Table, accuracy_table, cost_table
+from fedgram.report.times import round_table, time_table
 
 RESULTS, PAGE = "results.jsonl", "report.html"  # what a comparison's folder holds
 
@@ -27,6 +28,7 @@ class Metric(StrEnum):
     client_mean = "client_mean"
     pooled = "pooled"
     worst_decile = "worst_decile"
+    best_round = "best_round"
 
 
 class Format(StrEnum):
@@ -81,7 +83,7 @@ def show_tables(results: Results, metric: str) -> None:
     console = terminal.console(highlight=False)
     if not console.is_terminal:
         console.width = 10_000  # a file or a pipe has room
-    for table in (accuracy_table(results, metric), cost_table(results)):
+    for table in _tables(results, metric):
         if not table.rows:
             continue
         whole = formats.terminal(table)
@@ -110,5 +112,8 @@ def _text(results: Results, metric: str, format_: Format) -> str:
     if format_ is Format.csv:
         return formats.comma_separated(results, metric)
     write = {Format.markdown: formats.markdown, Format.latex: formats.latex}[format_]
-    tables: list[Table] = [accuracy_table(results, metric), cost_table(results)]
-    return "\n".join(write(table) for table in tables if table.rows)
+    return "\n".join(write(table) for table in _tables(results, metric) if table.rows)
+
+
+def _tables(results: Results, metric: str) -> list[Table]:
+    return [accuracy_table(results, metric), cost_table(results), round_table(results), time_table(results)]

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import NamedTuple
 
 SPANS = ("computing", "communication", "idle")
@@ -39,8 +40,7 @@ class Timing:
 
     @staticmethod
     def summary(by_client: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-        """Return the mean over clients of each span, and `asked`, the sum over clients; empty if nothing is known."""
+        """Return the mean over clients of each span and of `asked`; empty if nothing is known."""
         if not by_client:
             return {}
-        sums = {name: sum(account[name] for account in by_client.values()) for name in (*SPANS, "asked")}
-        return {name: int(total) if name == "asked" else total / len(by_client) for name, total in sums.items()}
+        return {name: fmean(account[name] for account in by_client.values()) for name in (*SPANS, "asked")}
