@@ -95,7 +95,7 @@ def test_the_best_round_is_shown_beside_the_last(tmp_path):
     assert [row[1].text for row in best.rows] == ["80.00", "74.00", "90.00"]
     assert [row[1].text for row in usual.rows] == ["70.00", "74.00", "90.00"]
     assert found.runs[0].rounds["best_round"] == [0.5, 0.8, 0.8]
-    output = report(tmp_path / "results.jsonl", "--metric", "best_round").output
+    output = report(tmp_path / "results.jsonl", "--metric", "best_round", "--format", "markdown").output
     assert "80.00" in output
     assert "in the best round, which is chosen by these samples" in output
 
