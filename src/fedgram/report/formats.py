@@ -14,8 +14,8 @@ from rich.text import Text
 
 from fedgram.core.terminal import visible
 from fedgram.experiments.results import Column, Results
+from fedgram.report.measures import SPANS
 from fedgram.report.tables import BEST, SECOND, Entry, Table, cells, ranks
-from fedgram.report.times import SPANS
 
 _STYLES = {BEST: "bold", SECOND: "underline"}
 # Those that LaTeX has commands for; the others look like Latin letters.

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from fedgram.experiments.results import METRICS, Result
 
 MB, KIB = 1e6, 1024
+SPANS = ("computing", "idle", "communication")  # of a client's time
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,16 @@ def _a_round(run: Result, _: float) -> float | None:
     return None if found is None else found / KIB
 
 
+def client_seconds(run: Result) -> float | None:
+    """Return the seconds of a client in a run, whether it computes, waits or has a message under way."""
+    return sum(run.timing.get(span, 0.0) for span in SPANS) if run.timing else None
+
+
+def _client_seconds_a_round(run: Result, _: float) -> float | None:
+    total, asked = client_seconds(run), run.timing.get("asked")
+    return total / asked if total is not None and asked else None
+
+
 def _span(name: str) -> Callable[[Result, float], float | None]:
     return lambda run, _: run.timing.get(name)
 
@@ -97,6 +108,8 @@ MEASURES = {
     "kib_a_round": Measure("KiB a client sends and receives in a round that it takes part in", _a_round),
     "seconds": Measure("seconds, without evaluations", lambda run, _: run.seconds),
     "seconds_a_round": Measure("seconds a round, without evaluations", lambda run, _: seconds_a_round(run)),
+    "client_seconds": Measure("seconds of a client", lambda run, _: client_seconds(run)),
+    "client_seconds_a_round": Measure("seconds of a client in a round", _client_seconds_a_round),
     "computing": Measure("seconds that a client computes", _span("computing")),
     "idle": Measure("seconds that a client waits for the slowest", _span("idle")),
     "communication": Measure("seconds that messages of a client are under way", _span("communication")),

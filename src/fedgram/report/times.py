@@ -3,10 +3,8 @@
 from collections.abc import Callable, Iterator, Sequence
 
 from fedgram.experiments.results import Result, Results
-from fedgram.report.measures import bytes_a_round, seconds_a_round
+from fedgram.report.measures import SPANS, bytes_a_round, client_seconds, seconds_a_round
 from fedgram.report.tables import Entry, Table, mean_of, seconds, size
-
-SPANS = ("computing", "idle", "communication")
 
 
 def round_table(results: Results) -> Table:
@@ -29,7 +27,7 @@ def time_table(results: Results) -> Table:
     rows = []
     for label, runs in _timed(results):
         spans = [_mean(runs, lambda run, span=span: run.timing.get(span), seconds) for span in SPANS]  # type: ignore[misc]
-        rows.append([Entry(label), *map(Entry, spans), Entry(_mean(runs, _total, seconds))])
+        rows.append([Entry(label), *map(Entry, spans), Entry(_mean(runs, client_seconds, seconds))])
     caption = "Seconds of a client in a run, mean over clients and runs: idle is waiting for the slowest of a step."
     return Table(caption, [("seconds a client", len(SPANS) + 1)], [*SPANS, "total"], rows)
 
@@ -38,10 +36,6 @@ def _timed(results: Results) -> Iterator[tuple[str, list[Result]]]:
     for label in results.labels:
         if runs := [run for run in results.finished if run.label == label and run.timing]:
             yield label, runs
-
-
-def _total(run: Result) -> float:
-    return sum(run.timing.get(span, 0.0) for span in SPANS)
 
 
 def _mean(runs: Sequence[Result], of: Callable[[Result], float | None], write: Callable[[float], str]) -> str:
