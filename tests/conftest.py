@@ -60,3 +60,14 @@ def interruptible():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def registered():
+    """Let examples register methods, and forget these afterwards."""
+    from fedgram import registry
+
+    before = set(registry)
+    yield registry
+    for name in set(registry) - before:
+        registry._methods.pop(name)

@@ -174,8 +174,10 @@ def test_files_that_cannot_be_read(tmp_path):
             read_file(tmp_path / name)
 
 
+@pytest.mark.usefixtures("registered")
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_examples_are_valid(path):
+def test_examples_are_valid(path, monkeypatch):
+    monkeypatch.chdir(EXAMPLES[0].parents[1])  # examples name files as seen from there
     assert list(runs_of(Experiment.of(read_file(path))))
 
 
