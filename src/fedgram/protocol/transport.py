@@ -60,7 +60,7 @@ class Transport(Protocol):
 
     @property
     def spent(self) -> Mapping[str, Spent]:
-        """What the replies of the latest exchange took, by client."""
+        """What the replies of the latest exchange took, by client; empty if the engine does not measure it."""
         ...
 
     @property

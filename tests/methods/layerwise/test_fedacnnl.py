@@ -145,6 +145,29 @@ def test_largest_batch_by_client():
         batches(batch=10, batch_max="150; 4=60")
 
 
+def test_an_engine_that_does_not_measure_time():
+    """Batches then stay as they are."""
+
+    class Timeless(Room):
+        @property
+        def spent(self):
+            return {}
+
+        @spent.setter
+        def spent(self, value):
+            pass
+
+    rng = np.random.default_rng(0)
+    clients = [fg.Client(str(k), rng.normal(size=(30, 4)), np.arange(30) % 2) for k in range(3)]
+    method = fg.FedACnnL(gamma=1.0)
+    with Timeless(method, clients, fg.InProcess()) as room:
+        fit = session.run(method, room, classes=2, seed=0, require="all", progress=None)
+    assert fit.timing == {}
+    want = method.fit(clients, classes=2)
+    for got, weights in zip(fit.model.weights, want.model.weights, strict=True):
+        assert relative_error(got, weights) < 1e-8
+
+
 def test_without_adaptive_batch_size():
     assert batches(batch=10, adaptive=False) == {name: [10, 10, 10] for name in SLOWNESS}
 

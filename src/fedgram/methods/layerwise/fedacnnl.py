@@ -101,8 +101,8 @@ class FedACnnL(Method):
                 members[k].append(heard[k])
             # T_l - T_{l-1} as the server sees it, without the wait for others in the round before.
             seconds = clients.elapsed
-            quickest = quickest or min(seconds.values())
-            if self.adaptive:
+            quickest = quickest or min(seconds.values(), default=0.0)
+            if self.adaptive and seconds:
                 batches = {
                     name: self._batch(batches[name], seconds[name] / quickest, most[name]) for name in clients.names
                 }
