@@ -10,7 +10,7 @@ import fedgram as fg
 from fedgram.protocol.timing import Spent, Timing
 from support.probe import Probe, clients, fit
 
-NAP = 0.05
+NAP = 0.1
 
 
 def test_spans_add_up_to_the_slowest_reply():
@@ -58,21 +58,29 @@ def test_in_one_process_who_is_quick_waits(workers):
     Sleepy.seen.clear()
     result = fit(Sleepy(), judges(), engine=fg.InProcess(workers=workers))
     slow, quick = result.timing["c1"], result.timing["c2"]
-    assert 2 * NAP <= slow["computing"] < 4 * NAP
-    assert quick["computing"] < NAP  # two evaluations of NAP each are not charged
-    assert 1.8 * NAP < quick["idle"] < 4 * NAP
-    assert slow["idle"] < NAP
+    assert slow["computing"] >= 2 * NAP
+    assert quick["computing"] < 2 * NAP  # two evaluations of NAP each are not charged
+    totals = [one["computing"] + one["idle"] for one in result.timing.values()]
+    assert totals == pytest.approx([totals[0]] * 4)  # nobody goes on before all have replied
+    assert quick["idle"] > slow["idle"]
     assert {one["communication"] for one in result.timing.values()} == {0.0}
     assert slow["asked"] == 2
     for elapsed in Sleepy.seen:  # of the step, not of the evaluation that came after it
-        assert elapsed["c1"] >= NAP > elapsed["c2"]
+        assert elapsed["c1"] >= NAP
+        assert elapsed["c2"] < elapsed["c1"]
 
 
-def test_those_who_train_together_share_the_time_by_samples():
+@pytest.mark.parametrize(("steps", "least", "most"), [(None, 5, 50), (3, 0.9, 2)])
+def test_those_who_train_together_share_the_time_by_samples(steps, least, most):
+    """With a number of local steps, clients with more samples than a batch have the same to do."""
+
     @dataclass(frozen=True, kw_only=True)
     class Together(Probe):
         def run(self, clients):
             clients.each(self.work)
+
+        def effort(self, n):
+            return fg.FedAvg(local_steps=steps, batch=2).effort(n)
 
         @fg.step(batched=True)
         def work(self, clients):
@@ -81,5 +89,6 @@ def test_those_who_train_together_share_the_time_by_samples():
 
     parties = [fg.Client("large", np.eye(3)[[0, 1, 2] * 30], [0, 1, 0] * 30), fg.Client("small", np.eye(3), [0, 1, 0])]
     result = fit(Together(), parties)
-    assert result.timing["large"]["computing"] > 5 * result.timing["small"]["computing"]
-    assert result.timing["small"]["idle"] > 0.5 * NAP
+    ratio = result.timing["large"]["computing"] / result.timing["small"]["computing"]
+    assert least < ratio < most
+    assert result.timing["small"]["idle"] > (0.5 * NAP if steps is None else 0)

@@ -179,10 +179,11 @@ class Room:
                 self._share_out(perf_counter() - began, [side for side, _ in group])
 
     def _share_out(self, seconds: float, sides: Sequence[ClientSide]) -> None:
-        """Enter what each client of a group took; those that train together share the time by their samples."""
-        samples = sum(len(side.x) for side in sides)
-        for side in sides:
-            part = seconds * (len(side.x) / samples if samples else 1 / len(sides))
+        """Enter what each client of a group took; those that train together share the time by their efforts."""
+        efforts = [self._method.effort(len(side.x)) for side in sides]
+        total = sum(efforts)
+        for side, effort in zip(sides, efforts, strict=True):
+            part = seconds * (effort / total if total else 1 / len(sides))
             self.spent[side.name] = Spent(part, part)
 
     def _replies(self, group: Group) -> list[Answer]:
