@@ -62,6 +62,11 @@ class FedACnnL(Method):
         if not 1 <= self.batch <= min([usual, *own.values()]):
             raise InvalidParameter(f"batch must be from 1 to batch_max, {self.batch_max}; got {self.batch}")
 
+    @property
+    def _judges(self) -> bool:
+        """Whether clients are sent moments to choose something by."""
+        return False
+
     # server
     def serve(self, clients: Clients) -> Model | None:
         """Train one network with everybody."""
@@ -76,7 +81,8 @@ class FedACnnL(Method):
     ) -> tuple[list[Network], list[list[Moments]], list[list[int]]]:
         """Return a network for each group of clients: lines 2–27 of Algorithm 1.
 
-        With it, for each of its layers, the group's moments and how many clients they are of: some may have been lost.
+        With it, for each of its layers, the group's moments, if clients are to judge by them, and how many clients
+        replied: some may have been lost.
         """
         group_of = {name: k for k, group in enumerate(groups) for name in group}
         networks = [Network(self.network, clients.shape, clients.classes, seed)] * len(groups)
@@ -97,8 +103,9 @@ class FedACnnL(Method):
                 total = totals[k].moments()
                 trained = networks[k].extend(total.solve(self.gamma))  # Ŵ_l — (5), (11)
                 networks[k] = replace(trained, features=total.kind.features)
-                moments[k].append(total)
                 members[k].append(heard[k])
+                if self._judges:  # they are large: ten groups of the DCNN would take 20 GB
+                    moments[k].append(total)
             # T_l - T_{l-1} as the server sees it, without the wait for others in the round before.
             seconds = clients.elapsed
             quickest = quickest or min(seconds.values(), default=0.0)
