@@ -112,7 +112,7 @@ def _rounds(results: Results, index: Index, metric: str, accuracy: dict[tuple[st
         for label in results.labels:
             curve, cell = curves.get((label, column)), accuracy.get((label, column))
             look, method, reference = index.look[label], index.method[label], label in index.references
-            if curve:
+            if curve and max(map(len, curve.values())) > 1:  # a single round is a point, not a line
                 values = curve[metric]
                 # A metric that is not known in every round cannot be told from one that ended early.
                 if values and len(values) == max(map(len, curve.values())):
