@@ -16,6 +16,7 @@ from fedgram.experiments.results import Results, load_results
 from fedgram.report import formats
 from fedgram.report.page import render_page, write_page
 from fedgram.report.plots import write_plots
+from fedgram.report.reach import reach_tables
 from fedgram.report.tables import Table, accuracy_table, cost_table
 
 RESULTS, PAGE = "results.jsonl", "report.html"  # what a comparison's folder holds
@@ -111,4 +112,5 @@ def _text(results: Results, metric: str, format_: Format) -> str:
         return formats.comma_separated(results, metric)
     write = {Format.markdown: formats.markdown, Format.latex: formats.latex}[format_]
     tables: list[Table] = [accuracy_table(results, metric), cost_table(results)]
+    tables += reach_tables(results, metric).values()
     return "\n".join(write(table) for table in tables if table.rows)
