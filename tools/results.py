@@ -11,7 +11,7 @@ says where a table goes with `<!-- table: afl-1 -->` and `<!-- /table -->`; what
     [[tables]]
     name = "afl-1"                 # as on the page
     metric = "pooled"              # one of MEASURES; client_mean by default
-    round = "both"                 # last (default), best, or both: "last / best", compared by the best
+    round = "both"                 # last (default), best, both ("last / best", compared by the best), or a number
     compare = false                # show no differences, for instance because the paper's data are others
     why = "The paper …"            # a difference of more than three points needs a sentence, here or in its row
     columns = [{ name = "α = 0.1", partition = "dirichlet:0.1" }, { name = "s = 4", partition = "shards:4" }]
@@ -45,7 +45,7 @@ TOO_FAR = 3.0  # points of difference that need a sentence
 NOTHING = "–"
 # What a slim record keeps besides the scenario's settings.
 KEPT = ["kind", "schema", "key", "label", "method", "settings", "seed", "reference", "require", "status", "error"]
-KEPT += ["seconds", "cpu_seconds", "peak_memory"]
+KEPT += ["seconds", "cpu_seconds", "timing", "peak_memory"]
 SETTINGS = tuple(field.name for field in fields(Column))
 WORDS = {"name", "paper", "why", "metric", "round", "reach", "compare", "columns", "rows"}  # keys that choose no runs
 
@@ -140,6 +140,10 @@ def _value(run: Result, key: str) -> Any:
 def _cell(about: Mapping[str, Any], runs: Sequence[Result], paper: float | None) -> Cell:
     metric, round_, reach = about.get("metric", "client_mean"), about.get("round", "last"), about.get("reach", 0.0)
     measured = [run for run in runs if run.error is None]
+    if isinstance(round_, int):
+        curves = [run.rounds.get(metric, ()) for run in measured]
+        known = [100 * curve[round_ - 1] for curve in curves if len(curve) >= round_]
+        return Cell(known, known, paper, metric, "last", failed=bool(runs) and not measured)
     last = [value for run in measured if (value := MEASURES[metric].of(run, reach)) is not None]
     best = [at_round(run, metric, best=True) for run in measured] if metric in METRICS else last
     known = [value for value in best if value is not None]

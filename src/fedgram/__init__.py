@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fedgram.methods.analytic.fedhip import FedHiP
     from fedgram.methods.analytic.fedlogit import FedLogit
     from fedgram.methods.analytic.local import Local
+    from fedgram.methods.gradient.alone import Alone
     from fedgram.methods.gradient.ditto import Ditto
     from fedgram.methods.gradient.fedala import FedALA
     from fedgram.methods.gradient.fedamp import FedAMP
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from fedgram.methods.gradient.fedavg import FedAvg
     from fedgram.methods.gradient.feddbe import FedDBE
     from fedgram.methods.gradient.feddyn import FedDyn
+    from fedgram.methods.gradient.fedper import FedPer
     from fedgram.methods.gradient.fedphp import FedPHP
     from fedgram.methods.gradient.fedproto import FedProto
     from fedgram.methods.gradient.fedprox import FedProx
@@ -61,6 +63,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AFL",
     "APFL",
+    "Alone",
     "Client",
     "ClientSide",
     "Clients",
@@ -79,6 +82,7 @@ __all__ = [
     "FedHiP",
     "FedLogit",
     "FedPHP",
+    "FedPer",
     "FedProto",
     "FedProx",
     "FedProxFT",

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, fields, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,6 +22,7 @@ METRICS = {
     "client_mean": "mean of the clients' accuracies",
     "pooled": "accuracy over all test samples",
     "worst_decile": "mean accuracy of the worst tenth of the clients",
+    "best_round": "accuracy over all test samples in the best round, which is chosen by these samples",
 }
 # What reading a record of a wrong kind raises.
 UNREADABLE = (KeyError, TypeError, ValueError, IndexError, AttributeError)
@@ -46,6 +48,7 @@ class Result:
     down: Sequence[int] = ()
     cpu_seconds: Mapping[str, float] = field(default_factory=dict)
     seconds: float | None = None
+    timing: Mapping[str, float] = field(default_factory=dict)
     peak_memory: int | None = None
     rounds: Mapping[str, Sequence[float]] = field(default_factory=dict)
     contributors: int | None = None
@@ -60,6 +63,8 @@ class Result:
         """Read a record; only the method's name must be there, and nothing may be of a wrong kind."""
         method, good = text("method", record["method"]), went_well(record)
         reference = maybe(flag, record, "reference")
+        accuracy = table(share if good else number, record, "accuracy")
+        rounds = table(each(number), record, "rounds")
         result = cls(
             key=maybe(text, record, "key") or stable_key(record),
             label=maybe(text, record, "label") or method,
@@ -70,15 +75,16 @@ class Result:
             settings=_settings(record.get("settings")),
             require=setting("require", record.get("require", "all")),
             error=None if good else maybe(text, record, "error") or "failed",
-            accuracy=table(share if good else number, record, "accuracy"),
+            accuracy=_with_best(accuracy, rounds),
             correct=maybe(each(count), record, "correct") or (),
             tested=maybe(each(count), record, "tested") or (),
             up=maybe(each(count), record, "up") or (),
             down=maybe(each(count), record, "down") or (),
             cpu_seconds=table(number, record, "cpu_seconds"),
             seconds=maybe(number, record, "seconds"),
+            timing=table(number, record, "timing"),
             peak_memory=maybe(count, record, "peak_memory"),
-            rounds=table(each(number), record, "rounds"),
+            rounds=_with_running_best(rounds),
             contributors=maybe(count, record, "contributors"),
             absent=table(text, record, "absent"),
             matrices=table(_matrix, record, "matrices"),
@@ -236,6 +242,17 @@ def unreadable(path: Path, line: Line, error: Exception) -> Damage:
     """Say what is wrong with a line that is JSON, but no record."""
     why = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
     return Damage(path, line.number, f"not a record of a {'run' if line.is_run else 'setting'} ({why})")
+
+
+def _with_best(accuracy: dict[str, float], rounds: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Add the accuracy of the best round, the end of the run included; some papers report no other."""
+    if "pooled" not in accuracy:
+        return accuracy
+    return accuracy | {"best_round": max([accuracy["pooled"], *rounds.get("pooled", ())])}
+
+
+def _with_running_best(rounds: dict[str, list[float]]) -> dict[str, list[float]]:
+    return rounds | {"best_round": list(accumulate(rounds["pooled"], max))} if "pooled" in rounds else rounds
 
 
 def _settings(value: Any) -> dict[str, Any]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 # What clients that train together may hold: their batches, and for each its first and present weights, gradient,
 # velocity and result. About what a processor's cache takes.
 CHUNK_BYTES, VECTORS = 2**23, 5
+ONLY = "only"
 Samples: TypeAlias = tuple[npt.NDArray[Any], npt.NDArray[np.int64]]
 Order: TypeAlias = Iterator[npt.NDArray[np.int64]]
 
@@ -73,6 +74,14 @@ class Now:
 
         return (cross_entropy(self.scores, self.y, reduction="none") * self.share).sum(1)
 
+    def said_by(self, name: str) -> tuple["Tensor", "Tensor"]:
+        """Return the features and scores of the batch by whole vectors that are carried along; no gradient flows."""
+        import torch
+
+        buffers, weights = self.carried[name].tensor_split([self.net.buffers], dim=1)
+        with torch.no_grad():
+            return self.net.forward(self.net.parts(weights), buffers, self.x)
+
 
 def _identity(weights: "Tensor", _: Mapping[str, "Tensor"]) -> "Tensor":
     return weights
@@ -85,6 +94,7 @@ class Hooks:
     `gradient` is that of a term that depends on the weights alone, (clients, trained); `term` is any other term of each
     client's loss, (clients,). Gradients flow through features and scores, never through `weights`. `of` makes the
     network's weights from what is trained. `after` is called after each step, and may change what it sees in place.
+    `only` has a vector for each client, 1 for the trained numbers that move and 0 for those that stay where they are.
     """
 
     gradient: Callable[[Now], "Tensor"] | None = None
@@ -92,6 +102,7 @@ class Hooks:
     of: Callable[["Tensor", Mapping[str, "Tensor"]], "Tensor"] = _identity
     after: Callable[[Now], None] | None = None
     carried: Mapping[str, Sequence[Vector]] = field(default_factory=dict)
+    only: Sequence[Vector] | None = None
 
 
 PLAIN = Hooks()
@@ -118,6 +129,8 @@ def train(
     size = 1 if net.one_by_one else max(1, CHUNK_BYTES // each)
     vectors: list[Vector] = list(starts)
     carried = {name: list(rows) for name, rows in hooks.carried.items()}
+    if hooks.only is not None:
+        carried[ONLY] = list(hooks.only)
     for begin in range(0, len(order), size):
         chunk = order[begin : begin + size]
         own = [rngs[i] for i in chunk]
@@ -177,6 +190,8 @@ def _together(
                     gradient.add_(hooks.gradient(now))
                 if plan.weight_decay:
                     gradient.add_(w, alpha=plan.weight_decay)
+                if hooks.only is not None:
+                    gradient.mul_(rows[ONLY])  # before momentum, so that what stays has none
                 if plan.momentum:
                     gradient = velocity[:k].mul_(plan.momentum).add_(gradient)
                 w.sub_(gradient, alpha=plan.lr)

@@ -15,7 +15,7 @@ from fedgram.report.panels import slug
 from fedgram.report.series import Sweep, is_number, sweeps
 from fedgram.report.tables import Cell, cells, seconds, size
 
-SHORT = {"client_mean": "client mean", "pooled": "pooled", "worst_decile": "worst decile"}
+SHORT = {"client_mean": "client mean", "pooled": "pooled", "worst_decile": "worst decile", "best_round": "best round"}
 _WRITE: dict[Unit, Callable[[float], str]] = {
     "bytes": size,
     "seconds": lambda value: f"{seconds(value)} s",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from fedgram.experiments.results import METRICS, Result
 
 MB, KIB = 1e6, 1024
+SPANS = ("computing", "idle", "communication")  # of a client's time
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,36 @@ def _rounds_to(run: Result, reach: float) -> float | None:
     return rounds_to(run, "client_mean", reach)
 
 
+def bytes_a_round(run: Result) -> float | None:
+    """Return the bytes of a client, up and down, in a round in which it was asked."""
+    if run.bytes_per_client is None:
+        return None
+    # Where nobody has counted, all clients took part in all rounds.
+    return run.bytes_per_client / (run.timing.get("asked") or round_count(run))
+
+
+def seconds_a_round(run: Result) -> float | None:
+    """Return the seconds of a round, without evaluations."""
+    return None if run.seconds is None else run.seconds / round_count(run)
+
+
 def _a_round(run: Result, _: float) -> float | None:
-    return None if run.bytes_per_client is None else run.bytes_per_client / round_count(run) / KIB
+    found = bytes_a_round(run)
+    return None if found is None else found / KIB
+
+
+def client_seconds(run: Result) -> float | None:
+    """Return the seconds of a client in a run, whether it computes, waits or has a message under way."""
+    return sum(run.timing.get(span, 0.0) for span in SPANS) if run.timing else None
+
+
+def _client_seconds_a_round(run: Result, _: float) -> float | None:
+    total, asked = client_seconds(run), run.timing.get("asked")
+    return total / asked if total is not None and asked else None
+
+
+def _span(name: str) -> Callable[[Result, float], float | None]:
+    return lambda run, _: run.timing.get(name)
 
 
 def _accuracy(metric: str) -> Callable[[Result, float], float | None]:
@@ -76,8 +105,14 @@ MEASURES = {
     "up": Measure("MB a client sends", lambda run, _: _mean(run.up)),
     "down": Measure("MB a client receives", lambda run, _: _mean(run.down)),
     "traffic": Measure("MB a client sends and receives", lambda run, _: _traffic(run)),
-    "kib_a_round": Measure("KiB a client sends and receives in a round", _a_round),
+    "kib_a_round": Measure("KiB a client sends and receives in a round that it takes part in", _a_round),
     "seconds": Measure("seconds, without evaluations", lambda run, _: run.seconds),
+    "seconds_a_round": Measure("seconds a round, without evaluations", lambda run, _: seconds_a_round(run)),
+    "client_seconds": Measure("seconds of a client", lambda run, _: client_seconds(run)),
+    "client_seconds_a_round": Measure("seconds of a client in a round", _client_seconds_a_round),
+    "computing": Measure("seconds that a client computes", _span("computing")),
+    "idle": Measure("seconds that a client waits for the slowest", _span("idle")),
+    "communication": Measure("seconds that messages of a client are under way", _span("communication")),
     "cpu": Measure("CPU seconds of all clients and the server", lambda run, _: run.cpu),
     "rounds_to": Measure("rounds to reach the accuracy", _rounds_to),
     "traffic_to": Measure("MB a client sends and receives to reach the accuracy", _part(_traffic)),

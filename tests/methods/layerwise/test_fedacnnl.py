@@ -9,7 +9,10 @@ from hypothesis import strategies as st
 
 import fedgram as fg
 from fedgram.core.errors import InvalidParameter, UnknownName
-from fedgram.layerwise import Network
+from fedgram.engines.inprocess import Room
+from fedgram.layerwise import Network, NetworkSoFar
+from fedgram.protocol import session
+from fedgram.protocol.timing import Spent
 from support.campaign import examples
 from support.problems import as_clients, relative_error, seeds, spread_any_way
 
@@ -87,23 +90,39 @@ def test_regularization_counts_once_in_all():
 SLOWNESS = {"2": 400, "3": 400, "5": 400, "40": 400, "6": 25}
 
 
+class SlowRoom(Room):
+    """An engine that sees replies to the first layer come after as many seconds as their clients are called."""
+
+    def exchange(self, step, requests):
+        """Pass replies on, as late as they are said to be."""
+        for number, (name, answer) in enumerate(super().exchange(step, requests)):
+            if step == "summarize":
+                self.rounds += number == 0
+                seconds = float(name) if self.rounds == 1 else 1.0
+                self.spent[name] = Spent(seconds / 2, seconds)
+            yield name, answer
+
+    rounds = 0
+
+
 def batches(**settings_):
-    """Return the batch sizes of clients that say their first layer took as many seconds as they are called."""
+    """Return the batch sizes of clients whose replies to the first layer take as many seconds as they are called."""
     given = {name: [] for name in SLOWNESS}
 
     @dataclass(frozen=True, kw_only=True)
-    class Slow(fg.FedACnnL):
-        """Clients that are slow in the first round."""
+    class Watched(fg.FedACnnL):
+        """FedACnnL that tells the batch sizes."""
 
         @fg.step
         def summarize(self, client, task):
             given[client.name].append(int(task["batch"]))
-            seconds = float(client.name) if client.round == 0 else 1.0
-            return super().summarize(client, task) | {"seconds": np.array(seconds)}
+            return super().summarize(client, task)
 
     rng = np.random.default_rng(0)
     clients = [fg.Client(name, rng.normal(size=(n, 4)), np.arange(n) % 2) for name, n in SLOWNESS.items()]
-    Slow(**settings_).fit(clients, classes=2)
+    method = Watched(**settings_)
+    with SlowRoom(method, clients, fg.InProcess()) as room:
+        session.run(method, room, classes=2, seed=0, require="all", progress=None)
     return given
 
 
@@ -118,8 +137,91 @@ def test_adaptive_batch_size():
     }
 
 
+def test_largest_batch_by_client():
+    """(7)'s B_max is each client's own."""
+    found = batches(batch=10, batch_max="150; 40=60;5=12")
+    assert {name: sizes[-1] for name, sizes in found.items()} == {"2": 10, "3": 15, "5": 12, "40": 60, "6": 25}
+    with pytest.raises(UnknownName, match="unknown client in batch_max '4'"):
+        batches(batch=10, batch_max="150; 4=60")
+
+
+def test_an_engine_that_does_not_measure_time():
+    """Batches then stay as they are."""
+
+    class Timeless(Room):
+        @property
+        def spent(self):
+            return {}
+
+        @spent.setter
+        def spent(self, value):
+            pass
+
+    rng = np.random.default_rng(0)
+    clients = [fg.Client(str(k), rng.normal(size=(30, 4)), np.arange(30) % 2) for k in range(3)]
+    method = fg.FedACnnL(gamma=1.0)
+    with Timeless(method, clients, fg.InProcess()) as room:
+        fit = session.run(method, room, classes=2, seed=0, require="all", progress=None)
+    assert fit.timing == {}
+    want = method.fit(clients, classes=2)
+    for got, weights in zip(fit.model.weights, want.model.weights, strict=True):
+        assert relative_error(got, weights) < 1e-8
+
+
 def test_without_adaptive_batch_size():
     assert batches(batch=10, adaptive=False) == {name: [10, 10, 10] for name in SLOWNESS}
+
+
+@pytest.mark.parametrize(
+    ("stack", "shorter"), [("dense:9 dense:7:tanh", ["", "dense:9"]), ("dense:20", [""]), ("", [])]
+)
+def test_rounds_are_reported_as_networks_of_the_layers_so_far(stack, shorter):
+    """After l rounds there is a network of l layers, the same as if no more had been asked for; the last is the fit."""
+    rng = np.random.default_rng(3)
+    centres = rng.normal(size=(4, 6))
+    clients = []
+    for k in range(5):
+        y = rng.integers(0, 4, 80)
+        x = centres[y] + rng.normal(size=(80, 6))
+        clients.append(fg.Client(f"c{k}", x[:40], y[:40], x[40:], y[40:]))
+    fit = fg.FedACnnL(network=f"flatten {stack}", gamma=1.0, adaptive=False).fit(clients, classes=4, seed=1)
+    alone = [
+        fg.FedACnnL(network=f"flatten {rest}", gamma=1.0, adaptive=False).fit(clients, classes=4, seed=1)
+        for rest in shorter
+    ]
+    assert fit.rounds == [*(one.evaluation for one in alone), fit.evaluation]
+    assert min(report.pooled for report in fit.rounds) > 0.5
+    counts = {tuple(report.correct.values()) for report in fit.rounds}
+    assert len(counts) == len(fit.rounds)  # else the test could not tell the rounds apart
+
+
+def test_rounds_of_convolutions_score_the_mean_of_their_windows():
+    rng = np.random.default_rng(5)
+    x, y = images(rng, 60)
+    network = fg.FedACnnL(network=STACKS[2], gamma=1.0).fit(as_clients(x, y, [np.arange(60)]), classes=3).model
+    for depth in (1, 2):
+        below = network.truncate(depth - 1)
+        rows = below.next_layer.rows(below.forward(x)).reshape(len(x), -1, len(network.solutions[depth - 1]))
+        want = (rows @ network.solutions[depth - 1]).mean(axis=1)
+        np.testing.assert_allclose(NetworkSoFar(network.truncate(depth)).scores(x), want, atol=1e-10)
+    np.testing.assert_allclose(NetworkSoFar(network).scores(x), network.scores(x), atol=1e-10)
+
+
+def test_rounds_cost_the_method_nothing():
+    """Bytes are those of clients that have nothing to test with."""
+    rng = np.random.default_rng(2)
+    x, y = rng.normal(size=(60, 5)), rng.integers(0, 3, 60)
+    parts = np.array_split(np.arange(60), 3)
+    testing = [fg.Client(f"c{k}", x[part], y[part], x[part], y[part]) for k, part in enumerate(parts)]
+    without = [fg.Client(f"c{k}", x[part], y[part]) for k, part in enumerate(parts)]
+    method = fg.FedACnnL(adaptive=False)
+    one, other = (method.fit(clients, classes=3) for clients in (testing, without))
+    assert len(one.rounds) == 3
+    assert not other.rounds
+    # All but the greeting, which says how many test samples there are.
+    sizes = [sum(account["up"] for account in fit.traffic.by_client.values()) for fit in (one, other)]
+    assert abs(sizes[0] - sizes[1]) < 30 * len(parts)
+    assert one.traffic.down == other.traffic.down
 
 
 def test_an_empty_class():
@@ -138,6 +240,11 @@ def test_an_empty_class():
         ({"network": "dmn"}, UnknownName, "did you mean 'dnn'"),
         ({"batch": 0}, InvalidParameter, "batch must be from 1"),
         ({"batch": 512, "batch_max": 256}, InvalidParameter, "batch_max, 256; got 512"),
+        ({"batch_max": "4096; a=100"}, InvalidParameter, "batch_max, 4096; a=100; got 256"),
+        ({"batch_max": "many"}, InvalidParameter, "whole numbers ≥ 1, as in 4096.*got 'many'"),
+        ({"batch_max": "4096; a=-1"}, InvalidParameter, "whole numbers ≥ 1.*got '-1'"),
+        ({"batch_max": "4096; 512"}, InvalidParameter, "NAME=NUMBER.*got '512'"),
+        ({"batch_max": "4096; a=512; a=600"}, InvalidParameter, "NAME=NUMBER.*got 'a=600'"),
     ],
 )
 def test_bad_hyperparameters_are_named(settings_, error, words):

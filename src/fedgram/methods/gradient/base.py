@@ -31,7 +31,8 @@ class GradientMethod(Method):
     features. Any other is made by a function (shape, classes) -> torch.nn.Module: "package.module:factory", which
     every side can import, or the function itself.
 
-    In each round a share of the clients (`participation`) trains for some `epochs`, or for so many batches
+    In each round a share of the clients (`participation`, or drawn anew from there to `participation_up_to`) trains for
+    some `epochs`, or for so many batches
     (`local_steps`), from where the method lets it begin. All these methods draw the same random numbers, so that with
     the same seed they begin with the same weights, ask the same clients and shuffle alike: what differs is the method.
     """
@@ -51,6 +52,7 @@ class GradientMethod(Method):
     network: str | Factory = "auto"
     rounds: int = 50
     participation: float = 1.0
+    participation_up_to: float | None = None
     epochs: int = 2
     local_steps: int | None = None
     batch: int = 64
@@ -69,6 +71,11 @@ class GradientMethod(Method):
                 raise InvalidParameter(f"{name} must be a whole number ≥ 1, got {getattr(self, name)}")
         if not 0 < self.participation <= 1:
             raise InvalidParameter(f"participation must be more than 0 and at most 1, got {self.participation}")
+        if self.participation_up_to is not None and not self.participation <= self.participation_up_to <= 1:
+            raise InvalidParameter(
+                f"participation_up_to must be from participation, here {self.participation}, to 1, "
+                f"got {self.participation_up_to}"
+            )
         if not 0 < self.lr < float("inf"):
             raise InvalidParameter(f"lr must be a number > 0, got {self.lr}")
         if not 0 <= self.momentum < 1:
@@ -91,6 +98,10 @@ class GradientMethod(Method):
                     f"{name} must be less than {most:g} with lr {self.lr:g}, or training diverges; "
                     f"got {getattr(self, name)}"
                 )
+
+    def effort(self, n: int) -> float:
+        """Return how many samples a client with n of them trains with in a round, to scale."""
+        return n if self.local_steps is None else min(n, self.batch)
 
     def fewest_samples(self, n: int) -> int:
         """Return of how few of a client's n samples a reply may be made: some batches need not be all of them.
@@ -117,6 +128,10 @@ class GradientMethod(Method):
         first = net.initial(clients.rng)
         clients.each(self.ready, first if self.remembers or self.judged_by_own else None)
         return net, first
+
+    def asked(self, clients: Clients) -> list[str]:
+        """Return who takes part in this round."""
+        return clients.sample(self.participation, up_to=self.participation_up_to)
 
     def check_base(self, net: Net) -> None:
         """Refuse a network without layers below the last, where that is all that clients share."""
@@ -190,6 +205,10 @@ class GradientMethod(Method):
         """Let the client remember a vector, and keep it as its own model."""
         self.remember(client, vector)
         self.keep(client, client.state["own"])
+
+    def completed(self, client: ClientSide, shared: Vector) -> Vector:
+        """Return what a client begins with that was sent the first part of the vector: the rest is its own."""
+        return np.concatenate([shared, client.state["own"][len(shared) :]])
 
     def trained_part(self, clients: Sequence[ClientSide], vectors: Sequence[Vector]) -> list[Vector]:
         """Return vectors without their buffers, as hooks see weights."""

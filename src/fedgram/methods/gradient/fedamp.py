@@ -56,10 +56,7 @@ class FedAMP(GradientMethod):
             alpha = self._alpha(number, len(names))
             cloud = (self.attention(vectors[:, net.buffers :], alpha) @ vectors).astype(np.float32)
             places = {name: place for place, name in enumerate(names)}
-            tasks = {
-                name: {"cloud": cloud[places[name]], "pull": self.lam / alpha}
-                for name in clients.sample(self.participation)
-            }
+            tasks = {name: {"cloud": cloud[places[name]], "pull": self.lam / alpha} for name in self.asked(clients)}
             own.update(clients.call(self.train, per_client=tasks))
             clients.report(number)
 

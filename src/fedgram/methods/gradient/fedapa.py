@@ -62,7 +62,7 @@ class FedAPA(GradientMethod):
         bases = np.tile(first[shared].astype(np.float64), (len(places), 1))  # Θ
         weights = np.eye(len(places))  # A
         for number in clients.rounds_of(self.rounds):
-            chosen = clients.sample(self.participation)
+            chosen = self.asked(clients)
             here = [places[name] for name in clients.names]  # those that were lost are nobody's any more
             mixed = {name: self._mix(weights[places[name]][here], bases[here]) for name in chosen}  # θ̄_i — (5)
             before = bases[:, net.buffers :].copy()
@@ -94,11 +94,7 @@ class FedAPA(GradientMethod):
     @step(batched=True, reply=like_payload)
     def train(self, clients: Sequence[ClientSide], mixtures: Sequence[Vector]) -> list[Vector]:
         """Return the base after local SGD; the head stays here."""
-        starts = [
-            np.concatenate([mixed, client.state["own"][len(mixed) :]])
-            for client, mixed in zip(clients, mixtures, strict=True)
-        ]
-        trained = self.descend(clients, starts)
+        trained = self.descend(clients, list(map(self.completed, clients, mixtures)))
         for client, own in zip(clients, trained, strict=True):
             self.take(client, own)
         return [own[: len(mixed)] for own, mixed in zip(trained, mixtures, strict=True)]

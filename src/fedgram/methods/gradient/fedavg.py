@@ -32,7 +32,7 @@ class FedAvg(GradientMethod):
         """Return the global model of the last round."""
         _, world = self.begin(clients)
         for number in clients.rounds_of(self.rounds):
-            world = clients.mean(self.train, world, to=clients.sample(self.participation))
+            world = clients.mean(self.train, world, to=self.asked(clients))
             clients.report(number, None if self.judged_by_own else self.model(clients, world))
         if self.judged_by_own:
             self.give_to_the_unasked(clients, world)

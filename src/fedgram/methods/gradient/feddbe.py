@@ -58,7 +58,7 @@ class FedDBE(GradientMethod):
         clients.each(self.agree, consensus)
         world = first[: net.own.start]
         for number in clients.rounds_of(self.rounds):
-            world = clients.mean(self.train, world, to=clients.sample(self.participation))
+            world = clients.mean(self.train, world, to=self.asked(clients))
             clients.report(number, self._unbiased(clients, world))
         clients.each(self.adopt, world)
         return self._unbiased(clients, world)

@@ -48,7 +48,7 @@ class FedDyn(GradientMethod):
         memory = np.zeros(len(world))  # the mean of all h_k
         mean = world
         for number in clients.rounds_of(self.rounds):
-            chosen = clients.sample(self.participation)
+            chosen = self.asked(clients)
             mean = clients.mean(self.train, world, to=chosen, weighted=False)
             replied = len(set(chosen).intersection(clients.names))
             memory += replied / len(clients.names) * (mean.astype(np.float64) - world)

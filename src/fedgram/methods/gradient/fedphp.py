@@ -69,7 +69,6 @@ class FedPHP(FedAvg):
         lam = now.carried["lam"].squeeze(1)
         if not lam.any():
             return lam
-        buffers, teacher = now.carried["teacher"].tensor_split([now.net.buffers], dim=1)
-        _, taught = now.net.forward(now.net.parts(teacher), buffers, now.x)
+        _, taught = now.said_by("teacher")
         said = -(taught / TEMPERATURE).softmax(1) * now.scores.log_softmax(1)
         return lam * ((said.sum(1) * now.share).sum(1) - now.losses)

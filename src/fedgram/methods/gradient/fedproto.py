@@ -8,8 +8,9 @@ import numpy as np
 
 from fedgram.core.errors import InvalidParameter
 from fedgram.methods.gradient.base import GradientMethod
-from fedgram.nets import Hooks, Now, outputs
+from fedgram.nets import Hooks, Now
 from fedgram.nets.layers import Vector
+from fedgram.nets.prototypes import class_means, class_sums
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.method import step
@@ -59,7 +60,7 @@ class FedProto(GradientMethod):
         known = np.zeros(net.classes, dtype=np.float32)
         for number in clients.rounds_of(self.rounds):
             world = {"prototypes": prototypes, "known": known}
-            sums: Any = clients.sum(self.train, world, to=clients.sample(self.participation))
+            sums: Any = clients.sum(self.train, world, to=self.asked(clients))
             met = sums["counts"] > 0
             prototypes[met] = sums["features"][met] / sums["counts"][met, None]
             known[met] = 1
@@ -96,19 +97,14 @@ class FedProto(GradientMethod):
         return self.lam * (away * now.share * now.carried["known"].gather(1, now.y)).sum(1)
 
     def _sums(self, client: ClientSide, own: Vector) -> dict[str, Any]:
-        net = self.net_of(client)
-        features = np.concatenate([block for block, _ in outputs(net, own, client.x)]).astype(np.float64)
-        sums = np.zeros((net.classes, net.features))
-        np.add.at(sums, client.y, features)
+        sums, counts = class_sums(self.net_of(client), own, client.x, client.y)
         # The network computes with 32 bits; more would only be more to send.
-        counts = np.bincount(client.y, minlength=net.classes).astype(np.int32)
         return {"features": sums.astype(np.float32), "counts": counts}
 
     def _by_prototype(self, client: ClientSide, own: Vector, sums: dict[str, Any], world: dict[str, Vector]) -> Vector:
         """Return the network with a head whose best score is the nearest prototype: z·C_y - ½‖C_y‖²."""
         mine = sums["counts"] > 0
-        prototypes = np.zeros_like(sums["features"])
-        prototypes[mine] = sums["features"][mine] / sums["counts"][mine, None]
+        prototypes = class_means(sums["features"], sums["counts"])
         shared = mine & (world["known"] > 0)
         prototypes[shared] = world["prototypes"][shared]
         constants = np.where(mine, -0.5 * np.square(prototypes).sum(axis=1), NEVER)

@@ -55,7 +55,7 @@ class PFedMe(GradientMethod):
         """Return the global model of the last round."""
         net, world = self.begin(clients)
         for number in clients.rounds_of(self.rounds):
-            mean = clients.mean(self.train, world, to=clients.sample(self.participation))
+            mean = clients.mean(self.train, world, to=self.asked(clients))
             world = ((1 - self.beta) * world + self.beta * mean).astype(np.float32)
             world[: net.buffers] = mean[: net.buffers]
             clients.report(number)
