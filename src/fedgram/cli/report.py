@@ -16,6 +16,7 @@ from fedgram.experiments.results import Results, load_results
 from fedgram.report import formats
 from fedgram.report.page import render_page, write_page
 from fedgram.report.plots import write_plots
+from fedgram.report.reach import reach_tables
 from fedgram.report.tables import Table, accuracy_table, cost_table
 from fedgram.report.times import round_table, time_table
 
@@ -112,7 +113,9 @@ def _text(results: Results, metric: str, format_: Format) -> str:
     if format_ is Format.csv:
         return formats.comma_separated(results, metric)
     write = {Format.markdown: formats.markdown, Format.latex: formats.latex}[format_]
-    return "\n".join(write(table) for table in _tables(results, metric) if table.rows)
+    # What it takes to reach an accuracy is a table for each setting: too many for a terminal.
+    tables = [*_tables(results, metric), *reach_tables(results, metric).values()]
+    return "\n".join(write(table) for table in tables if table.rows)
 
 
 def _tables(results: Results, metric: str) -> list[Table]:
