@@ -116,6 +116,12 @@ def test_costs_to_reach_an_accuracy(runs):
     assert rows_of(built(found, row | {"reach": 90}, metric="cpu_to"))[0][1] == "–"
 
 
+def test_the_caption_names_the_metrics_of_the_cells_alone(runs):
+    columns = [{"name": "%", "metric": "worst_decile"}, {"name": "s", "metric": "seconds"}]
+    text = built(runs(record_of()), {"name": "FedAvg", "label": "FedAvg"}, columns=columns)
+    assert text.startswith("*Mean accuracy of the worst tenth of the clients in %; seconds, without evaluations; dig")
+
+
 def test_a_page_and_its_tables_must_agree(tmp_path):
     (tmp_path / "data").mkdir()
     page = tmp_path / "page.md"
