@@ -122,6 +122,28 @@ def test_the_caption_names_the_metrics_of_the_cells_alone(runs):
     assert text.startswith("*Mean accuracy of the worst tenth of the clients in %; seconds, without evaluations; dig")
 
 
+def test_accuracies_after_a_round(runs):
+    """A run that ended before has none."""
+    found = runs(record_of(rounds={"pooled": [0.25, 0.75]}, pooled=0.75))
+    columns = [{"name": f"round {number}", "round": number} for number in (1, 2, 3)]
+    text = built(found, {"name": "FedAvg", "label": "FedAvg"}, columns=columns)
+    assert rows_of(text) == [["FedAvg", "25.00", "75.00", "–"]]
+
+
+def test_costs_of_a_round_and_of_a_client(runs):
+    """Bytes are of a client that takes part; without a count of these, of all."""
+    timing = {"computing": 3.0, "idle": 1.0, "communication": 0.5, "asked": 3.0}
+    costs = {"up": [3072], "down": [3072], "seconds": 20.0, "rounds": {"pooled": [0.1] * 4}}
+    found = runs(record_of(timing=timing, **costs), record_of("earlier", **costs))
+    metrics = ["kib_a_round", "seconds_a_round", "client_seconds_a_round", "computing", "idle", "communication"]
+    columns = [{"name": metric, "metric": metric} for metric in metrics]
+    rows = [{"name": name, "label": name} for name in ("FedAvg", "earlier")]
+    assert rows_of(built(found, *rows, columns=columns)) == [
+        ["FedAvg", "2", "5", "1.5", "3", "1", "0.5"],
+        ["earlier", "1.5", "5", "–", "–", "–", "–"],
+    ]
+
+
 def test_a_page_and_its_tables_must_agree(tmp_path):
     (tmp_path / "data").mkdir()
     page = tmp_path / "page.md"

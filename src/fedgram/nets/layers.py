@@ -7,6 +7,7 @@ for a few clients or many. Convolutions see (samples, channels, height, width), 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod, sqrt
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
@@ -218,6 +219,19 @@ def as_numbers(x: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
     """Return samples in single precision, bytes as numbers from 0 to 1."""
     numbers = np.asarray(x, dtype=np.float32)
     return numbers / np.float32(255) if x.dtype == np.uint8 else numbers
+
+
+def as_tensor(array: npt.NDArray[Any]) -> "Tensor":
+    """Return a tensor that looks at an array without copying it, to be read only.
+
+    Torch warns of arrays that cannot be written to, and what came by wire cannot: so it is shown the same memory under
+    another flag.
+    """
+    import torch
+
+    seen = array.__array_interface__
+    shown = SimpleNamespace(__array_interface__=seen | {"data": (seen["data"][0], False)}, owner=array)
+    return torch.from_numpy(np.asarray(shown))
 
 
 def _uniform(rng: np.random.Generator, shapes: Sequence[Shape], fan_in: int) -> Vector:

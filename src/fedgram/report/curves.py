@@ -56,7 +56,11 @@ def round_charts(
     results: Results, index: Index, metric: str, y: Axis, accuracy: Mapping[tuple[str, Column], Cell]
 ) -> Iterator[Chart]:
     """Yield a chart of each kind for which there are learning curves."""
-    curves = {where: _whole(curve, metric) for where, curve in learning_curves(results).items()}
+    curves = {
+        where: _whole(curve, metric)
+        for where, curve in learning_curves(results).items()
+        if max(map(len, curve.values())) > 1  # a single round is a point, not a line
+    }
     for kind in KINDS:
         costs = _means(results, kind.cost)
         panels = []
