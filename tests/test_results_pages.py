@@ -116,6 +116,12 @@ def test_costs_to_reach_an_accuracy(runs):
     assert rows_of(built(found, row | {"reach": 90}, metric="cpu_to"))[0][1] == "–"
 
 
+def test_the_caption_names_the_metrics_of_the_cells_alone(runs):
+    columns = [{"name": "%", "metric": "worst_decile"}, {"name": "s", "metric": "seconds"}]
+    text = built(runs(record_of()), {"name": "FedAvg", "label": "FedAvg"}, columns=columns)
+    assert text.startswith("*Mean accuracy of the worst tenth of the clients in %; seconds, without evaluations; dig")
+
+
 def test_accuracies_after_a_round(runs):
     """A run that ended before has none."""
     found = runs(record_of(rounds={"pooled": [0.25, 0.75]}, pooled=0.75))

@@ -152,9 +152,8 @@ def _cell(about: Mapping[str, Any], runs: Sequence[Result], paper: float | None)
 
 def _caption(table: Mapping[str, Any], used: Sequence[Result]) -> str:
     """Say what the figures are, as the records have it."""
-    metrics = dict.fromkeys(
-        about.get("metric", table.get("metric", "client_mean")) for about in (*table["rows"], *table["columns"])
-    )
+    cells = [{**table, **row, **column} for row in table["rows"] for column in table["columns"]]
+    metrics = dict.fromkeys(about.get("metric", "client_mean") for about in cells)
     said = ["; ".join(MEASURES[metric].about for metric in metrics)]
     if used:
         columns = {run.column: None for run in used}
@@ -167,7 +166,7 @@ def _caption(table: Mapping[str, Any], used: Sequence[Result]) -> str:
         said += [" and ".join(data), f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"]
     else:
         said.append("not run yet")
-    rounds = {about.get("round", table.get("round", "last")) for about in (*table["rows"], *table["columns"])}
+    rounds = {about.get("round", "last") for about in cells}
     if rounds & {"best", "both"}:
         said.append("last / best round" if "both" in rounds else "best round")
     if any("paper" in row for row in table["rows"]):

@@ -93,10 +93,16 @@ def _means(results: Results, cost: Callable[[Result], float | None]) -> dict[tup
     return {where: fmean(values) for where, values in found.items()}
 
 
+def _rounded(value: float) -> float:
+    """Return four digits, which is more than a reader sees: a page holds thousands of these."""
+    short = float(f"{value:.4g}")
+    return int(short) if short.is_integer() else short
+
+
 def _line(label: str, place: int, index: Index, kind: Kind, cost: float | None, y: list[float]) -> Series | None:
     if cost is None or not y:
         return None
-    x = [float(f"{cost * (i + 1) / len(y):.6g}") for i in range(len(y))]
+    x = [_rounded(cost * (i + 1) / len(y)) for i in range(len(y))]
     told = f"{label} ends at {y[-1]:.2f} % after {kind.write(cost)}"
     return Series(label, index.look[label], "line", x, y, index.method[label], [place], told=told)
 
@@ -112,4 +118,4 @@ def _point(label: str, place: int, index: Index, kind: Kind, cost: float | None,
     if cost is None:
         return None
     told += f"after {kind.write(cost)}"
-    return Series(label, look, "star", [float(f"{cost:.6g}")], [cell.mean], method, [place], half, told=told)
+    return Series(label, look, "star", [_rounded(cost)], [cell.mean], method, [place], half, told=told)
