@@ -188,7 +188,7 @@ class Fit:
 
 
 # Fields that cross the wire as they are.
-_PLAIN = [each.name for each in fields(Fit) if each.name not in ("traffic", "evaluation", "rounds")]
+_PLAIN = [each.name for each in fields(Fit) if each.name not in ("traffic", "evaluation", "rounds", "timing")]
 
 
 def _client(given: object, what: str) -> Client:
