@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import fedgram as fg
 from fedgram.core.errors import InvalidParameter, UnknownName
 from fedgram.engines.inprocess import Room
-from fedgram.layerwise import Network, NetworkSoFar
+from fedgram.layerwise import Network
 from fedgram.protocol import session
 from fedgram.protocol.timing import Spent
 from support.campaign import examples
@@ -170,58 +170,6 @@ def test_an_engine_that_does_not_measure_time():
 
 def test_without_adaptive_batch_size():
     assert batches(batch=10, adaptive=False) == {name: [10, 10, 10] for name in SLOWNESS}
-
-
-@pytest.mark.parametrize(
-    ("stack", "shorter"), [("dense:9 dense:7:tanh", ["", "dense:9"]), ("dense:20", [""]), ("", [])]
-)
-def test_rounds_are_reported_as_networks_of_the_layers_so_far(stack, shorter):
-    """After l rounds there is a network of l layers, the same as if no more had been asked for; the last is the fit."""
-    rng = np.random.default_rng(3)
-    centres = rng.normal(size=(4, 6))
-    clients = []
-    for k in range(5):
-        y = rng.integers(0, 4, 80)
-        x = centres[y] + rng.normal(size=(80, 6))
-        clients.append(fg.Client(f"c{k}", x[:40], y[:40], x[40:], y[40:]))
-    fit = fg.FedACnnL(network=f"flatten {stack}", gamma=1.0, adaptive=False).fit(clients, classes=4, seed=1)
-    alone = [
-        fg.FedACnnL(network=f"flatten {rest}", gamma=1.0, adaptive=False).fit(clients, classes=4, seed=1)
-        for rest in shorter
-    ]
-    assert fit.rounds == [*(one.evaluation for one in alone), fit.evaluation]
-    assert min(report.pooled for report in fit.rounds) > 0.5
-    counts = {tuple(report.correct.values()) for report in fit.rounds}
-    assert len(counts) == len(fit.rounds)  # else the test could not tell the rounds apart
-
-
-def test_rounds_of_convolutions_score_the_mean_of_their_windows():
-    rng = np.random.default_rng(5)
-    x, y = images(rng, 60)
-    network = fg.FedACnnL(network=STACKS[2], gamma=1.0).fit(as_clients(x, y, [np.arange(60)]), classes=3).model
-    for depth in (1, 2):
-        below = network.truncate(depth - 1)
-        rows = below.next_layer.rows(below.forward(x)).reshape(len(x), -1, len(network.solutions[depth - 1]))
-        want = (rows @ network.solutions[depth - 1]).mean(axis=1)
-        np.testing.assert_allclose(NetworkSoFar(network.truncate(depth)).scores(x), want, atol=1e-10)
-    np.testing.assert_allclose(NetworkSoFar(network).scores(x), network.scores(x), atol=1e-10)
-
-
-def test_rounds_cost_the_method_nothing():
-    """Bytes are those of clients that have nothing to test with."""
-    rng = np.random.default_rng(2)
-    x, y = rng.normal(size=(60, 5)), rng.integers(0, 3, 60)
-    parts = np.array_split(np.arange(60), 3)
-    testing = [fg.Client(f"c{k}", x[part], y[part], x[part], y[part]) for k, part in enumerate(parts)]
-    without = [fg.Client(f"c{k}", x[part], y[part]) for k, part in enumerate(parts)]
-    method = fg.FedACnnL(adaptive=False)
-    one, other = (method.fit(clients, classes=3) for clients in (testing, without))
-    assert len(one.rounds) == 3
-    assert not other.rounds
-    # All but the greeting, which says how many test samples there are.
-    sizes = [sum(account["up"] for account in fit.traffic.by_client.values()) for fit in (one, other)]
-    assert abs(sizes[0] - sizes[1]) < 30 * len(parts)
-    assert one.traffic.down == other.traffic.down
 
 
 def test_an_empty_class():

@@ -183,22 +183,6 @@ def test_variants():
     np.testing.assert_allclose(far.personal["client-0"].scores(x), first.scores(x), atol=1e-6)
 
 
-def test_rounds_are_judged_group_by_group():
-    """After each layer a client judges its own group's network; at last its personal one."""
-    rng = np.random.default_rng(0)
-    x, y, parts = two_kinds(rng)
-    clients = [fg.Client(f"c{k}", x[part], y[part], x[part], y[part]) for k, part in enumerate(parts)]
-    fit = fg.PFedACnnL(network=DNN, gamma=1.0, groups=2, epsilon=5.0).fit(clients, classes=4)
-    assert len(fit.rounds) == 4
-    assert fit.rounds[-1] == fit.evaluation
-    # One layer: least squares on the samples of those who have the same two classes.
-    for half in (clients[:4], clients[4:]):
-        model = fg.Moments.sum(fg.Moments.of(c.x, c.y, classes=4) for c in half).model(1.0)
-        for client in half:
-            right = int((model.predict(client.x) == client.y).sum())
-            assert fit.rounds[0].correct[client.name] == right
-
-
 def test_groups_of_one_client():
     rng = np.random.default_rng(0)
     x, y, parts = two_kinds(rng, clients=4)
