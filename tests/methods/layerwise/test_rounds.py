@@ -76,7 +76,7 @@ def test_rounds_are_judged_group_by_group():
     assert fit.rounds[-1] == fit.evaluation
     # One layer: least squares on the samples of those who have the same two classes.
     for half in (clients[:4], clients[4:]):
-        model = fg.Moments.sum(fg.Moments.of(c.x, c.y, classes=4) for c in half).model(1.0)
+        model = fg.Moments.sum(fg.Moments.of(c.x, c.y, classes=4) for c in half).model(1.0, intercept=False)
         for client in half:
             right = int((model.predict(client.x) == client.y).sum())
             assert fit.rounds[0].correct[client.name] == right
