@@ -11,6 +11,7 @@ from torch import nn
 
 from fedgram.core import errors
 from fedgram.nets import Hooks, Plan, TrainedNet, net_for, outputs, pull, read_network, sgd, train
+from fedgram.nets.layers import MaxPool
 from support import networks
 from support.campaign import examples
 from support.nets import samples, scores_with_memory
@@ -180,3 +181,13 @@ def test_bad_networks_are_named():
         _ = TrainedNet("mlp:4", (3,), (0, 1), np.zeros(26, dtype=np.float32)).weights
     with pytest.raises(errors.InvalidData, match="shape"):
         TrainedNet("linear", (3,), (0, 1), np.zeros(8, dtype=np.float32)).scores(np.zeros((2, 4)))
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 28, 28), (2, 1, 7, 5), (1, 2, 2, 3)])
+def test_pooling_without_gradients_gives_the_same_values(shape):
+    maps = torch.from_numpy(np.random.default_rng(0).standard_normal(shape).astype(np.float32))
+    want = torch.nn.functional.max_pool2d(maps, 2)
+    for format in (torch.contiguous_format, torch.channels_last):
+        with torch.no_grad():
+            got = MaxPool().apply(maps.contiguous(memory_format=format))
+        assert torch.equal(got, want)

@@ -191,6 +191,18 @@ class ModuleNet(Net):
         """Buffers outside the vector, while a client trains."""
         return {}
 
+    @contextmanager
+    def untouched(self) -> Iterator[None]:
+        """Let a pass of training leave the counters and dropout's random numbers as they were."""
+        import torch
+
+        counted, state = {name: buffer.clone() for name, buffer in self._uncounted.items()}, torch.get_rng_state()
+        try:
+            yield
+        finally:
+            self._uncounted.update(counted)
+            torch.set_rng_state(state)
+
     @cached_property
     def _outside(self) -> dict[str, "Tensor"]:
         return {name: buffer for name, buffer in self._module.named_buffers() if name not in self._kept}

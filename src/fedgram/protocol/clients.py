@@ -125,12 +125,14 @@ class Clients:
         *,
         weighted: bool = True,
         weights: Mapping[str, float] | None = None,
+        heard: Callable[[str, Any], None] | None = None,
         **options: Any,
     ) -> Any:
         """Return the mean of the replies (arrays, or lists or dicts of them), weighted by numbers of samples.
 
         `weights` are others, by client; with `weighted=False` all clients weigh the same. The mean is added up in
-        double precision and has the replies' own: the order of the clients hardly shows.
+        double precision and has the replies' own: the order of the clients hardly shows. `heard` is called with each
+        client's name and reply as they come, for a method that also needs a part of each.
         """
         weight: Callable[[str], float] = (lambda name: float(self.samples[name])) if weighted else lambda _: 1.0
         if weights is not None:
@@ -138,7 +140,8 @@ class Clients:
             if options.get("per_client") is None:
                 options["to"] = asked
             weight = _checked_weights(weights, asked, weighted=weighted).__getitem__
-        tallied = self._tally(step, self.ask(step, payload, **options), weight)
+        replies = self.ask(step, payload, **options)
+        tallied = self._tally(step, replies if heard is None else _telling(replies, heard), weight)
         if weights is not None and not tallied.weights:
             raise InvalidParameter(f"step {step.__name__!r}: those who replied weigh 0 together, so there is no mean")
         return tallied.mean
@@ -254,6 +257,12 @@ class Clients:
         if strangers := {name for name, _ in tasks}.difference(everyone):
             raise UnknownName("client", min(strangers), everyone)
         return tasks
+
+
+def _telling(replies: Iterable[Reply], heard: Callable[[str, Any], None]) -> Iterator[Reply]:
+    for reply in replies:
+        heard(*reply)
+        yield reply
 
 
 def _checked_weights(weights: Mapping[str, float], asked: Iterable[str], *, weighted: bool) -> Mapping[str, float]:
