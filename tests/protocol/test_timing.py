@@ -92,3 +92,7 @@ def test_those_who_train_together_share_the_time_by_samples(steps, least, most):
     ratio = result.timing["large"]["computing"] / result.timing["small"]["computing"]
     assert least < ratio < most
     assert result.timing["small"]["idle"] > (0.5 * NAP if steps is None else 0)
+
+
+def test_a_method_of_one_batch_a_round_has_the_same_to_do_for_all():
+    assert fg.BAFFLE().effort(1000) == fg.BAFFLE().effort(100) == fg.BAFFLE().batch
