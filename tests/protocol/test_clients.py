@@ -83,7 +83,7 @@ def test_a_mean_takes_the_weights_it_is_given(served, options, want):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"weights": {"a": 1, "b": 1}}, "none for client 'c': give one for everybody"),
+        ({"weights": {"a": 1, "b": 1}}, "none for client 'c': give one for every client"),
         ({"weights": {"a": 1, "b": -1, "c": 1}}, "client 'b' must be a number ≥ 0, got -1"),
         ({"weights": {"a": 1, "b": float("nan"), "c": 1}}, "client 'b' must be a number ≥ 0, got nan"),
         ({"weights": dict.fromkeys(SAMPLES, 0)}, "weigh 0 together"),

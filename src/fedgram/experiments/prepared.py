@@ -62,9 +62,7 @@ class Prepared:
         if self.tested_by_clients:
             return fit.evaluation
         if fit.model is None:
-            raise InvalidParameter(
-                f"method {fit.method!r} has no global model to score on a common test set: use test = 'local'"
-            )
+            raise no_global_model(fit.method)
         return self._on_test_set(fit.model, self.data.x_test)
 
     def curves(self, method: Method, fit: Fit) -> dict[str, list[float]]:
@@ -113,6 +111,11 @@ def with_shares(clients: Sequence[Client], data: Dataset) -> list[Client]:
 
 def _whole(shares: Evaluation) -> Evaluation:
     return Evaluation({TEST_SET: sum(shares.correct.values())}, {TEST_SET: sum(shares.tested.values())})
+
+
+def no_global_model(method: str) -> InvalidParameter:
+    """Return the error of a method that gives nothing to score on a common test set."""
+    return InvalidParameter(f"method {method!r} has no global model to score on a common test set: use test = 'local'")
 
 
 def _flat(x: Any) -> Any:

@@ -45,7 +45,7 @@ class Clients:
         self.samples, self.tested = agreement.samples, agreement.tested
         self.round = 0
         self.rounds: list[Evaluation] = []  # what was reported
-        self.pooled: Pool | None = None  # everybody's moments, where the method makes its model of nothing else
+        self.pooled: Pool | None = None  # pooled moments, where the method makes its model of nothing else
         self.message: Payload = None  # what was published, where moments alone do not give it again
         self.notes: dict[str, Payload] = {}
         self.reporting = {"wall": 0.0, "cpu": 0.0, "clients": 0.0}  # seconds
@@ -257,12 +257,12 @@ class Clients:
 
 
 def _checked_weights(weights: Mapping[str, float], asked: Iterable[str], *, weighted: bool) -> Mapping[str, float]:
-    """Return the weights of a mean, if everybody who is asked has one that makes sense."""
+    """Return the weights of a mean, if every client that is asked has one that makes sense."""
     if not weighted:
         raise InvalidParameter("give `weights` or `weighted=False`, not both")
     for name in asked:
         if name not in weights:
-            raise InvalidParameter(f"weights has none for client {name!r}: give one for everybody who is asked")
+            raise InvalidParameter(f"weights has none for client {name!r}: give one for every client that is asked")
         if not (isfinite(weights[name]) and weights[name] >= 0):
             raise InvalidParameter(f"the weight of client {name!r} must be a number ≥ 0, got {weights[name]}")
     return weights

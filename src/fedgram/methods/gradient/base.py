@@ -153,7 +153,7 @@ class GradientMethod(Method):
     # client
     @step
     def ready(self, client: ClientSide, first: Vector | None = None) -> None:
-        """Refuse what would spoil everybody's weights: samples that are not finite, a network that is not to be had."""
+        """Refuse what would spoil the global weights: samples that are not finite, a network that is not to be had."""
         check_finite(client.x)
         self.net_of(client)
         if first is None:
