@@ -21,6 +21,7 @@ from fedgram.protocol import session
 from fedgram.protocol.clientside import ClientSide, explain, perform
 from fedgram.protocol.fit import Fit
 from fedgram.protocol.method import Method, Require
+from fedgram.protocol.recipe import Recipe
 from fedgram.protocol.timing import Spent
 from fedgram.protocol.transport import Progress
 
@@ -67,10 +68,13 @@ class InProcess:
         seed: int = 0,
         require: Require = "all",
         progress: Progress | None = None,
+        recipe: Recipe | None = None,
     ) -> Fit:
         """Run the method from hello to evaluation; the fit also holds the clients' personal models."""
         with Room(method, clients, self) as room:
-            fit = session.run(method, room, classes=classes, seed=seed, require=require, progress=progress)
+            fit = session.run(
+                method, room, classes=classes, seed=seed, require=require, progress=progress, recipe=recipe
+            )
         return replace(fit, personal=room.personal_models())
 
 

@@ -14,9 +14,10 @@ from scipy.sparse import csr_array
 
 from fedgram.core import wire
 from fedgram.core.arrays import Array
-from fedgram.core.columns import Columns
+from fedgram.core.columns import Columns, samples_of
 from fedgram.core.errors import Mismatch
-from fedgram.models import LinearModel
+from fedgram.core.labels import Classes
+from fedgram.models import LinearModel, Model
 from fedgram.moments import solve
 from fedgram.moments.moments import Moments
 
@@ -89,8 +90,53 @@ class Basis:
         packed = solve.pack(np.tril((gram + gram.T) / 2))
         return Moments(kind, sums=sums[sent.counts > 0], counts=sent.counts, packed=packed)
 
+    def same(self, other: "Basis | None") -> bool:
+        """Say whether both make the same columns."""
+        return other is not None and (
+            np.array_equal(self.values, other.values)
+            and np.array_equal(self.shift, other.shift)
+            and np.array_equal(self.rows, other.rows)
+            and np.array_equal(self.places, other.places)
+        )
+
     def back(self, model: LinearModel, source: Columns) -> LinearModel:
         """Return the model of the source columns that scores as `model` does of the columns made of them."""
         offset = self.shift @ model.weights
         intercept = offset if model.intercept is None else model.intercept + offset
         return replace(model, weights=np.asarray(self.matrix @ model.weights), intercept=intercept, columns=source)
+
+
+@wire.message("in-basis", version=1)
+@dataclass(frozen=True, eq=False)
+class InBasis:
+    """A model of columns that are made of others, as a model of these others."""
+
+    model: Any
+    basis: Basis
+    columns: Columns = ()
+
+    @property
+    def classes(self) -> Classes:
+        """The classes, in the order of the scores' columns."""
+        return self.model.classes  # type: ignore[no-any-return]
+
+    @property
+    def features(self) -> str:
+        """The fingerprint of the features that the model was made from."""
+        return self.model.features  # type: ignore[no-any-return]
+
+    def scores(self, x: Any) -> Array:
+        """Return one score per sample and class."""
+        return self.model.scores(self._made(x))  # type: ignore[no-any-return]
+
+    def predict(self, x: Any) -> npt.NDArray[Any]:
+        """Return the label of each sample."""
+        return self.model.predict(self._made(x))  # type: ignore[no-any-return]
+
+    def _made(self, x: Any) -> Array:
+        return self.basis.apply(samples_of(x, self.columns))
+
+    def check(self) -> None:
+        """Refuse what is no model."""
+        if not isinstance(self.model, Model):
+            raise Mismatch(f"field 'model' must be a model, got a {type(self.model).__name__}")

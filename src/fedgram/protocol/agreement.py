@@ -7,6 +7,8 @@ from types import MappingProxyType
 from fedgram.core.columns import Columns
 from fedgram.core.labels import Classes
 from fedgram.core.wire import Payload
+from fedgram.moments.basis import Basis
+from fedgram.protocol.recipe import Recipe
 from fedgram.protocol.replies import Question
 
 
@@ -23,11 +25,18 @@ class Agreement:
     columns: Columns = ()  # their names, in the agreed order
     samples: Mapping[str, int] = field(default_factory=dict)  # for training, by client
     tested: Mapping[str, int] = field(default_factory=dict)  # for testing, by client
+    recipe: Recipe | None = None  # how columns are made of those that clients have, if they are
+    basis: Basis | None = None  # that, once pooled sums are known
 
     def __post_init__(self) -> None:
         """Take copies of the counts that nobody can change."""
         for name in ("samples", "tested"):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
+
+    @property
+    def seen(self) -> tuple[int, ...]:
+        """The shape of a sample as methods see it."""
+        return self.shape if self.basis is None else (len(self.basis.shift),)
 
     def question(self, client: str, payload: Payload, round: int) -> Question:
         """Return what a client is asked with this payload; its reply is checked against that."""
@@ -36,9 +45,9 @@ class Agreement:
             payload,
             round,
             self.classes,
-            self.shape,
+            self.seen,
             self.features,
             self.samples.get(client, 0),
             self.tested.get(client, 0),
-            self.columns,
+            self.columns if self.basis is None else self.basis.columns,
         )

@@ -77,6 +77,7 @@ class Channel:
         classes = shorten(agreement.classes) if agreement.classes else None
         envelope = {"step": step, "round": round, "seed": self._seed, "classes": classes}
         envelope |= sent_columns(agreement.columns)
+        envelope |= {} if agreement.basis is None else {"basis": agreement.basis}
         sealed = not self.transport.trusted  # what stays in this process cannot be damaged on the way
         last, request = object(), b""
         for name, payload in tasks:

@@ -2,23 +2,27 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from math import isfinite
 from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
+from fedgram.core.columns import Columns
 from fedgram.core.errors import FedgramError, InvalidParameter, MissingClients, Revealing, UnknownName
 from fedgram.core.randomness import generator
 from fedgram.core.wire import Payload
 from fedgram.evaluation import Evaluation
 from fedgram.models import Model
+from fedgram.moments.basis import Basis
 from fedgram.moments.moments import Moments
 from fedgram.protocol.agreement import Agreement
 from fedgram.protocol.channel import Channel, Task
 from fedgram.protocol.contributions import Recorder
 from fedgram.protocol.pool import Pool
 from fedgram.protocol.quorum import Quorum
+from fedgram.protocol.recipe import basis_of
 from fedgram.protocol.totals import Tally, tally
 from fedgram.protocol.transport import Reply
 
@@ -40,8 +44,7 @@ class Clients:
         self, method: "Method", agreement: Agreement, channel: Channel, quorum: Quorum, *, seed: int = 0
     ) -> None:
         self.agreement = agreement
-        self.classes, self.shape = agreement.classes, agreement.shape
-        self.features, self.columns = agreement.features, agreement.columns
+        self.classes, self.features = agreement.classes, agreement.features
         self.samples, self.tested = agreement.samples, agreement.tested
         self.round = 0
         self.rounds: list[Evaluation] = []  # what was reported
@@ -51,6 +54,16 @@ class Clients:
         self.reporting = {"wall": 0.0, "cpu": 0.0, "clients": 0.0}  # seconds
         self._method, self._channel, self._quorum, self._seed = method, channel, quorum, seed
         self._rng: tuple[int, np.random.Generator] | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a sample as methods see it."""
+        return self.agreement.seen
+
+    @property
+    def columns(self) -> Columns:
+        """The names of the columns that clients have, in the agreed order."""
+        return self.agreement.columns
 
     @property
     def names(self) -> list[str]:
@@ -104,7 +117,25 @@ class Clients:
 
     def sum(self, step: Callable[..., T], payload: Payload = None, **options: Any) -> T:
         """Return the sum of the replies: moments, or arrays, or lists or dicts of them."""
-        return cast("T", self._tally(step, self.ask(step, payload, **options)).total)
+        total = self._tally(step, self.ask(step, payload, **options)).total
+        return cast("T", self._seen(total) if isinstance(total, Moments) else total)
+
+    def settle(self) -> None:
+        """Let samples have the columns that a recipe makes of them, from one sum that is asked for now."""
+        if self.agreement.recipe is not None and self.agreement.basis is None:
+            told: Any = self.sum(self._method.column_sums)
+            self._make(self.agreement.recipe.basis(told["sums"], told["squares"], float(told["n"])))
+
+    def _seen(self, total: Moments) -> Moments:
+        """Return pooled moments in the columns that methods see; the first that come say which these are."""
+        if self.agreement.recipe is None or self.agreement.basis is not None:
+            return total
+        basis = basis_of(self.agreement.recipe, total)
+        self._make(basis)
+        return basis.moments(total)
+
+    def _make(self, basis: Basis) -> None:
+        self.agreement = replace(self.agreement, basis=basis)
 
     def pool(self, step: Callable[..., Moments]) -> Pool:
         """Return all clients' moments added up, and leave them with the result: clients can then join and leave."""
@@ -115,7 +146,10 @@ class Clients:
                 f"step {step.__name__!r} must reply with moments, got a {type(tallied.first).__name__}"
             )
         known = recorder.contributions(tallied.clients)
-        self.pooled = Pool(tallied.total, tuple(self.contributors), self.shape, known)
+        shape, recipe = self.shape, None if self.agreement.basis else self.agreement.recipe
+        self.pooled = Pool(tallied.total, tuple(self.contributors), shape, known, recipe)
+        if self.pooled.basis is not None:
+            self._make(self.pooled.basis)
         return self.pooled
 
     def mean(

@@ -14,7 +14,9 @@ from fedgram.core.wire import Payload
 from fedgram.data.client import Client
 from fedgram.models import Model, with_columns
 from fedgram.moments.accumulate import as_features
+from fedgram.moments.basis import Basis
 from fedgram.moments.moments import Moments
+from fedgram.protocol.recipe import in_source
 
 if TYPE_CHECKING:
     from fedgram.protocol.method import Method
@@ -28,11 +30,20 @@ class ClientSide:
     payloads only: on other engines it travels.
     """
 
-    def __init__(self, data: Client, *, classes: Classes = (), columns: Columns = (), member: bool = True) -> None:
+    def __init__(
+        self,
+        data: Client,
+        *,
+        classes: Classes = (),
+        columns: Columns = (),
+        member: bool = True,
+        basis: Basis | None = None,
+    ) -> None:
         self.data = data.reordered(columns)
         self.member = member  # whether its samples are in what the others send
         self.name = data.name
-        self.x = self.data.x
+        self.basis = basis  # how the columns of x are made of those of the data
+        self.x = self.data.x if basis is None else basis.apply(self.data.x)
         self.classes: Classes = ()
         self.y = self.y_test = np.zeros(0, dtype=np.int64)
         self.round = 0
@@ -49,7 +60,10 @@ class ClientSide:
             self._agree(as_classes(request["classes"]))
         if request.get("columns"):
             self.data = self.data.reordered(as_columns(request["columns"]))
-            self.x = self.data.x
+            self.x = self.data.x if self.basis is None else self.x
+        basis = request.get("basis")
+        if isinstance(basis, Basis) and not basis.same(self.basis):
+            self.basis, self.x = basis, basis.apply(self.data.x)
         self.round = request["round"]
         self._purpose = (request["seed"], method, request["step"])
         self.__dict__.pop("rng", None)
@@ -64,7 +78,7 @@ class ClientSide:
     @property
     def columns(self) -> Columns:
         """The names of the columns of x, in the agreed order; () where samples have no names."""
-        return self.data.columns
+        return self.data.columns if self.basis is None else self.basis.columns
 
     @cached_property
     def rng(self) -> np.random.Generator:
@@ -87,7 +101,11 @@ class ClientSide:
         """Keep a personal model; it never leaves the client."""
         if not isinstance(model, Model):
             raise InvalidParameter(f"only models can be kept, got a {type(model).__name__}")
-        self.model, self.personal = with_columns(model, self.columns), True
+        self.model, self.personal = self.of_the_data(model), True
+
+    def of_the_data(self, model: Any) -> Any:
+        """Return a model of x as one of the data as they are, which is what is kept and judged."""
+        return in_source(with_columns(model, self.columns), self.basis, self.data.columns)
 
 
 def perform(method: "Method", sides: Sequence[ClientSide], requests: Sequence[dict[str, Any]]) -> list[Payload]:

@@ -15,10 +15,12 @@ from fedgram.core.files import replace_file, writing
 from fedgram.data.client import Client
 from fedgram.evaluation import Evaluation
 from fedgram.models import Model, with_columns
+from fedgram.moments.basis import Basis
 from fedgram.moments.moments import Moments
 from fedgram.protocol.contributions import Contributions
 from fedgram.protocol.fitfields import check_fields
 from fedgram.protocol.pool import Pool, Pooling, Publishes
+from fedgram.protocol.recipe import Recipe, in_source
 from fedgram.protocol.registry import registry
 from fedgram.protocol.timing import Timing
 from fedgram.protocol.transport import Traffic
@@ -61,6 +63,8 @@ class Fit:
     engine: str = "inprocess"
     carried: Mapping[str, int] = field(default_factory=dict)
     notes: Mapping[str, Any] = field(default_factory=dict)
+    recipe: Recipe | None = None  # the study, where columns are made of those that clients have
+    basis: Basis | None = None  # how they were made
     timing: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     wire_name: ClassVar[str] = "fit"
@@ -83,7 +87,12 @@ class Fit:
         """Return the pooled moments, and the method that made a model of them."""
         if self.total is None or not isinstance(self._configured, Pooling):
             raise InvalidParameter(f"a fit of {self.method} cannot be changed: it is not made from moments alone")
-        return self._configured, Pool(self.total, self.contributors, self.shape, self.contributions)
+        if self.recipe is not None and not self._configured.finds_columns:
+            raise InvalidParameter(
+                f"a fit of {self.method} under a study cannot be changed: its columns were standardised by a sum of "
+                "their own, which moments do not hold"
+            )
+        return self._configured, Pool(self.total, self.contributors, self.shape, self.contributions, self.recipe)
 
     @cached_property
     def published(self) -> Any:
@@ -103,7 +112,7 @@ class Fit:
         party, published, method = _client(client, "personalize"), self.published, self._configured
         if not isinstance(method, Publishes):
             raise InvalidParameter(f"a fit of {self.method} has nothing published to personalize from")
-        return method.model_for(published, party, member=party.name in self.contributors)
+        return method.model_for(published, party, member=party.name in self.contributors, basis=self.basis)
 
     def summarize(self, client: Client) -> Moments:
         """Return the moments that a client sends to join, or has sent: what `add` and `remove` take.
@@ -112,7 +121,7 @@ class Fit:
         rounding: if the run held samples back for testing, the client has to come with the same split.
         """
         method, pool = self._pool()
-        moments = method.summary(_client(client, "summarize"), pool.total.classes, pool.total.kind.columns)
+        moments = method.summary(_client(client, "summarize"), pool.sent.classes, pool.sent.kind.columns)
         return pool.checked(client.name, moments)
 
     def add(self, moments: Moments, *, name: str | None = None) -> Self:
@@ -137,9 +146,15 @@ class Fit:
     def _of(self, method: Pooling, pool: Pool) -> Self:
         """Return the fit of another pool, by the same method."""
         model = with_columns(method.global_model(method.publish(pool)), pool.total.kind.columns)
+        model = in_source(model, pool.basis, pool.sent.kind.columns)
         changed: dict[str, Any] = {"evaluation": None, "rounds": ()}
         changed |= {name: {} for name in ("personal", "absent", "lost", "notes")}
-        changed |= {"total": pool.total, "contributors": pool.contributors, "contributions": pool.contributions}
+        changed |= {
+            "basis": pool.basis,
+            "total": pool.sent,
+            "contributors": pool.contributors,
+            "contributions": pool.contributions,
+        }
         return replace(self, model=model, **changed)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -150,7 +165,7 @@ class Fit:
     def to_fields(self) -> dict[str, Any]:
         """Take the fit apart for the wire."""
         return {
-            **{name: getattr(self, name) for name in _PLAIN},
+            **{name: getattr(self, name) for name in _PLAIN if name not in _LATER or getattr(self, name) is not None},
             "traffic": self.traffic.by_client,
             "evaluation": _counts(self.evaluation),
             "rounds": [_counts(evaluation) for evaluation in self.rounds],
@@ -188,6 +203,7 @@ class Fit:
 
 
 # Fields that cross the wire as they are.
+_LATER = ("recipe", "basis")  # only in fits of studies, so that others are written as before
 _PLAIN = [each.name for each in fields(Fit) if each.name not in ("traffic", "evaluation", "rounds", "timing")]
 
 

@@ -6,7 +6,9 @@ from typing import Any
 
 from fedgram.core.errors import RefusedMessage
 from fedgram.models import Model
+from fedgram.moments.basis import Basis
 from fedgram.moments.moments import Moments
+from fedgram.protocol.recipe import Recipe
 from fedgram.protocol.timing import SPANS
 
 Check = Callable[[str, Any], None]
@@ -100,6 +102,8 @@ _CHECKS: dict[str, Check] = {
     "seconds": _NUMBER,
     "cpu_seconds": _table(_NUMBER),
     "total": _or_none(_is("moments", lambda value: isinstance(value, Moments))),
+    "recipe": _or_none(_is("a study", lambda value: isinstance(value, Recipe))),
+    "basis": _or_none(_is("a basis", lambda value: isinstance(value, Basis))),
     "shape": _each(_COUNT),
     "engine": _TEXT,
     "carried": _table(_COUNT),

@@ -6,6 +6,8 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias, TypeVar, overload
 
+import numpy as np
+
 from fedgram.core.errors import InvalidData, UnknownName
 from fedgram.core.labels import Label, distinct
 from fedgram.data.client import Client
@@ -16,7 +18,8 @@ from fedgram.protocol import parameters, replies
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.fit import Fit
-from fedgram.protocol.replies import SOMETHING, Either, ListOf, Number, Text
+from fedgram.protocol.recipe import Recipe
+from fedgram.protocol.replies import SOMETHING, Either, ListOf, Number, Numbers, Text
 from fedgram.protocol.transport import Progress
 
 Require: TypeAlias = Literal["all"] | int | float
@@ -38,6 +41,11 @@ HELLO = {
 def _hello(_: "Method", question: replies.Question) -> dict[str, replies.Reply]:
     """Return what a hello must be; labels are in it if, and only if, the classes are to be found out."""
     return HELLO | {"labels": None if question.classes else ListOf(LABEL, most=MOST_FOUND)}
+
+
+def _sums_of(question: replies.Question) -> dict[str, replies.Reply]:
+    numbers = Numbers(question.shape)
+    return {"sums": numbers, "squares": Numbers(question.shape, low=0), "n": Number(question.samples, question.samples)}
 
 
 @overload
@@ -72,6 +80,7 @@ class Engine(Protocol):
         seed: int,
         require: Require,
         progress: Progress | None,
+        recipe: Recipe | None = None,
     ) -> Fit:
         """Run the method from hello to evaluation."""
         ...
@@ -98,6 +107,9 @@ class Method:
     rounding: ClassVar[float] = 1e-9
     # Settings with which the contract (`fedgram.checks`) is checked in seconds, where the defaults take longer.
     quick: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    # Whether the moments of samples as they are, which the method asks for first, say which columns a study makes of
+    # them; other methods ask for the sums of the columns before they begin.
+    finds_columns: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         """Name the method after its class, in lower case, unless it names itself."""
@@ -121,6 +133,7 @@ class Method:
         self,
         clients: Iterable[Client],
         *,
+        study: Recipe | None = None,
         classes: int | Iterable[Label] | None = None,
         seed: int = 0,
         engine: str | Engine = "inprocess",
@@ -143,7 +156,8 @@ class Method:
             if engine not in engines:
                 raise UnknownName("engine", engine, engines)
             engine = engines[engine]()
-        return engine.run(self, parties, classes=classes, seed=seed, require=require, progress=progress)
+        options = {} if study is None else {"recipe": study}
+        return engine.run(self, parties, classes=classes, seed=seed, require=require, progress=progress, **options)
 
     def effort(self, n: int) -> float:
         """Return how much work a client with n samples has in a step, to scale; who train together share time so."""
@@ -190,6 +204,12 @@ class Method:
             "tested": 0 if data.x_test is None else len(data.x_test),
         }
 
+    @step(reply=lambda _, question: _sums_of(question))
+    def column_sums(self, client: ClientSide) -> dict[str, Any]:
+        """Return the sums of the columns and of their squares: all that standardising and imputing means need."""
+        x = client.data.x.astype(np.float64, copy=False)
+        return {"sums": x.sum(axis=0), "squares": np.square(x).sum(axis=0), "n": np.array(len(x))}
+
     @step
     def receive(self, client: ClientSide, model: Model) -> None:
         """Take the global model as the client's own, where the method has not given it a personal one."""
@@ -198,7 +218,7 @@ class Method:
     @step(reply=lambda method, question: Either(None, Number(0, question.tested, whole=True)))
     def evaluate(self, client: ClientSide, model: Model | None = None) -> int | None:
         """Return how many of its own test samples the client's model (or the one given) gets right."""
-        judged = model or client.model
+        judged = client.model if model is None else client.of_the_data(model)
         return None if judged is None else count_correct(judged, client.data.x_test, client.y_test)
 
 

@@ -11,6 +11,7 @@ from fedgram.core.labels import Classes
 from fedgram.data.client import Client
 from fedgram.models import Model
 from fedgram.moments.accumulate import check_finite
+from fedgram.moments.basis import Basis
 from fedgram.moments.moments import Moments
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
@@ -29,14 +30,14 @@ class Publishing(Method):
         """Keep the client's own model; a method without personal ones is never asked."""
         raise TypeError(f"{type(self).__name__} must define personalize(self, client, published)")
 
-    def model_for(self, published: Any, client: Client, *, member: bool = False) -> Model:
+    def model_for(self, published: Any, client: Client, *, member: bool = False, basis: Basis | None = None) -> Model:
         """Return the model of a client that needs nothing but what was published.
 
         `member` says whether its samples are in the total that was published from.
         """
         if client.features != published.features:
             raise Mismatch(f"client {client.name!r} has features {client.features!r}, not {published.features!r}")
-        columns: Columns = getattr(published, "columns", ())
+        columns: Columns = () if basis is not None else getattr(published, "columns", ())
         if columns and (unlike := difference(client.columns, columns)):
             raise Mismatch(f"client {client.name!r} {unlike}")
         if not len(client.x):
@@ -44,7 +45,7 @@ class Publishing(Method):
         check_finite(client.x)
         if np.abs(client.x).max() > LARGEST:
             raise InvalidData(f"client {client.name!r} has features too large to be squared: rescale them")
-        side = ClientSide(client, classes=published.classes, columns=columns, member=member)
+        side = ClientSide(client, classes=published.classes, columns=columns, member=member, basis=basis)
         self.personalize(side, published)
         if side.model is None:
             raise TypeError(f"{type(self).__name__}.personalize must call client.keep(model)")
@@ -58,6 +59,8 @@ class OneMessage(Publishing):
     What is published depends on the pooled moments alone. So clients can join and leave afterwards (`fit.add`,
     `fit.remove`), and a client that was never there gets a model of its own (`model_for`).
     """
+
+    finds_columns = True
 
     # server
     def serve(self, clients: Clients) -> Model:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from time import perf_counter, process_time
 from typing import Any, TypeAlias
 
@@ -18,6 +19,7 @@ from fedgram.protocol.clients import Clients
 from fedgram.protocol.fit import Fit
 from fedgram.protocol.method import NAMES, Method, Require
 from fedgram.protocol.quorum import Quorum
+from fedgram.protocol.recipe import Recipe, in_source
 from fedgram.protocol.transport import Progress, Transport
 
 # Shape of a sample, fingerprint of the features, kind of the labels, sorted names of the columns.
@@ -34,6 +36,7 @@ def run(
     seed: int,
     require: Require,
     progress: Progress | None,
+    recipe: Recipe | None = None,
 ) -> Fit:
     """Run a method and return its fit (without personal models, which stay with the clients)."""
     started, cpu_started = perf_counter(), process_time()
@@ -43,12 +46,21 @@ def run(
     channel = Channel(transport, method, seed=seed, progress=progress)
     quorum = Quorum(transport.names, require)
     agreement = agree(channel, quorum, () if classes is None else as_classes(classes))
+    if recipe is not None:
+        if agreement.features != recipe.features:
+            raise Mismatch(
+                f"clients have {agreement.features or 'data of no study'!r}, and this is {recipe.features!r}"
+            )
+        agreement = replace(agreement, recipe=recipe)
     clients = Clients(method, agreement, channel, quorum, seed=seed)
+    if not method.finds_columns:
+        clients.settle()
     model = method.serve(clients)
     if model is not None:
         if not isinstance(model, Model):
             raise InvalidParameter(f"serve of {method.name} must return a model or None, got a {type(model).__name__}")
-        model = with_columns(model, agreement.columns)
+        basis = clients.agreement.basis
+        model = in_source(model, basis, agreement.columns) if basis else with_columns(model, agreement.columns)
         # Whoever has no personal model gets the global one, so that every client can predict afterwards.
         without = [name for name in clients.present if not method.personal or name not in clients.names]
         clients.each(method.receive, model, to=without)
@@ -76,7 +88,9 @@ def run(
         timing=timing,
         engine=transport.engine,
         carried=dict(transport.carried),
-        total=None if pool is None else pool.total,
+        total=None if pool is None else pool.sent,
+        recipe=recipe,
+        basis=clients.agreement.basis,
         contributions=None if pool is None else pool.contributions,
         message=clients.message,
         notes=clients.notes,

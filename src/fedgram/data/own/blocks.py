@@ -170,7 +170,9 @@ def _column_numbers(column: Any) -> tuple[Array, npt.NDArray[np.bool_]]:
 def _column_texts(column: Any) -> Texts:
     values = column.to_pylist() if hasattr(column, "to_pylist") else np.asarray(column, dtype=object).tolist()
     empty = [value is None or (isinstance(value, float) and np.isnan(value)) for value in values]
-    return np.array(["" if none else str(value).strip() for value, none in zip(values, empty, strict=True)], dtype=object)
+    return np.array(
+        ["" if none else str(value).strip() for value, none in zip(values, empty, strict=True)], dtype=object
+    )
 
 
 def parse_numbers(texts: Iterable[str]) -> tuple[Array, npt.NDArray[np.bool_]]:

@@ -33,6 +33,7 @@ from fedgram.engines.flower.quiet import quiet
 from fedgram.protocol import session
 from fedgram.protocol.fit import Fit
 from fedgram.protocol.method import Method, Require
+from fedgram.protocol.recipe import Recipe
 from fedgram.protocol.sources import files_of, read_file
 from fedgram.protocol.transport import Progress
 
@@ -84,11 +85,14 @@ class FlowerSimulation:
         seed: int = 0,
         require: Require = "all",
         progress: Progress | None = None,
+        recipe: Recipe | None = None,
     ) -> Fit:
         """Run the method from hello to evaluation."""
         if self._running is None:
             with self:
-                return self.run(method, clients, classes=classes, seed=seed, require=require, progress=progress)
+                return self.run(
+                    method, clients, classes=classes, seed=seed, require=require, progress=progress, recipe=recipe
+                )
         names = session.unique_names(clients)
         grid = self._running.grid(self.nodes or len(clients))
         if len(clients) > self._running.nodes:
@@ -102,7 +106,9 @@ class FlowerSimulation:
                 progress("starting", 0, 0, len(names))
             nodes, _ = roll_call(post, Expected(names), note=job)
             transport = GridTransport(post, nodes, engine=NAME, note=job)
-            return session.run(method, transport, classes=classes, seed=seed, require=require, progress=progress)
+            return session.run(
+                method, transport, classes=classes, seed=seed, require=require, progress=progress, recipe=recipe
+            )
 
 
 class _Running:

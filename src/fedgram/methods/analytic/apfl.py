@@ -89,6 +89,7 @@ class APFL(OneMessage):
     """
 
     personal = True
+    finds_columns = False  # its moments are of a projection, which must see standardised columns
 
     gamma: Positive | Literal["auto"] = "auto"
     beta: Positive | Literal["auto"] = "auto"

@@ -38,6 +38,7 @@ class FedLogit(Publishing):
     """
 
     personal = True
+    finds_columns = True
     quick = MappingProxyType({"rounds": 4})
 
     rounds: Count = 20

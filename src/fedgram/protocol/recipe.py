@@ -1,0 +1,35 @@
+"""Columns that are made of what clients have, once pooled sums are known: a study is such a recipe."""
+
+from typing import Any, Protocol, runtime_checkable
+
+from fedgram.core.arrays import Array
+from fedgram.core.columns import Columns
+from fedgram.models import LinearModel, Model
+from fedgram.moments.basis import Basis, InBasis
+from fedgram.moments.moments import Moments
+
+
+@runtime_checkable
+class Recipe(Protocol):
+    """What says how the columns that a model sees are made of those that clients have. It is a message, too."""
+
+    @property
+    def features(self) -> str:
+        """The fingerprint of what clients have; whoever has another is in another study."""
+        ...
+
+    def basis(self, sums: Array, squares: Array, n: float) -> Basis:
+        """Return the columns that a model sees, given the pooled sums of what clients have, and of its squares."""
+        ...
+
+
+def basis_of(recipe: Recipe, total: Moments) -> Basis:
+    """Return the columns that a model sees, given the pooled moments of what clients have."""
+    return recipe.basis(total.cross.sum(axis=1), total.squares, total.n)
+
+
+def in_source(model: Any, basis: Basis | None, columns: Columns) -> Any:
+    """Return a model of the columns that clients have, from one of the columns that are made of them."""
+    if basis is None or not isinstance(model, Model):
+        return model
+    return basis.back(model, columns) if isinstance(model, LinearModel) else InBasis(model, basis, columns)
