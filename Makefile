@@ -73,6 +73,11 @@ browser:
 	  apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium chromium-driver >/dev/null; \
 	fi
 
+# The tables of docs/results, from the records in docs/results/data.
+.PHONY: results
+results: .venv/.dev
+	$(BIN)/python tools/results.py
+
 # The documentation as pages in build/site, links checked; read it by opening build/site/index.html.
 .PHONY: docs
 docs: .venv/.docs

@@ -106,26 +106,21 @@ class Sleepy(fg.FedACnnL):
     """FedACnnL at clients that sleep before every batch: client k, k times as long as the quickest."""
 
     per_batch: ClassVar[float] = 0.002
-    timed: ClassVar[dict[int, list[float]]] = {}
 
-    @fg.step
-    def summarize(self, client: Any, task: Mapping[str, Any]) -> dict[str, Any]:
+    @fg.step(reply=lambda method, question: method.summary_of(question))
+    def summarize(self, client: Any, task: Mapping[str, Any]) -> fg.Moments:
         """Sleep, then do it."""
-        started = time.perf_counter()
         slowness = 1 + int(client.name.rpartition("-")[2]) % 4
         time.sleep(ceil(len(client.x) / int(task["batch"])) * self.per_batch * slowness)
-        reply = super().summarize(client, task)
-        seconds = time.perf_counter() - started
-        self.timed.setdefault(client.round, []).append(seconds)
-        return reply | {"seconds": np.array(seconds)}
+        return super().summarize(client, task)
 
 
 @dataclass(frozen=True, kw_only=True)
 class AsPrinted(Sleepy):
     """(7) to the letter: batches also shrink back."""
 
-    def _batch(self, before: int, slowness: float, samples: int) -> int:
-        return super()._batch(1, slowness, samples)
+    def _batch(self, before: int, slowness: float, most: int) -> int:
+        return super()._batch(1, slowness, most)
 
 
 def stragglers() -> None:
@@ -140,12 +135,9 @@ def stragglers() -> None:
         "(7) as printed": AsPrinted(batch=20),
         "(7), batches never shrink": Sleepy(batch=20),
     }.items():
-        Sleepy.timed.clear()
-        method.fit(clients, classes=CLASSES)
-        rounds = Sleepy.timed.values()
-        idle[name] = sum(max(seconds) * len(seconds) - sum(seconds) for seconds in rounds)
-        by_round = ", ".join(f"{max(seconds) * len(seconds) - sum(seconds):.2f}" for seconds in rounds)
-        results.note(name, f"{idle[name]:.2f} (by layer {by_round})")
+        timing = method.fit(clients, classes=CLASSES).timing.values()
+        idle[name] = sum(account["idle"] for account in timing)
+        results.note(name, f"{idle[name]:.2f}")
     without, _, ours = idle.values()
     results.at_most("with / without", ours / without, 0.6)
     results.show()

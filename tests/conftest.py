@@ -64,6 +64,17 @@ def interruptible():
 
 
 @pytest.fixture
+def registered():
+    """Let examples register methods, and forget these afterwards."""
+    from fedgram import registry
+
+    before = set(registry)
+    yield registry
+    for name in set(registry) - before:
+        registry._methods.pop(name)
+
+
+@pytest.fixture
 def default_threads(monkeypatch):
     """Let BLAS have its threads here, as where nobody has said otherwise; other tests have one."""
     for variable in VARIABLES:

@@ -54,15 +54,6 @@ def some_names():
     }
 
 
-@pytest.fixture
-def registered():
-    """Let examples register methods, and forget these afterwards."""
-    before = set(fg.registry)
-    yield fg.registry
-    for name in set(fg.registry) - before:
-        fg.registry._methods.pop(name)
-
-
 def test_readme_begins_with_a_fit():
     names = {}
     exec(blocks("README.md")[0], names)

@@ -3,6 +3,7 @@
 `stored/` holds them. A message that gets a new field keeps its old files; a new file shows it with the field.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from fedgram.moments.kind import Kind
 from fedgram.nets import TrainedNet
 from fedgram.protocol.contributions import Contributions
 from fedgram.protocol.fit import Traffic
+from fedgram.protocol.timing import SPANS
 
 STORED = Path(__file__).parent / "stored"
 PETS, COLUMNS = ("cat", "dog"), ("age", "bmi", "bp")
@@ -109,6 +111,7 @@ MADE = {
     "moments-factor": of_one_sample,
     "contributions": contributions,
     "fit": fit,
+    "fit-timing": lambda: replace(fit(), timing={"ward-1": dict.fromkeys((*SPANS, "asked"), 0.25)}),
 }
 
 

@@ -32,6 +32,16 @@ def test_grid_has_every_combination_once():
     assert [run.scenario.seed for run in runs] == sorted(run.scenario.seed for run in runs)
 
 
+def test_backbones_are_an_axis_of_the_grid():
+    many = experiment(backbone=["lite0:64", "pixels"], clients=[5, 10], seeds=[0, 1])
+    runs = list(runs_of(many))
+    assert len(runs) == len({run.key for run in runs}) == 2 * 2 * 2 * 2
+    assert [run.scenario.backbone for run in runs[:8]] == ["lite0:64"] * 4 + ["pixels"] * 4
+    assert runs[4].scenario.describe() == "digits through pixels, 5 clients, dirichlet:0.1, seed 0"
+    alone = [run.key for run in runs_of(experiment(backbone="pixels", clients=5))]
+    assert alone == [run.key for run in runs[4:6]]
+
+
 def test_keys_depend_on_what_is_run_and_not_on_how_it_is_written():
     def keys(**about):
         return [run.key for run in runs_of(experiment(**about))]
@@ -103,6 +113,9 @@ def test_a_hyper_parameter_that_is_a_list_is_a_grid_only_as_a_list_of_lists(monk
         ({"clients": [10, 0]}, InvalidParameter, "at least 1; got 0"),
         ({"clients": [10, 10]}, InvalidParameter, "has 10 twice"),
         ({"clients": True}, InvalidParameter, "whole numbers"),
+        ({"backbone": []}, InvalidParameter, "backbone must not be empty"),
+        ({"backbone": ["pixels", "pixels"]}, InvalidParameter, "backbone has 'pixels' twice"),
+        ({"backbone": ["pixels", 5]}, InvalidParameter, "backbone must be text, got 5"),
         ({"seeds": [-1]}, InvalidParameter, "at least 0; got -1"),
         ({"seeds": 1.5}, InvalidParameter, "got 1.5"),
         ({"test": "locl"}, UnknownName, "did you mean 'local'"),
@@ -161,8 +174,10 @@ def test_files_that_cannot_be_read(tmp_path):
             read_file(tmp_path / name)
 
 
+@pytest.mark.usefixtures("registered")
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_examples_are_valid(path):
+def test_examples_are_valid(path, monkeypatch):
+    monkeypatch.chdir(EXAMPLES[0].parents[1])  # examples name files as seen from there
     assert list(runs_of(Experiment.of(read_file(path))))
 
 

@@ -115,6 +115,25 @@ def test_held_out_samples_are_the_same_for_every_setting():
     assert rows == sorted(map(tuple, one.data.x.tolist()))
 
 
+def test_rounds_are_judged_on_the_whole_of_a_common_test_set(tmp_path):
+    methods = [{"name": "gradual", "rounds": 3}, {"name": "gradual", "rounds": 2}]
+    run(path := tmp_path / "results.jsonl", methods=methods, clients=7, test="held-out")
+    _, three, two = records(path)
+    # 359 samples over 7 clients: their shares differ in size, and yet each round counts as the final model does.
+    assert three["tested"] == [359]
+    assert three["rounds"]["pooled"][-1] == pytest.approx(three["accuracy"]["pooled"], abs=1e-6)
+    assert three["rounds"]["pooled"][1] == pytest.approx(two["accuracy"]["pooled"], abs=1e-6)
+    assert three["rounds"]["client_mean"] == three["rounds"]["pooled"] == three["rounds"]["worst_decile"]
+
+
+def test_personal_models_have_no_curve_on_a_common_test_set(tmp_path):
+    quick = {"name": "ditto", "rounds": 2, "epochs": 1}
+    run(path := tmp_path / "results.jsonl", methods=[quick], test="held-out")
+    run(local := tmp_path / "local.jsonl", methods=[quick])
+    assert "rounds" not in records(path)[-1]
+    assert len(records(local)[-1]["rounds"]["pooled"]) == 2
+
+
 def test_afl_does_not_depend_on_clients_or_partition(tmp_path):
     spread = ["dirichlet:0.005", "shards:2", "iid"]
     run(path := tmp_path / "results.jsonl", clients=[20, 200], partitions=spread, test="held-out", seeds=[0, 1])

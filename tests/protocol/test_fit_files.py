@@ -22,6 +22,7 @@ def save_with(fit, path, monkeypatch, **changes):
         fit.save(path)
 
 
+TIMES = {"computing": 1.0, "communication": 0.0, "idle": 0.5, "asked": 2}
 COUNTS = {"correct": {"a": 1}, "tested": {"a": 2}, "failed": {}}
 
 
@@ -57,6 +58,9 @@ COUNTS = {"correct": {"a": 1}, "tested": {"a": 2}, "failed": {}}
         ("engine", 3, "'engine' of a fit must be text, got 3"),
         ("carried", {"up": -1}, "'carried/up' of a fit must be a whole number"),
         ("notes", [1], "'notes' of a fit must be a table, got a list"),
+        ("timing", {"a": 1.0}, "'timing/a' of a fit must be a table, got 1.0"),
+        ("timing", {"a": {"idle": 1.0}}, "'timing/a' of a fit must have"),
+        ("timing", {"a": TIMES | {"idle": "long"}}, "'timing/a/idle' of a fit must be a number, got 'long'"),
     ],
 )
 def test_a_field_of_a_wrong_kind_is_named(fit, tmp_path, monkeypatch, field, value, told):

@@ -112,6 +112,15 @@ def test_one_setting_has_intervals_in_the_picture(tmp_path):
     assert (low, high) == pytest.approx((80 - half, 80 + half))
 
 
+def test_a_single_round_is_a_star(tmp_path):
+    """A line of one point would not be seen."""
+    rounds = {"once": [0.7], "often": [0.5, 0.6]}
+    records = [record(label, 0.7, rounds={"client_mean": values}) for label, values in rounds.items()]
+    found = load_results([write(tmp_path / "results.jsonl", records)])
+    [chart] = [chart for chart in describe(found, ["client_mean"]) if chart.name == "accuracy-rounds"]
+    assert {one.label: one.draw for one in chart.panels[0].series} == {"once": "star", "often": "line"}
+
+
 def test_long_curves_keep_their_ends():
     look = looks(["a"])["a"]
     curve = Series("a", look, "line", range(1, 1001), [i / 10 for i in range(1000)])

@@ -61,7 +61,7 @@ def column(chrome, key):
     return [value for value in chrome.execute_script(script, key) if value is not None]
 
 
-@pytest.mark.parametrize("metric", ["client_mean", "pooled", "worst_decile"])
+@pytest.mark.parametrize("metric", ["client_mean", "pooled", "worst_decile", "best_round"])
 def test_the_table_is_the_one_of_the_other_formats(page, results, metric):
     click(page, f"[data-filter='Metric:{metric}']")
     table = accuracy_table(results, metric)

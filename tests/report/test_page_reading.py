@@ -96,6 +96,8 @@ def test_every_axis_has_a_title(page):
         "Accuracy against CPU time": {"CPU time (logarithmic)": False} | accuracy,
         "swept": {"gamma of swept": False} | accuracy,
         "Accuracy per round": {"round": False} | accuracy,
+        "Accuracy by bytes": {"bytes a client, up and down (logarithmic)": False} | accuracy,
+        "Accuracy by CPU time": {"CPU time (logarithmic)": False} | accuracy,
         "Accuracies of single clients": {"accuracy of a client in %": False, "method": True},
     }
     click(page, "[data-filter='Metric:worst_decile']")
@@ -112,8 +114,9 @@ def test_whatever_can_be_focused_says_what_it_is(page):
         """
     )
     in_charts = [(role, name) for inside, role, name in marks if inside]
-    # Twelve methods in both scatters, four points of the sweep, the strips with the reference, ten curves, two stars.
-    assert len(in_charts) == 2 * 12 + 4 + 13 + 10 + 2
+    # Twelve methods in both scatters, four points of the sweep, the strips with the reference; ten curves and two stars
+    # by rounds, by bytes and by CPU time.
+    assert len(in_charts) == 2 * 12 + 4 + 13 + 3 * (10 + 2)
     assert all(role == "img" and ": " in name and "%" in name for role, name in in_charts)
     assert all(role in {"BUTTON", "SELECT", "SUMMARY", "region"} and name for inside, role, name in marks if not inside)
 
@@ -132,6 +135,7 @@ def test_tables_and_pictures_can_be_taken_along(page, path, tmp_path):
     pictures = {name for name in files if not name.endswith(".csv")}
     assert pictures == {
         "accuracy-bytes.svg", "accuracy-cpu.svg", "sensitivity-swept-gamma.svg", "accuracy-rounds-6-clients-α-0-1.svg",
+        "accuracy-rounds-bytes-6-clients-α-0-1.svg", "accuracy-rounds-cpu-6-clients-α-0-1.svg",
         "clients-6-clients-α-0-1.svg", "classes-6-clients-α-0-1.png",
         "matrix-aggregation-weights-method-01-6-clients-α-0-1.png",
         "matrix-aggregation-weights-method-02-6-clients-α-0-1.png",
@@ -146,8 +150,8 @@ def test_tables_and_pictures_can_be_taken_along(page, path, tmp_path):
         assert b"var(" not in files[name], "a file has no style sheet"
         assert all(node.get("fill") for node in root.iter(f"{SVG}text"))
     tables = {name: list(csv.reader(io.StringIO(files[name].decode()))) for name in files.keys() - pictures}
-    # The whole table, one for each picture, failures, hyper-parameters, versions.
-    assert len(tables) == 1 + len(pictures) + 3
+    # The whole table, one for each picture, what it takes to reach an accuracy, failures, hyper-parameters, versions.
+    assert len(tables) == 1 + len(pictures) + 4
     results = load_results([path.parent / "results.jsonl"])
     assert files["accuracy-client_mean.csv"].decode() == formats.comma_separated(results, "client_mean")
     assert tables["failures.csv"][1][0] == "'=broken", "no spreadsheet may take a name for a formula"

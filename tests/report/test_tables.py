@@ -9,6 +9,7 @@ import pytest
 from fedgram.experiments.results import load_results
 from fedgram.report import formats
 from fedgram.report.tables import accuracy_table, cost_table
+from fedgram.report.times import round_table, time_table
 from support.made_up import write
 from support.report import record, report
 
@@ -65,7 +66,7 @@ def test_csv_is_exact(small):
         "partition": "dirichlet:0.1", "test": "local", "test_fraction": "", "samples": "", "label_column": "",
         "client_column": "", "shift": "", "on_bad": "", "metric": "worst_decile", "mean": "80.5000", "sd": "0.7071",
         "seeds": "2", "failed": "0", "rank": "1", "bytes_up": "", "bytes_down": "", "cpu_clients": "",
-        "cpu_server": "", "peak_memory": "",
+        "cpu_server": "", "peak_memory": "", "computing_seconds": "", "idle_seconds": "", "communication_seconds": "",
     }  # fmt: skip
     failed = next(row for row in rows if row["method"] == "third" and row["partition"] == "iid")
     assert (failed["mean"], failed["failed"]) == ("", "1")
@@ -81,6 +82,40 @@ def test_costs_are_means_of_what_was_written(tmp_path):
     path = write(tmp_path / "results.jsonl", [record("afl", 0.9, **costs), record("afl", 0.9, seed=1, **costs)])
     table = cost_table(load_results([path]))
     assert [entry.text for entry in table.rows[0]] == ["afl", "2.00 kB", "512 B", "1.5", "0.02", "50 MB"]
+
+
+def test_the_best_round_is_shown_beside_the_last(tmp_path):
+    """Its curve never falls; a method without rounds has its one accuracy."""
+    rounds = {"pooled": [0.5, 0.8, 0.7], "client_mean": [0.9, 0.4, 0.6]}
+    last = {"pooled": 0.7, "client_mean": 0.6}
+    records = [record("gd", 0.6, rounds=rounds) | {"accuracy": last}, record("afl", 0.75)]
+    records += [record("tuned", 0.6, rounds={"pooled": [0.1, 0.2]}) | {"accuracy": {"pooled": 0.9}}]
+    found = load_results([write(tmp_path / "results.jsonl", records)])
+    best, usual = (accuracy_table(found, metric) for metric in ("best_round", "pooled"))
+    assert [row[1].text for row in best.rows] == ["80.00", "74.00", "90.00"]
+    assert [row[1].text for row in usual.rows] == ["70.00", "74.00", "90.00"]
+    assert found.runs[0].rounds["best_round"] == [0.5, 0.8, 0.8]
+    output = report(tmp_path / "results.jsonl", "--metric", "best_round", "--format", "markdown").output
+    assert "80.00" in output
+    assert "in the best round, which is chosen by these samples" in output
+
+
+def test_costs_of_a_round_count_those_who_take_part(tmp_path):
+    """Two clients in four rounds, of which one was asked in all and one in two: 12 kB in six times."""
+    timing = {"computing": 1.5, "idle": 0.5, "communication": 0.25, "asked": 3.0}
+    costs = {"up": [6000, 3000], "down": [2000, 1000], "seconds": 10.0, "rounds": {"pooled": [0.1] * 4}}
+    records = [record("fedavg", 0.9, timing=timing, **costs), record("afl", 0.9, up=[1], down=[1])]
+    path = write(tmp_path / "results.jsonl", records)
+    found = load_results([path])
+    assert [[entry.text for entry in row] for row in round_table(found).rows] == [["fedavg", "2.00 kB", "2.5"]]
+    assert [[entry.text for entry in row] for row in time_table(found).rows] == [
+        ["fedavg", "1.5", "0.5", "0.25", "2.25"]
+    ]
+    output = report(path).output
+    assert "Cost of a round" in output
+    assert "Seconds of a client in a run" in output
+    [line, _] = csv.DictReader(report(path, "--format", "csv").output.splitlines())
+    assert (line["computing_seconds"], line["idle_seconds"], line["communication_seconds"]) == ("1.5", "0.5", "0.25")
 
 
 def test_terminal_marks_best_and_second(small):

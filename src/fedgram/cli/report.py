@@ -16,7 +16,9 @@ from fedgram.experiments.results import Results, load_results
 from fedgram.report import formats
 from fedgram.report.page import render_page, write_page
 from fedgram.report.plots import write_plots
+from fedgram.report.reach import reach_tables
 from fedgram.report.tables import Table, accuracy_table, cost_table
+from fedgram.report.times import round_table, time_table
 
 RESULTS, PAGE = "results.jsonl", "report.html"  # what a comparison's folder holds
 
@@ -27,6 +29,7 @@ class Metric(StrEnum):
     client_mean = "client_mean"
     pooled = "pooled"
     worst_decile = "worst_decile"
+    best_round = "best_round"
 
 
 class Format(StrEnum):
@@ -81,7 +84,7 @@ def show_tables(results: Results, metric: str) -> None:
     console = terminal.console(highlight=False)
     if not console.is_terminal:
         console.width = 10_000  # a file or a pipe has room
-    for table in (accuracy_table(results, metric), cost_table(results)):
+    for table in _tables(results, metric):
         if not table.rows:
             continue
         whole = formats.terminal(table)
@@ -110,5 +113,10 @@ def _text(results: Results, metric: str, format_: Format) -> str:
     if format_ is Format.csv:
         return formats.comma_separated(results, metric)
     write = {Format.markdown: formats.markdown, Format.latex: formats.latex}[format_]
-    tables: list[Table] = [accuracy_table(results, metric), cost_table(results)]
+    # What it takes to reach an accuracy is a table for each setting: too many for a terminal.
+    tables = [*_tables(results, metric), *reach_tables(results, metric).values()]
     return "\n".join(write(table) for table in tables if table.rows)
+
+
+def _tables(results: Results, metric: str) -> list[Table]:
+    return [accuracy_table(results, metric), cost_table(results), round_table(results), time_table(results)]

@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import islice
 from numbers import Integral
 from threading import Lock
-from time import process_time, thread_time
+from time import perf_counter, process_time, thread_time
 from types import MappingProxyType
 from typing import Any, Literal, Self, TypeAlias, TypeVar
 
@@ -21,6 +21,7 @@ from fedgram.protocol import session
 from fedgram.protocol.clientside import ClientSide, explain, perform
 from fedgram.protocol.fit import Fit
 from fedgram.protocol.method import Method, Require
+from fedgram.protocol.timing import Spent
 from fedgram.protocol.transport import Progress
 
 T = TypeVar("T")
@@ -84,6 +85,7 @@ class Room:
         self.names: Sequence[str] = session.unique_names(clients)
         self.sides = {client.name: ClientSide(client) for client in clients}
         self.client_seconds = 0.0
+        self.spent: dict[str, Spent] = {}
         self._method, self._engine = method, engine
         allowed = Limit.allowed()
         narrow = many_small_enough(clients, allowed)
@@ -114,6 +116,7 @@ class Room:
 
     def exchange(self, step: str, requests: Iterable[tuple[str, bytes]]) -> Iterator[Answer]:
         """Perform a step at each client and yield the replies in order, with bounded work under way."""
+        self.spent = {}
         batched = bool(self._method.steps().get(step))
         groups = _groups(self._deliver(requests), self._engine.batch if batched else 1)
         # What trains in batches has threads of its own, which are not BLAS'.
@@ -164,7 +167,7 @@ class Room:
             yield self.sides[name], opened
 
     def _answer(self, step: str, group: Group, clock: Callable[[], float]) -> list[Answer]:
-        started = clock()
+        started, began = clock(), perf_counter()
         try:
             return self._replies(group)
         finally:
@@ -173,6 +176,15 @@ class Room:
                 self.client_seconds += spent
                 self._seconds[step] += spent
                 self._performed[step] += len(group)
+                self._share_out(perf_counter() - began, [side for side, _ in group])
+
+    def _share_out(self, seconds: float, sides: Sequence[ClientSide]) -> None:
+        """Enter what each client of a group took; those that train together share the time by their efforts."""
+        efforts = [self._method.effort(len(side.x)) for side in sides]
+        total = sum(efforts)
+        for side, effort in zip(sides, efforts, strict=True):
+            part = seconds * (effort / total if total else 1 / len(sides))
+            self.spent[side.name] = Spent(part, part)
 
     def _replies(self, group: Group) -> list[Answer]:
         sides, requests = zip(*group, strict=True)

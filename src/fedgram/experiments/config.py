@@ -27,7 +27,7 @@ Reader = Callable[[str, Any], Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """Every combination of data, number of clients, partition, seed and method is one run."""
+    """Every combination of data, backbone, number of clients, partition, seed and method is one run."""
 
     title: str
     scenarios: tuple[Scenario, ...]
@@ -68,8 +68,12 @@ def _scenarios(values: Mapping[str, Any]) -> tuple[Scenario, ...]:
                 "leave clients out, or say with partitions how the samples are spread"
             )
     numbers = values.get("clients", (first.clients,))
-    combinations = product(values.get("seeds", (first.seed,)), names, numbers, partitions)
-    made = (replace(usual[name, how], clients=number, seed=seed) for seed, name, number, how in combinations)
+    backbones = values.get("backbone", (first.backbone,))
+    combinations = product(values.get("seeds", (first.seed,)), names, backbones, numbers, partitions)
+    made = (
+        replace(usual[name, how], backbone=backbone, clients=number, seed=seed)
+        for seed, name, backbone, number, how in combinations
+    )
     return tuple(scenario for scenario in made if scenario.counts_clients or scenario.clients == numbers[0])
 
 
@@ -189,7 +193,7 @@ _EXAMPLES = {
     "methods": 'methods = ["afl", {name = "local", ridge = [0.1, 1]}]',
 }
 # Settings that take a list of values, by their keys in a file.
-_LISTS = {"data": "data", "clients": "clients", "partitions": "partition", "seeds": "seed"}
+_LISTS = {"data": "data", "backbone": "backbone", "clients": "clients", "partitions": "partition", "seeds": "seed"}
 _SETTINGS = {field.name: _setting(field) for field in fields(Scenario)}
 _OWN: dict[str, Reader] = {
     "title": _text,

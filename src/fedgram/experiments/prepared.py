@@ -1,6 +1,7 @@
 """A data set spread over clients: methods are fitted to it, and scored on its test samples."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -64,6 +65,18 @@ class Prepared:
             raise no_global_model(fit.method)
         return self._on_test_set(fit.model, self.data.x_test)
 
+    def curves(self, method: Method, fit: Fit) -> dict[str, list[float]]:
+        """Return the accuracies after each round that the method reported, by name.
+
+        With a common test set, each client scores the global model on its share, and the shares are added up. Personal
+        models are not judged there, so methods with these have no curves.
+        """
+        if not self.tested_by_clients and method.personal:
+            return {}
+        reports = [report if self.tested_by_clients else _whole(report) for report in fit.rounds]
+        summaries = [report.summary() for report in reports]
+        return {name: [round(summary[name], 6) for summary in summaries] for name in summaries[0]} if summaries else {}
+
     def centralised(self, ridge: float, *, intercept: bool) -> Evaluation:
         """Score the reference: least squares on all training samples pooled, which nobody could send."""
         model = self.total.model(ridge, intercept=intercept)
@@ -84,6 +97,20 @@ class Prepared:
 
     def _indices(self, labels: Any) -> Any:
         return to_indices(labels, self.data.classes)
+
+
+def with_shares(clients: Sequence[Client], data: Dataset) -> list[Client]:
+    """Return the clients with a share of the common test set each, to judge rounds by; nobody trains on it."""
+    assert data.y_test is not None
+    shares = [np.arange(k, len(data.y_test), len(clients)) for k in range(len(clients))]
+    return [
+        replace(client, x_test=data.x_test[share], y_test=data.y_test[share])
+        for client, share in zip(clients, shares, strict=True)
+    ]
+
+
+def _whole(shares: Evaluation) -> Evaluation:
+    return Evaluation({TEST_SET: sum(shares.correct.values())}, {TEST_SET: sum(shares.tested.values())})
 
 
 def no_global_model(method: str) -> InvalidParameter:

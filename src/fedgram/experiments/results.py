@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, fields, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,6 +22,7 @@ METRICS = {
     "client_mean": "mean of the clients' accuracies",
     "pooled": "accuracy over all test samples",
     "worst_decile": "mean accuracy of the worst tenth of the clients",
+    "best_round": "accuracy over all test samples in the best round, which is chosen by these samples",
 }
 # What reading a record of a wrong kind raises.
 _UNREADABLE = (KeyError, TypeError, ValueError, IndexError, AttributeError)
@@ -47,6 +49,7 @@ class Result:
     down: Sequence[int] = ()
     cpu_seconds: Mapping[str, float] = field(default_factory=dict)
     seconds: float | None = None
+    timing: Mapping[str, float] = field(default_factory=dict)
     peak_memory: int | None = None
     rounds: Mapping[str, Sequence[float]] = field(default_factory=dict)
     contributors: int | None = None
@@ -61,6 +64,8 @@ class Result:
         """Read a record; only the method's name must be there, and nothing may be of a wrong kind."""
         method, good = text("method", record["method"]), went_well(record)
         reference = maybe(flag, record, "reference")
+        accuracy = table(share if good else number, record, "accuracy")
+        rounds = table(each(number), record, "rounds")
         result = cls(
             key=maybe(text, record, "key") or stable_key(record),
             label=maybe(text, record, "label") or method,
@@ -72,15 +77,16 @@ class Result:
             settings=_settings(record.get("settings")),
             require=setting("require", record.get("require", "all")),
             error=None if good else maybe(text, record, "error") or "failed",
-            accuracy=table(share if good else number, record, "accuracy"),
+            accuracy=_with_best(accuracy, rounds),
             correct=maybe(each(count), record, "correct") or (),
             tested=maybe(each(count), record, "tested") or (),
             up=maybe(each(count), record, "up") or (),
             down=maybe(each(count), record, "down") or (),
             cpu_seconds=table(number, record, "cpu_seconds"),
             seconds=maybe(number, record, "seconds"),
+            timing=table(number, record, "timing"),
             peak_memory=maybe(count, record, "peak_memory"),
-            rounds=table(each(number), record, "rounds"),
+            rounds=_with_running_best(rounds),
             contributors=maybe(count, record, "contributors"),
             absent=table(text, record, "absent"),
             matrices=table(_matrix, record, "matrices"),
@@ -244,6 +250,17 @@ def _extended(run: Result, namesakes: Sequence[Result]) -> str:
     if any(other.require != run.require for other in twins):
         details.append(f"require={show(run.require)}")
     return f"{run.label} ({', '.join(details)})" if details else run.label
+
+
+def _with_best(accuracy: dict[str, float], rounds: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Add the accuracy of the best round, the end of the run included; some papers report no other."""
+    if "pooled" not in accuracy:
+        return accuracy
+    return accuracy | {"best_round": max([accuracy["pooled"], *rounds.get("pooled", ())])}
+
+
+def _with_running_best(rounds: dict[str, list[float]]) -> dict[str, list[float]]:
+    return rounds | {"best_round": list(accumulate(rounds["pooled"], max))} if "pooled" in rounds else rounds
 
 
 def _settings(value: Any) -> dict[str, Any]:

@@ -197,9 +197,8 @@ def _measured(run: Run, prepared: Prepared, engine: Engine, progress: Progress) 
     measured = outcome_of(fit, evaluation) | _accuracies(evaluation, names)
     measured |= {way: [traffic.get(name, {}).get(way, 0) for name in names] for way in ("up", "down")}
     measured |= {"peak_memory": peak, "contributors": len(fit.contributors), "features": prepared.data.features}
-    if fit.rounds:
-        reports = [report.summary() for report in fit.rounds]
-        measured["rounds"] = {name: [round(report[name], 6) for report in reports] for name in reports[0]}
+    if curves := prepared.curves(run.method, fit):
+        measured["rounds"] = curves
     if matrices := recorded(fit, names):
         measured["matrices"] = matrices
     return measured, fit

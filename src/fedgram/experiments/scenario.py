@@ -24,7 +24,7 @@ from fedgram.data.shift import read_shift, shifted
 from fedgram.data.spread import BY_GROUP, client_names, read_partition, spread
 from fedgram.experiments.fields import count, maybe, number, share, text
 from fedgram.experiments.keys import stable_key
-from fedgram.experiments.prepared import Prepared
+from fedgram.experiments.prepared import Prepared, with_shares
 from fedgram.experiments.variants import show
 from fedgram.features import featurize, load_features, load_samples
 
@@ -168,7 +168,8 @@ class Scenario(Column):
         """Say in one line what the scenario is."""
         crowd = f"{self.clients} clients, " if self.counts_clients else ""
         shift = f"{self.shift}, " if self.shift else ""
-        return f"{self.data}, {crowd}{self.partition}, {shift}seed {self.seed}"
+        through = f" through {self.backbone}" if self.backbone else ""
+        return f"{self.data}{through}, {crowd}{self.partition}, {shift}seed {self.seed}"
 
     def prepare(self) -> Prepared:
         """Load the data, put them through the backbone, and spread them over clients."""
@@ -182,7 +183,8 @@ class Scenario(Column):
         fraction = self.test_fraction if self.test == LOCAL else 0.0
         clients = make_clients(data, parts, test_fraction=fraction, seed=self.seed, names=names)
         owned = self.test == STANDARD and self.partition == BY_GROUP and data.groups_test is not None
-        return Prepared(data, clients, self.seed, self.test == LOCAL or owned)
+        own_tests = self.test == LOCAL or owned
+        return Prepared(data, clients if own_tests else with_shares(clients, data), self.seed, own_tests)
 
     @property
     def _base(self) -> str:

@@ -2,6 +2,7 @@
 
 from fedgram.layerwise.layers import AveragePooling, Convolution, Dense, Flatten, Layer
 from fedgram.layerwise.network import Network
+from fedgram.layerwise.sofar import NetworkSoFar
 from fedgram.layerwise.stack import PRESETS, read_stack
 from fedgram.layerwise.summary import layer_moments
 
@@ -13,6 +14,7 @@ __all__ = [
     "Flatten",
     "Layer",
     "Network",
+    "NetworkSoFar",
     "layer_moments",
     "read_stack",
 ]

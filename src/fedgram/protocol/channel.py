@@ -10,6 +10,7 @@ from fedgram.core.wire import Payload
 from fedgram.models import sent_columns
 from fedgram.protocol import replies
 from fedgram.protocol.agreement import Agreement
+from fedgram.protocol.timing import Timing
 from fedgram.protocol.transport import Progress, Reply, Traffic, Transport
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ Task: TypeAlias = tuple[str, Payload]  # a client's name, and what it is sent
 
 
 class Channel:
-    """Carries the steps of one method over an engine's transport, and counts the bytes.
+    """Carries the steps of one method over an engine's transport, and counts bytes and seconds.
 
     No reply gets past it that is not what its step declares: what cannot be decoded or fails a check is its sender's
     failure.
@@ -30,6 +31,7 @@ class Channel:
     ) -> None:
         self.transport = transport
         self.traffic = Traffic()
+        self.timing = Timing()
         self._method, self._seed, self._progress = method, seed, progress
 
     def ask(
@@ -44,7 +46,7 @@ class Channel:
     ) -> Iterator[Reply]:
         """Ask clients for a step and yield their replies as they come; who fails is entered into `failed`.
 
-        Bytes that are not `counted`, such as those of an evaluation, do not show in the traffic.
+        What is not `counted`, such as an evaluation, shows neither in the traffic nor in the timing.
         """
         expected: Any = replies.expected(type(self._method), step)  # type: ignore[arg-type]
         sent = dict(tasks)
@@ -65,6 +67,9 @@ class Channel:
                 if self._progress is not None:
                     self._progress(step, round, done - len(failed), len(tasks))
             yield Reply(client, value)
+        if counted:
+            replied = {client: times for client, times in self.transport.spent.items() if client not in failed}
+            self.timing.add(replied, round)
 
     def _requests(
         self, step: str, tasks: Sequence[Task], agreement: Agreement, round: int, *, counted: bool

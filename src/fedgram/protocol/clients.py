@@ -68,6 +68,11 @@ class Clients:
         return self._quorum.contributors
 
     @property
+    def elapsed(self) -> Mapping[str, float]:
+        """Seconds from request to reply, by client, in the step that was asked for last; evaluations aside."""
+        return self._channel.timing.last
+
+    @property
     def rng(self) -> np.random.Generator:
         """The server's random numbers of this round."""
         if self._rng is None or self._rng[0] != self.round:
@@ -172,11 +177,11 @@ class Clients:
         for self.round in range(count):
             yield self.round
 
-    def report(self, round: int, model: Model | None = None) -> None:
-        """Record how good the model is after a round (None: each client's own)."""
+    def report(self, round: int, model: Model | None = None, *, per_client: Mapping[str, Model] | None = None) -> None:
+        """Record how good the model is after a round (None: each client's own), or each the one that it is given."""
         self.round = round
         before = perf_counter(), process_time(), self._channel.transport.client_seconds
-        evaluation = self.evaluate(model)
+        evaluation = self.evaluate(model, per_client=per_client)
         after = perf_counter(), process_time(), self._channel.transport.client_seconds
         for clock, begun, ended in zip(self.reporting, before, after, strict=True):
             self.reporting[clock] += ended - begun
@@ -197,16 +202,20 @@ class Clients:
         """Leave something with the result that is worth seeing; reports draw matrices, such as one of weights."""
         self.notes[name] = value
 
-    def evaluate(self, model: Model | None = None) -> Evaluation | None:
+    def evaluate(
+        self, model: Model | None = None, *, per_client: Mapping[str, Model] | None = None
+    ) -> Evaluation | None:
         """Let clients score the model (None: each its own) on their own test samples; only counts come back.
 
-        A client that cannot is listed in the evaluation; the model is what it is, and not lost for that.
+        With `per_client` each scores the model that it is sent, and who is sent none is not asked. A client that cannot
+        is listed in the evaluation; the model is what it is, and not lost for that.
         """
-        able = [name for name in self.present if self.tested[name]]
+        able = [name for name in self.present if self.tested[name] and (per_client is None or name in per_client)]
         if not able:
             return None
         failures: dict[str, FedgramError] = {}
-        answers = self.ask(self._method.evaluate, model, to=able, counted=False, failures=failures)
+        models = {name: model if per_client is None else per_client[name] for name in able}
+        answers = self.ask(self._method.evaluate, per_client=models, counted=False, failures=failures)
         correct = {reply.client: reply.value for reply in answers if reply.value is not None}
         tested = {name: self.tested[name] if name in correct else 0 for name in self.present}
         return Evaluation(correct, tested, {name: str(error) for name, error in failures.items()})

@@ -20,6 +20,7 @@ from fedgram.protocol.contributions import Contributions
 from fedgram.protocol.fitfields import check_fields
 from fedgram.protocol.pool import Pool, Pooling, Publishes
 from fedgram.protocol.registry import registry
+from fedgram.protocol.timing import Timing
 from fedgram.protocol.transport import Traffic
 
 
@@ -36,7 +37,8 @@ class Fit:
     holds the pooled moments where the method needs no more: then `add` and `remove` work, and `contributions` has a
     record of each client's moments. `message` is what the server published, where moments alone do not give it again.
     `traffic` counts our messages; `carried` is what the `engine` itself counts, envelopes and evaluation included.
-    `notes` are what a method found worth seeing. Seconds are those without the rounds' evaluations.
+    `notes` are what a method found worth seeing. Seconds are those without the rounds' evaluations. `timing` has
+    each client's seconds of `computing`, `communication` and `idle` time, and in how many rounds it was `asked`.
     """
 
     model: Any
@@ -59,6 +61,7 @@ class Fit:
     engine: str = "inprocess"
     carried: Mapping[str, int] = field(default_factory=dict)
     notes: Mapping[str, Any] = field(default_factory=dict)
+    timing: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     wire_name: ClassVar[str] = "fit"
     wire_version: ClassVar[int] = 1
@@ -151,6 +154,7 @@ class Fit:
             "traffic": self.traffic.by_client,
             "evaluation": _counts(self.evaluation),
             "rounds": [_counts(evaluation) for evaluation in self.rounds],
+            **({"timing": self.timing} if self.timing else {}),
         }
 
     @classmethod
@@ -159,7 +163,7 @@ class Fit:
         check_fields(found)
         return cls(
             # Fits of earlier versions lack what was added since; that has defaults.
-            **{name: found[name] for name in _PLAIN if name in found}
+            **{name: found[name] for name in (*_PLAIN, "timing") if name in found}
             | {name: tuple(found.get(name, ())) for name in ("contributors", "shape")},
             traffic=Traffic(found["traffic"]),
             evaluation=found["evaluation"] and Evaluation(**found["evaluation"]),
@@ -184,7 +188,7 @@ class Fit:
 
 
 # Fields that cross the wire as they are.
-_PLAIN = [each.name for each in fields(Fit) if each.name not in ("traffic", "evaluation", "rounds")]
+_PLAIN = [each.name for each in fields(Fit) if each.name not in ("traffic", "evaluation", "rounds", "timing")]
 
 
 def _client(given: object, what: str) -> Client:
@@ -215,6 +219,7 @@ def outcome(fit: Fit, evaluation: Evaluation | None = None) -> dict[str, Any]:
         "reveals": fit.notes.get("reveals"),
         "seconds": round(fit.seconds, 6),
         "cpu_seconds": {who: round(seconds, 6) for who, seconds in fit.cpu_seconds.items()},
+        "timing": {span: round(value, 6) for span, value in Timing.summary(fit.timing).items()},
     }
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from fedgram.core.errors import RefusedMessage
 from fedgram.models import Model
 from fedgram.moments.moments import Moments
+from fedgram.protocol.timing import SPANS
 
 Check = Callable[[str, Any], None]
 LARGEST = 1e300  # beyond, a whole number has no float
@@ -103,6 +104,7 @@ _CHECKS: dict[str, Check] = {
     "engine": _TEXT,
     "carried": _table(_COUNT),
     "notes": _table(lambda name, value: None),
+    "timing": _table(_has(dict.fromkeys((*SPANS, "asked"), _NUMBER))),
 }
 
 

@@ -145,6 +145,10 @@ class Method:
             engine = engines[engine]()
         return engine.run(self, parties, classes=classes, seed=seed, require=require, progress=progress)
 
+    def effort(self, n: int) -> float:
+        """Return how much work a client with n samples has in a step, to scale; who train together share time so."""
+        return n
+
     def fewest_samples(self, n: int) -> int:
         """Return of how few of a client's n samples a reply may be made, with these settings."""
         return n

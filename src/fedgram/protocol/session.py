@@ -57,6 +57,7 @@ def run(
     cpu_seconds = process_time() - cpu_started - clients.reporting["cpu"]
     client_seconds = transport.client_seconds - clients.reporting["clients"]
     server_seconds = cpu_seconds - client_seconds if transport.trusted else cpu_seconds
+    timing = channel.timing.by_client
     evaluation = clients.evaluate()
     pool = clients.pooled
     return Fit(
@@ -72,6 +73,7 @@ def run(
         rounds=clients.rounds,
         seconds=seconds,
         cpu_seconds={"clients": client_seconds, "server": max(0.0, server_seconds)},
+        timing=timing,
         engine=transport.engine,
         carried=dict(transport.carried),
         total=None if pool is None else pool.total,

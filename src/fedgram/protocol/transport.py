@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeAlias
 
 from fedgram.core.wire import Payload
+from fedgram.protocol.timing import Spent
 
 # Called as replies arrive: the step, the round, how many replies are there, and how many were asked for.
 Progress: TypeAlias = Callable[[str, int, int, int], None]
@@ -55,6 +56,11 @@ class Transport(Protocol):
     @property
     def client_seconds(self) -> float:
         """CPU time that clients have spent on steps; in this process where it is `trusted`."""
+        ...
+
+    @property
+    def spent(self) -> Mapping[str, Spent]:
+        """What the replies of the latest exchange took, by client; empty if the engine does not measure it."""
         ...
 
     @property

@@ -9,12 +9,13 @@ from fedgram.experiments.results import METRICS, Column, Result, Results
 from fedgram.experiments.variants import show
 from fedgram.report.charts import Axis, Chart, Index, Panel, Series, Unit
 from fedgram.report.clientwise import class_counts, client_accuracies, noted_matrices
+from fedgram.report.curves import round_charts
 from fedgram.report.palette import looks
 from fedgram.report.panels import slug
-from fedgram.report.series import Sweep, is_number, learning_curves, sweeps
+from fedgram.report.series import Sweep, is_number, sweeps
 from fedgram.report.tables import Cell, cells, seconds, size
 
-SHORT = {"client_mean": "client mean", "pooled": "pooled", "worst_decile": "worst decile"}
+SHORT = {"client_mean": "client mean", "pooled": "pooled", "worst_decile": "worst decile", "best_round": "best round"}
 _WRITE: dict[Unit, Callable[[float], str]] = {
     "bytes": size,
     "seconds": lambda value: f"{seconds(value)} s",
@@ -29,7 +30,7 @@ def describe(results: Results, metrics: Sequence[str] = tuple(METRICS)) -> Itera
     for metric in metrics:
         accuracy = cells(results, metric)
         yield from _costs(results, index, metric, accuracy)
-        yield from _rounds(results, index, metric, accuracy)
+        yield from round_charts(results, index, metric, accuracy_axis(metric), accuracy)
         for sweep in found:
             yield from _sensitivity(sweep, results, index, metric)
     yield from client_accuracies(results, index)
@@ -102,40 +103,6 @@ def _points(
         [cell.half for _, cell, _ in points],
         told=told,
     )
-
-
-def _rounds(results: Results, index: Index, metric: str, accuracy: dict[tuple[str, Column], Cell]) -> Iterator[Chart]:
-    curves = learning_curves(results)
-    panels = []
-    for column, place in index.column.items():
-        series = []
-        for label in results.labels:
-            curve, cell = curves.get((label, column)), accuracy.get((label, column))
-            look, method, reference = index.look[label], index.method[label], label in index.references
-            if curve:
-                values = curve[metric]
-                # A metric that is not known in every round cannot be told from one that ended early.
-                if values and len(values) == max(map(len, curve.values())):
-                    y = [round(100 * value, 2) for value in values]
-                    told = f"{label} ends at {y[-1]:.2f} % after {len(y)} rounds"
-                    series.append(Series(label, look, "line", range(1, len(y) + 1), y, method, [place], told=told))
-            elif cell and cell.mean is not None:
-                told = f"{label} has {cell.mean:.2f} % " + (
-                    "with all data in one place" if reference else "after one round"
-                )
-                half = [cell.half]
-                series.append(
-                    Series(label, look, "reference", (), [cell.mean], method, [place], half, told=told)
-                    if reference
-                    else Series(label, look, "star", [1], [cell.mean], method, [place], half, told=told)
-                )
-        if any(one.draw == "line" for one in series):
-            panels.append(Panel(index.heading[column], place, series=series))
-    if panels:
-        note = "Lines are methods that need rounds; a star is a method that is done after one."
-        yield Chart(
-            "accuracy-rounds", "lines", "Accuracy per round", Axis("round"), accuracy_axis(metric), panels, note, metric
-        )
 
 
 def _sensitivity(sweep: Sweep, results: Results, index: Index, metric: str) -> Iterator[Chart]:

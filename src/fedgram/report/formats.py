@@ -14,6 +14,7 @@ from rich.text import Text
 
 from fedgram.core.terminal import visible
 from fedgram.experiments.results import Column, Results
+from fedgram.report.measures import SPANS
 from fedgram.report.tables import BEST, SECOND, Entry, Table, cells, ranks
 
 _STYLES = {BEST: "bold", SECOND: "underline"}
@@ -140,6 +141,7 @@ def comma_separated(results: Results, metric: str) -> str:
         "cpu_clients": lambda run: run.cpu_seconds.get("clients"),
         "cpu_server": lambda run: run.cpu_seconds.get("server"),
         "peak_memory": lambda run: run.peak_memory,
+        **{f"{span}_seconds": lambda run, span=span: run.timing.get(span) for span in SPANS},
     }
     settings = [field.name for field in fields(Column)]
     write.writerow(["method", "reference", *settings, "metric", "mean", "sd", "seeds", "failed", "rank", *costs])

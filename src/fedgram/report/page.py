@@ -18,6 +18,7 @@ from fedgram.report.clientwise import known_clients
 from fedgram.report.describe import SHORT, describe
 from fedgram.report.embedding import embedded
 from fedgram.report.headline import is_personal
+from fedgram.report.reach import reach_tables
 from fedgram.report.tables import Cell, about, accuracy_caption, accuracy_table, cells, span_texts
 
 _SCRIPTS = (
@@ -114,6 +115,7 @@ def _payload(results: Results, metric: str) -> dict[str, Any]:
         "cells": _cells(results, index),
         "runs": [_run(run, index) for run in results.runs],
         "charts": embedded(describe(results)),
+        "reach": {name: _reach(results, index, name) for name in METRICS},
         "clients": known_clients(results, index),
         "failures": [[run.label, f"{_where(run)}, seed {run.seed}", run.error] for run in results.failed],
         "damaged": [f"{damage.path.name}, line {damage.line}: {damage.reason}" for damage in results.damaged],
@@ -156,6 +158,17 @@ def _cells(results: Results, index: Index) -> list[dict[str, Any]]:
         }
         for label, column in dict.fromkeys((run.label, run.column) for run in results.runs)
     ]
+
+
+def _reach(results: Results, index: Index, metric: str) -> dict[int, dict[str, Any]]:
+    """Return what it takes to reach an accuracy, by setting: methods by place, and their texts."""
+    return {
+        index.column[column]: {
+            "targets": [text for text, _ in table.spans],
+            "rows": [[index.method[row[0].text], *(entry.text for entry in row[1:])] for row in table.rows],
+        }
+        for column, table in reach_tables(results, metric).items()
+    }
 
 
 def _run(run: Result, index: Index) -> dict[str, Any]:

@@ -211,15 +211,16 @@ def cost_table(results: Results) -> Table:
 
 def _costs(runs: Sequence[Result]) -> list[str]:
     return [
-        _mean([sum(run.up) / len(run.up) for run in runs if run.up], size),
-        _mean([sum(run.down) / len(run.down) for run in runs if run.down], size),
-        _mean([run.cpu_seconds["clients"] for run in runs if "clients" in run.cpu_seconds], seconds),
-        _mean([run.cpu_seconds["server"] for run in runs if "server" in run.cpu_seconds], seconds),
-        _mean([run.peak_memory for run in runs if run.peak_memory], size),
+        mean_of([sum(run.up) / len(run.up) for run in runs if run.up], size),
+        mean_of([sum(run.down) / len(run.down) for run in runs if run.down], size),
+        mean_of([run.cpu_seconds["clients"] for run in runs if "clients" in run.cpu_seconds], seconds),
+        mean_of([run.cpu_seconds["server"] for run in runs if "server" in run.cpu_seconds], seconds),
+        mean_of([run.peak_memory for run in runs if run.peak_memory], size),
     ]
 
 
-def _mean(values: Sequence[float], write: Callable[[float], str]) -> str:
+def mean_of(values: Sequence[float], write: Callable[[float], str]) -> str:
+    """Write the mean of some values, or that there are none."""
     return write(fmean(values)) if values else NOTHING
 
 

@@ -1,6 +1,7 @@
 """AFL is exact: the joint least-squares solution for any partition, order and number of clients."""
 
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,10 +10,12 @@ from hypothesis import strategies as st
 
 import fedgram as fg
 from fedgram.core.errors import InvalidParameter, RankDeficient, UnknownName
+from fedgram.protocol.sources import resolve
 from reference import recursions
 from support.campaign import examples
 from support.problems import as_clients, features, patients, relative_error, seeds, spread_any_way
 
+ROOT = Path(__file__).parents[3]
 EPS = np.finfo(float).eps
 
 
@@ -144,6 +147,24 @@ def test_equals_the_papers_recursion(seed, log_gamma, ri, clients):
     # The recursion inverts each client's C_k, so it loses what their conditioning costs; ours does not.
     worst = max(np.linalg.cond(x[part].T @ x[part] + gamma * np.eye(10)) for part in parts)
     assert relative_error(ours, paper) < 1e-10 + 1e3 * EPS * worst
+
+
+@pytest.mark.usefixtures("registered")
+def test_the_recursion_of_the_examples_is_the_papers_and_fails_only_without_regularization():
+    recursion = resolve(str(ROOT / "examples" / "afl_recursion.py"))
+    rng = np.random.default_rng(0)
+    x, y = features(rng, 150, 10), rng.integers(0, 3, 150)
+    few, many = (np.array_split(rng.permutation(150), clients) for clients in (5, 30))  # 30 and 5 samples, 10 features
+
+    def off(gamma, parts):
+        fit = recursion(gamma=gamma).fit(as_clients(x, y, parts), classes=3)
+        return relative_error(fit.model.weights, joint_solution(x, y, 3))
+
+    assert off(1.0, many) < 1e-9
+    assert off(0.0, few) < 1e-9
+    assert off(0.0, many) > 0.1
+    ours = fg.AFL(gamma=0, intercept=False).fit(as_clients(x, y, many), classes=3)
+    assert relative_error(ours.model.weights, joint_solution(x, y, 3)) < 1e-9
 
 
 def test_printed_sign_of_the_aa_law_is_a_misprint():

@@ -9,7 +9,10 @@ from hypothesis import strategies as st
 
 import fedgram as fg
 from fedgram.core.errors import InvalidParameter, UnknownName
+from fedgram.engines.inprocess import Room
 from fedgram.layerwise import Network
+from fedgram.protocol import session
+from fedgram.protocol.timing import Spent
 from support.campaign import examples
 from support.problems import as_clients, relative_error, seeds, spread_any_way
 
@@ -87,23 +90,39 @@ def test_regularization_counts_once_in_all():
 SLOWNESS = {"2": 400, "3": 400, "5": 400, "40": 400, "6": 25}
 
 
+class SlowRoom(Room):
+    """An engine that sees replies to the first layer come after as many seconds as their clients are called."""
+
+    def exchange(self, step, requests):
+        """Pass replies on, as late as they are said to be."""
+        for number, (name, answer) in enumerate(super().exchange(step, requests)):
+            if step == "summarize":
+                self.rounds += number == 0
+                seconds = float(name) if self.rounds == 1 else 1.0
+                self.spent[name] = Spent(seconds / 2, seconds)
+            yield name, answer
+
+    rounds = 0
+
+
 def batches(**settings_):
-    """Return the batch sizes of clients that say their first layer took as many seconds as they are called."""
+    """Return the batch sizes of clients whose replies to the first layer take as many seconds as they are called."""
     given = {name: [] for name in SLOWNESS}
 
     @dataclass(frozen=True, kw_only=True)
-    class Slow(fg.FedACnnL):
-        """Clients that are slow in the first round."""
+    class Watched(fg.FedACnnL):
+        """FedACnnL that tells the batch sizes."""
 
         @fg.step
         def summarize(self, client, task):
             given[client.name].append(int(task["batch"]))
-            seconds = float(client.name) if client.round == 0 else 1.0
-            return super().summarize(client, task) | {"seconds": np.array(seconds)}
+            return super().summarize(client, task)
 
     rng = np.random.default_rng(0)
     clients = [fg.Client(name, rng.normal(size=(n, 4)), np.arange(n) % 2) for name, n in SLOWNESS.items()]
-    Slow(**settings_).fit(clients, classes=2)
+    method = Watched(**settings_)
+    with SlowRoom(method, clients, fg.InProcess()) as room:
+        session.run(method, room, classes=2, seed=0, require="all", progress=None)
     return given
 
 
@@ -116,6 +135,37 @@ def test_adaptive_batch_size():
         "40": [10, 150, 150],
         "6": [10, 25, 25],
     }
+
+
+def test_largest_batch_by_client():
+    """(7)'s B_max is each client's own."""
+    found = batches(batch=10, batch_max="150; 40=60;5=12")
+    assert {name: sizes[-1] for name, sizes in found.items()} == {"2": 10, "3": 15, "5": 12, "40": 60, "6": 25}
+    with pytest.raises(UnknownName, match="unknown client in batch_max '4'"):
+        batches(batch=10, batch_max="150; 4=60")
+
+
+def test_an_engine_that_does_not_measure_time():
+    """Batches then stay as they are."""
+
+    class Timeless(Room):
+        @property
+        def spent(self):
+            return {}
+
+        @spent.setter
+        def spent(self, value):
+            pass
+
+    rng = np.random.default_rng(0)
+    clients = [fg.Client(str(k), rng.normal(size=(30, 4)), np.arange(30) % 2) for k in range(3)]
+    method = fg.FedACnnL(gamma=1.0)
+    with Timeless(method, clients, fg.InProcess()) as room:
+        fit = session.run(method, room, classes=2, seed=0, require="all", progress=None)
+    assert fit.timing == {}
+    want = method.fit(clients, classes=2)
+    for got, weights in zip(fit.model.weights, want.model.weights, strict=True):
+        assert relative_error(got, weights) < 1e-8
 
 
 def test_without_adaptive_batch_size():
@@ -138,6 +188,11 @@ def test_an_empty_class():
         ({"network": "dmn"}, UnknownName, "did you mean 'dnn'"),
         ({"batch": 0}, InvalidParameter, "batch must be from 1"),
         ({"batch": 512, "batch_max": 256}, InvalidParameter, "batch_max, 256; got 512"),
+        ({"batch_max": "4096; a=100"}, InvalidParameter, "batch_max, 4096; a=100; got 256"),
+        ({"batch_max": "many"}, InvalidParameter, "whole numbers ≥ 1, as in 4096.*got 'many'"),
+        ({"batch_max": "4096; a=-1"}, InvalidParameter, "whole numbers ≥ 1.*got '-1'"),
+        ({"batch_max": "4096; 512"}, InvalidParameter, "NAME=NUMBER.*got '512'"),
+        ({"batch_max": "4096; a=512; a=600"}, InvalidParameter, "NAME=NUMBER.*got 'a=600'"),
     ],
 )
 def test_bad_hyperparameters_are_named(settings_, error, words):

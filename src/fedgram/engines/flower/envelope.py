@@ -30,11 +30,13 @@ def unpack(record: ArrayRecord) -> bytes:
     return record["wire"].data
 
 
-def letter(data: bytes, *, note: Mapping[str, str] | None = None, seconds: float = 0.0) -> RecordDict:
-    """Return the content of a message: the bytes, a note for the node, the CPU time that the answer took."""
+def letter(
+    data: bytes, *, note: Mapping[str, str] | None = None, seconds: float = 0.0, wall: float = 0.0
+) -> RecordDict:
+    """Return the content of a message: the bytes, a note for the node, CPU and wall time that the answer took."""
     content = RecordDict({_BODY: pack(data)})
     content[_NOTE] = ConfigRecord(dict(note or {}))
-    content[_COST] = MetricRecord({"seconds": seconds})
+    content[_COST] = MetricRecord({"seconds": seconds, "wall": wall})
     return content
 
 
@@ -53,8 +55,17 @@ def note(message: Message) -> dict[str, str]:
 
 def seconds(message: Message) -> float:
     """Return the CPU time that the answer took; what a stranger sends in its place counts as none."""
+    return _cost(message, "seconds")
+
+
+def wall(message: Message) -> float:
+    """Return the time on the wall that the answer took, as the node says."""
+    return _cost(message, "wall")
+
+
+def _cost(message: Message, which: str) -> float:
     cost = message.content.metric_records.get(_COST)
-    value = None if cost is None else cost.get("seconds")
+    value = None if cost is None else cost.get(which)
     return value if isinstance(value, float) and 0 <= value < inf else 0.0
 
 

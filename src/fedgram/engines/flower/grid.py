@@ -15,6 +15,7 @@ from fedgram.core import wire
 from fedgram.core.errors import ClientFailed, FedgramError, InvalidData, RefusedMessage
 from fedgram.engines.flower import envelope
 from fedgram.engines.flower.keys import PublicKey, check_name
+from fedgram.protocol.timing import Spent
 
 UNDER_WAY = 64  # requests that nodes may hold at a time
 PULLED = 4  # replies taken at a time: the server's memory does not grow with the number of nodes
@@ -198,6 +199,8 @@ class GridTransport:
         self.engine = engine
         self.names: Sequence[str] = list(nodes)
         self.client_seconds = 0.0
+        self.spent: dict[str, Spent] = {}
+        self._sent: dict[str, float] = {}  # when each client was asked
         self._post, self._nodes, self._note = post, nodes, note
         self._names = {node: name for name, node in nodes.items() if isinstance(node, int)}
 
@@ -208,7 +211,7 @@ class GridTransport:
 
     def exchange(self, step: str, requests: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, bytes | Exception]]:
         """Send requests to their nodes and yield answers as they arrive."""
-        waiting = iter(requests)
+        self.spent, waiting = {}, iter(requests)
         last, letter = b"", RecordDict()
         try:
             while True:
@@ -219,6 +222,7 @@ class GridTransport:
                         continue
                     if request is not last:  # what is sent to all is packed once
                         last, letter = request, envelope.letter(request, note=self._note)
+                    self._sent[name] = monotonic()
                     if failed := self._post.send(node, envelope.STEP, letter):
                         yield name, failed
                 if not len(self._post):
@@ -230,13 +234,16 @@ class GridTransport:
 
     def _answers(self) -> Iterator[tuple[str, bytes | Exception]]:
         for node, answer in self._post.collect():
+            name = self._names[node]
             try:
                 if isinstance(answer, FedgramError):
                     raise answer
                 reply = envelope.body(answer)
                 self.client_seconds += envelope.seconds(answer)
+                elapsed = monotonic() - self._sent[name]
+                self.spent[name] = Spent(min(envelope.wall(answer), elapsed), elapsed)
             except FedgramError as error:
-                log.warning("client %r: %s", self._names[node], error)
-                yield self._names[node], error
+                log.warning("client %r: %s", name, error)
+                yield name, error
             else:
-                yield self._names[node], reply
+                yield name, reply

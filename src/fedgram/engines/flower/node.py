@@ -7,7 +7,7 @@ simulated node may be performed by another process each time.
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from time import process_time
+from time import perf_counter, process_time
 from urllib.parse import quote
 
 from flwr.app import Context, Error, Message
@@ -60,12 +60,13 @@ def client_app(node: Node) -> ClientApp:
 
 
 def _reply(node: Node, message: Message, answer: Callable[[], bytes]) -> Message:
-    started = process_time()
+    started, began = process_time(), perf_counter()
     try:
         data = answer()
     except Exception as error:
         return Message(Error(code=_RAISED, reason=node.explain(error)), reply_to=message)
-    return Message(envelope.letter(data, seconds=process_time() - started), reply_to=message)
+    seconds, wall = process_time() - started, perf_counter() - began
+    return Message(envelope.letter(data, seconds=seconds, wall=wall), reply_to=message)
 
 
 def _perform(party: Party, message: Message, context: Context) -> bytes:

@@ -42,6 +42,7 @@ class BAFFLE(GradientMethod):
     quick = MappingProxyType({"rounds": 20, "lr": 0.05, "ema": 0.5})
 
     rounds: int = 1000
+    local_steps: int | None = 1
     batch: int = 32
     momentum: float = 0.0
     weight_decay: float = 5e-4

@@ -99,6 +99,10 @@ class GradientMethod(Method):
                     f"got {getattr(self, name)}"
                 )
 
+    def effort(self, n: int) -> float:
+        """Return how many samples a client with n of them trains with in a round, to scale."""
+        return n if self.local_steps is None else min(n, self.batch)
+
     def fewest_samples(self, n: int) -> int:
         """Return of how few of a client's n samples a reply may be made: some batches need not be all of them.
 

@@ -4,13 +4,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from fedgram.core.errors import InvalidParameter
-from fedgram.layerwise import Network, layer_moments, read_stack
+from fedgram.layerwise import Network, NetworkSoFar, layer_moments, read_stack
+from fedgram.layerwise.batches import check_clients, read_limits
 from fedgram.layerwise.layers import rows_per_sample
 from fedgram.models import Model
 from fedgram.moments.moments import Moments
@@ -20,7 +20,7 @@ from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.method import Method, step
 from fedgram.protocol.parameters import NotNegative
 from fedgram.protocol.registry import register
-from fedgram.protocol.replies import MomentsOf, Numbers, Question
+from fedgram.protocol.replies import MomentsOf, Question
 
 
 @register
@@ -34,7 +34,10 @@ class FedACnnL(Method):
 
     Clients send X_lᵀX_l and X_lᵀY; the server applies Q_l, since X_lᵀ(YQ_l) = (X_lᵀY)Q_l. `network` is a preset ("lr",
     "dnn", "dcnn", "small-dcnn") or layers in a line such as "conv:32:5 pool:2 flatten dense:64". `adaptive=False` is
-    the paper's FedACnnL-WA: every batch has `batch` samples.
+    the paper's FedACnnL-WA: every batch has `batch` samples. Otherwise batches grow where replies come late, up to
+    `batch_max`: a number, or a line such as "4096; ward 3=512" where a client has less memory than the others.
+
+    After round l the network of the first l layers is reported, with the newest one as its output layer.
 
     >>> import fedgram as fg
     >>> data = fg.data.digits()
@@ -48,14 +51,20 @@ class FedACnnL(Method):
     network: str = "dnn"
     gamma: NotNegative = 100.0
     batch: int = 256
-    batch_max: int = 4096
+    batch_max: int | str = 4096
     adaptive: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         read_stack(self.network)
-        if not 1 <= self.batch <= self.batch_max:
+        usual, own = read_limits(self.batch_max)
+        if not 1 <= self.batch <= min([usual, *own.values()]):
             raise InvalidParameter(f"batch must be from 1 to batch_max, {self.batch_max}; got {self.batch}")
+
+    @property
+    def _judges(self) -> bool:
+        """Whether clients are sent moments to choose something by."""
+        return False
 
     # server
     def serve(self, clients: Clients) -> Model | None:
@@ -71,62 +80,74 @@ class FedACnnL(Method):
     ) -> tuple[list[Network], list[list[Moments]], list[list[int]]]:
         """Return a network for each group of clients: lines 2–27 of Algorithm 1.
 
-        With it, for each of its layers, the group's moments and how many clients they are of: some may have been lost.
+        With it, for each of its layers, the group's moments, if clients are to judge by them, and how many clients
+        replied: some may have been lost.
         """
         group_of = {name: k for k, group in enumerate(groups) for name in group}
         networks = [Network(self.network, clients.shape, clients.classes, seed)] * len(groups)
         moments: list[list[Moments]] = [[] for _ in groups]
         members: list[list[int]] = [[] for _ in groups]
-        batches, quickest = dict.fromkeys(clients.names, self.batch), 0.0
-        for _ in clients.rounds_of(networks[0].depth):
+        batches, quickest, most = dict.fromkeys(clients.names, self.batch), 0.0, self._largest(clients)
+        for number in clients.rounds_of(networks[0].depth):
             solutions = [network.solutions[-1] if network.solutions else None for network in networks]
             tasks = {
                 name: {"seed": seed, "solution": solutions[group_of[name]], "batch": np.array(batches[name])}
                 for name in clients.names
             }
-            totals, seconds = [Total[Moments]() for _ in groups], {}
+            totals, heard = [Total[Moments]() for _ in groups], Counter[int]()
             for client, reply in clients.call(self.summarize, per_client=tasks):
-                totals[group_of[client]].add(reply["moments"])  # A_0, A_1 — (4)
-                seconds[client] = float(reply["seconds"])
-            heard = Counter(group_of[client] for client in seconds)
+                totals[group_of[client]].add(reply)  # A_0, A_1 — (4)
+                heard[group_of[client]] += 1
             for k in sorted(heard):  # a group may have lost all its clients
                 total = totals[k].moments()
                 trained = networks[k].extend(total.solve(self.gamma))  # Ŵ_l — (5), (11)
                 networks[k] = replace(trained, features=total.kind.features)
-                moments[k].append(total)
                 members[k].append(heard[k])
-            quickest = quickest or min(seconds.values())
-            if self.adaptive:
+                if self._judges:  # they are large: ten groups of the DCNN would take 20 GB
+                    moments[k].append(total)
+            # T_l - T_{l-1} as the server sees it, without the wait for others in the round before.
+            seconds = clients.elapsed
+            quickest = quickest or min(seconds.values(), default=0.0)
+            if self.adaptive and seconds:
                 batches = {
-                    name: self._batch(batches[name], seconds[name] / quickest, clients.samples[name])
-                    for name in clients.names
+                    name: self._batch(batches[name], seconds[name] / quickest, most[name]) for name in clients.names
                 }
+            self._report(clients, number, networks, group_of)
         return networks, moments, members
 
-    def _batch(self, before: int, slowness: float, samples: int) -> int:
+    def _batch(self, before: int, slowness: float, most: int) -> int:
         """Return B_{l+1} — (7) — for a client that took so many times the quickest client's first round.
 
         As printed, a client that a larger batch has made quick gets the small one back for the next layer, and is slow
-        again; so batches never shrink here. More than all its samples, or `batch_max`, no client takes.
+        again; so batches never shrink here.
         """
-        wanted = max(ceil(slowness * self.batch), before)
-        return min(wanted, self.batch_max, max(samples, self.batch))
+        return min(max(ceil(slowness * self.batch), before), most)
+
+    def _largest(self, clients: Clients) -> dict[str, int]:
+        """Return each client's largest batch: B_max, or all its samples if these are fewer."""
+        usual, own = read_limits(self.batch_max)
+        check_clients(own, clients.names)
+        return {name: min(own.get(name, usual), max(clients.samples[name], self.batch)) for name in clients.names}
+
+    def _report(self, clients: Clients, number: int, networks: Sequence[Network], group_of: Mapping[str, int]) -> None:
+        """Let clients judge the layers so far, each those of its group."""
+        if len(networks) == 1:
+            clients.report(number, NetworkSoFar(networks[0]))
+            return
+        trained = {k: NetworkSoFar(networks[k]) for k in sorted({group_of[name] for name in clients.names})}
+        clients.report(number, per_client={name: trained[group_of[name]] for name in clients.names})
 
     # client
     @step(reply=lambda method, question: method.summary_of(question))
-    def summarize(self, client: ClientSide, task: Mapping[str, Any]) -> dict[str, Any]:
-        """Return X_lᵀX_l and X_lᵀY — (6) — and how long they took."""
-        started = perf_counter()
+    def summarize(self, client: ClientSide, task: Mapping[str, Any]) -> Moments:
+        """Return X_lᵀX_l and X_lᵀY — (6)."""
         network = self._grown(client, task["seed"], task["solution"])
-        own = layer_moments(network, client.x, client.y, batch=int(task["batch"]))
-        # As an array, because the number of its digits would be seen in the traffic.
-        return {"moments": own, "seconds": np.array(perf_counter() - started)}
+        return layer_moments(network, client.x, client.y, batch=int(task["batch"]))
 
-    def summary_of(self, question: Question) -> dict[str, Any]:
+    def summary_of(self, question: Question) -> MomentsOf:
         """Return what a client's summary of the layer of this round must be."""
         layer, shape = Network(self.network, question.shape, question.classes, seed=0).learning(question.round)
-        moments = MomentsOf(layer.fan_in(shape), rows=rows_per_sample(layer, shape))
-        return {"moments": moments, "seconds": Numbers((), low=0, high=1e9)}
+        return MomentsOf(layer.fan_in(shape), rows=rows_per_sample(layer, shape))
 
     def _grown(self, client: ClientSide, seed: int, solution: Any) -> Network:
         """Return the network as far as it is trained, which the client keeps from round to round."""

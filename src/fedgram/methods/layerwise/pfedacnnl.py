@@ -74,6 +74,7 @@ class PFedACnnL(FedACnnL):
             if name in left
         }
         clients.each(self.refit, per_client=tasks)
+        clients.report(networks[0].depth)
         return networks[0] if len(groups) == 1 else None
 
     def _grouped(self, clients: Clients, seed: int) -> list[list[str]]:

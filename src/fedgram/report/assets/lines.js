@@ -1,4 +1,4 @@
-// Curves: accuracy per round, with stars for methods of one round, or accuracy by a hyper-parameter.
+// Curves: accuracy per round or by cost, with stars for methods of one round, or accuracy by a hyper-parameter.
 const drawLines = (holder, chart, panel) => {
   const series = panel ? shownSeries(panel) : [],
     lines = series.filter((one) => one.draw === "line");
@@ -12,20 +12,22 @@ const drawLines = (holder, chart, panel) => {
     right: beside + 14,
     label: `${[chart.title, panel.title].filter(Boolean).join(", ")}: ${series.map((one) => one.told).join("; ")}`,
   });
-  const places = (sparse ? chart.x.ticks : lines.flatMap((one) => one.x.map((x) => [x]))).map(([place]) => place);
-  const low = sparse ? Math.min(...places) : 1,
-    high = Math.max(...places, sparse ? low : 2),
+  // Rounds are counted from one, also where there is only one of them.
+  const counted = !sparse && chart.x.unit === "number",
+    places = sparse ? chart.x.ticks.map(([place]) => place) : series.flatMap((one) => one.x || []);
+  const low = Math.min(...places),
+    high = Math.max(...places, counted ? 2 : low),
     inner = [f.x0 + (sparse ? 26 : 14), f.x1 - (sparse ? 26 : 6)];
   const x = (chart.x.scale === "log" ? logarithmic : linear)(low, high, ...inner),
     heights = series.flatMap((one) => one.y),
     y = linear(...padded(heights, 0.5), f.y0, f.y1);
   axisY(f, y, chart.y);
-  axisX(f, x, chart.x, ticksOf(chart, x, inner));
+  axisX(f, x, chart.x, sparse || counted ? ticksOf(chart, x, inner) : undefined);
   for (const one of series) drawSeries(f, chart, one, x, y, sparse);
   if (sparse) holder.append(legendOf(lines));
   else {
     nameEnds(f, series, y, beside);
-    followRounds(f, series, x);
+    followRounds(f, chart, series, x);
   }
   holder.append(figures([chart.title, panel.title].filter(Boolean).join(", "), () => figuresOf(chart, series, sparse)));
   return null;
@@ -54,7 +56,9 @@ const drawSeries = (f, chart, one, x, y, sparse) => {
     const last = one.y.length - 1;
     // Few points are marked one by one; of many, the last one says how it ends.
     for (const i of sparse ? one.x.keys() : [last]) {
-      const name = sparse ? (chart.x.ticks.find(([place]) => place === one.x[i]) || [])[1] : one.x[i];
+      const name = sparse
+        ? (chart.x.ticks.find(([place]) => place === one.x[i]) || [])[1]
+        : WRITE[chart.x.unit](one.x[i]);
       f.chart.append(
         mark(one.look, sparse ? 4.5 : 4, {
           stroke: "var(--card)",
@@ -66,10 +70,11 @@ const drawSeries = (f, chart, one, x, y, sparse) => {
     return;
   }
   const [v] = one.y,
-    [around] = one.half || [null];
+    [around] = one.half || [null],
+    begins = one.draw === "star" ? x(one.x[0]) : f.x0;
   f.chart.append(
     svg("line", {
-      x1: x(1),
+      x1: begins,
       x2: f.x1,
       y1: y(v),
       y2: y(v),
@@ -85,11 +90,12 @@ const drawSeries = (f, chart, one, x, y, sparse) => {
         d: SHAPES.star(8),
         fill: shade,
         stroke: "var(--card)",
-        transform: `translate(${x(1)} ${y(v)})`,
-        ...focusable(one.label, [["one round", `${percent(v)}${around ? ` ± ${percent(around)}` : ""} %`]]),
+        transform: `translate(${begins} ${y(v)})`,
+        ...focusable(one.label, [[spent(chart, one), `${percent(v)}${around ? ` ± ${percent(around)}` : ""} %`]]),
       }),
     );
 };
+const spent = (chart, one) => (chart.x.unit === "number" ? "one round" : WRITE[chart.x.unit](one.x[0]));
 const legendOf = (lines) =>
   el(
     "p",
@@ -115,25 +121,31 @@ const nameEnds = (f, series, y, beside) => {
     f.chart.append(sign, svg("text", { class: "name", x: f.x1 + 20, y: at + 4 }, cutTo(label, beside - 16)));
   }
 };
-const followRounds = (f, series, x) => {
+const followRounds = (f, chart, series, x) => {
   const cross = svg("line", { class: "axis", y1: f.y1, y2: f.y0, visibility: "hidden" });
   f.chart.append(cross);
-  const lines = series.filter((one) => one.draw === "line"),
-    rounds = [...new Set(lines.flatMap((one) => one.x))];
+  const counted = chart.x.unit === "number",
+    lines = series.filter((one) => one.draw === "line"),
+    places = [...new Set(lines.flatMap((one) => one.x))];
+  // Methods do not spend the same at the same time: by costs, a line has what it had reached until then.
+  const valueAt = (one, at) => {
+    if (one.draw === "reference" || (counted && one.draw === "star")) return one.y[0];
+    return one.y[counted ? one.x.indexOf(at) : one.x.findLastIndex((place) => place <= at)];
+  };
   f.chart.addEventListener("pointermove", (event) => {
     const box = f.chart.getBoundingClientRect(),
       at = ((event.clientX - box.left) / box.width) * f.width;
-    const round = rounds.reduce((best, r) => (Math.abs(x(r) - at) < Math.abs(x(best) - at) ? r : best));
-    cross.setAttribute("x1", x(round));
-    cross.setAttribute("x2", x(round));
+    const place = places.reduce((best, r) => (Math.abs(x(r) - at) < Math.abs(x(best) - at) ? r : best));
+    cross.setAttribute("x1", x(place));
+    cross.setAttribute("x2", x(place));
     cross.setAttribute("visibility", "visible");
     const rows = series
-      .map((one) => [one.label, one.draw === "line" ? one.y[one.x.indexOf(round)] : one.y[0]])
+      .map((one) => [one.label, valueAt(one, place)])
       .filter(([, v]) => v !== undefined)
       .sort((a, b) => b[1] - a[1]);
     showTip(
       event,
-      `round ${round}`,
+      counted ? `round ${place}` : `${WRITE[chart.x.unit](place)}`,
       rows.map(([name, v]) => [name, `${percent(v)} %`]),
     );
   });
@@ -154,9 +166,9 @@ const figuresOf = (chart, series, sparse) => {
         }),
       ]),
     ];
-  const rounds = (one) => (one.draw === "line" ? String(one.x[one.x.length - 1]) : one.draw === "star" ? "1" : "–");
+  const whole = (one) => (one.draw === "reference" ? "–" : WRITE[chart.x.unit](one.x[one.x.length - 1]));
   return [
-    ["method", "rounds", "first, %", "last, %"],
-    series.map((one) => [one.label, rounds(one), percent(one.y[0]), percent(one.y[one.y.length - 1])]),
+    ["method", chart.x.unit === "number" ? "rounds" : chart.x.title, "first, %", "last, %"],
+    series.map((one) => [one.label, whole(one), percent(one.y[0]), percent(one.y[one.y.length - 1])]),
   ];
 };

@@ -65,9 +65,10 @@ const drawDetail = (section) => {
     ...card(chart, panel, note, ...extra),
   });
   // A card stays where a metric, or a setting, has nothing to be drawn in it.
-  const lines = data.charts.find((chart) => chart.name === "accuracy-rounds"),
-    rounds =
-      lines && made(chartsOf("lines").find(({ name }) => name === lines.name) || { ...lines, panels: [] }, lines.note);
+  const curves = new Map(data.charts.filter(({ name }) => /^accuracy-rounds/.test(name)).map((one) => [one.name, one])),
+    rounds = [...curves.values()].map((chart) =>
+      made(chartsOf("lines").find(({ name }) => name === chart.name) || { ...chart, panels: [] }, chart.note),
+    );
   const strip = chartsOf("strip")[0] || { kind: "strip", title: "Accuracies of single clients", note: "" },
     clients = made(strip, `${strip.note} Point at a client to follow it.${seed}`);
   const spread = chartsOf("heat").find(({ name }) => name === "classes"),
@@ -84,7 +85,9 @@ const drawDetail = (section) => {
     el(
       "div",
       { class: "stack" },
-      [rounds, clients, heat].filter(Boolean).map((one) => one.node),
+      rounds.map((one) => one.node),
+      reachOf(c),
+      [clients, heat].map((one) => one.node),
       matrices.length
         ? el(
             "div",
@@ -94,7 +97,7 @@ const drawDetail = (section) => {
         : null,
     ),
   );
-  if (rounds) attempt(drawLines, rounds.holder, rounds.chart, rounds.panel);
+  for (const one of rounds) attempt(drawLines, one.holder, one.chart, one.panel);
   const marks = [];
   const follow = (k) => {
     if (k !== state.client) {
@@ -109,6 +112,24 @@ const drawDetail = (section) => {
     ...matrices.map(({ chart, panel, holder }) => attempt(drawHeat, holder, chart, panel, follow)),
   ];
   marks.push(...drawn.filter(Boolean));
+};
+// What it took to reach an accuracy, for the methods that are shown.
+const reachOf = (c) => {
+  const { targets, rows } = data.reach[METRICS[state.metric]]?.[c] || { rows: [] },
+    shown = rows.filter(([m]) => methodIsOn(m));
+  if (!shown.length) return null;
+  const heads = targets.flatMap((target) => [`rounds to ${target}`, "bytes a client", "CPU seconds"]);
+  return el(
+    "div",
+    { class: "card" },
+    el("h3", {}, "What it takes to reach an accuracy"),
+    plainTable(
+      "What it takes to reach an accuracy",
+      ["method", ...heads],
+      shown.map(([m, ...texts]) => [data.methods[m].label, ...texts]),
+    ),
+    el("p", { class: "note" }, "All rounds of a run count as equally costly; – is never reached."),
+  );
 };
 const methodTag = (m) => el("span", { class: "method" }, badge(m), data.methods[m].label);
 

@@ -5,12 +5,11 @@ from pathlib import Path
 import numpy as np
 
 from fedgram.core.errors import InvalidData
-from fedgram.data.own.images import ImageFiles
 from fedgram.data.published.layouts.base import Layout
-from fedgram.data.published.store import Content, Stream
+from fedgram.data.published.layouts.photographs import decoded, files_in
+from fedgram.data.published.store import Content
 
 _SIDE = 64
-_BLOCK = 256
 
 
 def tiny_imagenet_layout() -> Layout:
@@ -21,7 +20,7 @@ def tiny_imagenet_layout() -> Layout:
 def _read(folder: Path) -> Content:
     classes = tuple((folder / "wnids.txt").read_text().split())
     index = {wnid: i for i, wnid in enumerate(classes)}
-    train = [(path, index[wnid]) for wnid in classes for path in _images(folder / "train" / wnid / "images")]
+    train = [(path, index[wnid]) for wnid in classes for path in files_in(folder / "train" / wnid / "images", ".JPEG")]
     annotations = folder / "val" / "val_annotations.txt"
     if not annotations.exists():
         raise InvalidData(f"{annotations.parent} has no {annotations.name}: place it there")
@@ -34,21 +33,9 @@ def _read(folder: Path) -> Content:
     return Content(
         classes,
         {
-            "x": _decoded([path for path, _ in train]),
+            "x": decoded([path for path, _ in train], _SIDE),
             "y": np.array([label for _, label in train], dtype=np.int64),
-            "x_test": _decoded([path for path, _ in test]),
+            "x_test": decoded([path for path, _ in test], _SIDE),
             "y_test": np.array([label for _, label in test], dtype=np.int64),
         },
     )
-
-
-def _images(folder: Path) -> list[Path]:
-    paths = sorted(folder.glob("*.JPEG"))
-    if not paths:
-        raise InvalidData(f"{folder} has no .JPEG files: the data set is not complete")
-    return paths
-
-
-def _decoded(paths: list[Path]) -> Stream:
-    images = ImageFiles(paths, (_SIDE, _SIDE), "RGB")
-    return Stream(images.shape, (images[start : start + _BLOCK] for start in range(0, len(paths), _BLOCK)))

@@ -1,0 +1,82 @@
+"""What is reported after each layer: the network so far, judged by clients, at no cost to the method."""
+
+import numpy as np
+import pytest
+
+import fedgram as fg
+from fedgram.layerwise import NetworkSoFar
+from support.problems import as_clients
+
+CONVOLUTIONS = "conv:6:3:leaky_relu pool:2 conv:5:2 flatten dense:8"
+
+
+@pytest.mark.parametrize(
+    ("stack", "shorter"), [("dense:9 dense:7:tanh", ["", "dense:9"]), ("dense:20", [""]), ("", [])]
+)
+def test_rounds_are_reported_as_networks_of_the_layers_so_far(stack, shorter):
+    """After l rounds there is a network of l layers, the same as if no more had been asked for; the last is the fit."""
+    rng = np.random.default_rng(3)
+    centres = rng.normal(size=(4, 6))
+    clients = []
+    for k in range(5):
+        y = rng.integers(0, 4, 80)
+        x = centres[y] + rng.normal(size=(80, 6))
+        clients.append(fg.Client(f"c{k}", x[:40], y[:40], x[40:], y[40:]))
+    fit = fg.FedACnnL(network=f"flatten {stack}", gamma=1.0, adaptive=False).fit(clients, classes=4, seed=1)
+    alone = [
+        fg.FedACnnL(network=f"flatten {rest}", gamma=1.0, adaptive=False).fit(clients, classes=4, seed=1)
+        for rest in shorter
+    ]
+    assert fit.rounds == [*(one.evaluation for one in alone), fit.evaluation]
+    assert min(report.pooled for report in fit.rounds) > 0.5
+    counts = {tuple(report.correct.values()) for report in fit.rounds}
+    assert len(counts) == len(fit.rounds)  # else the test could not tell the rounds apart
+
+
+def test_rounds_of_convolutions_score_the_mean_of_their_windows():
+    rng = np.random.default_rng(5)
+    y = rng.integers(0, 3, 60)
+    x = rng.normal(size=(60, 8, 7, 2)) + rng.normal(size=(3, 8, 7, 2))[y]
+    network = fg.FedACnnL(network=CONVOLUTIONS, gamma=1.0).fit(as_clients(x, y, [np.arange(60)]), classes=3).model
+    for depth in (1, 2):
+        below = network.truncate(depth - 1)
+        rows = below.next_layer.rows(below.forward(x)).reshape(len(x), -1, len(network.solutions[depth - 1]))
+        want = (rows @ network.solutions[depth - 1]).mean(axis=1)
+        np.testing.assert_allclose(NetworkSoFar(network.truncate(depth)).scores(x), want, atol=1e-10)
+    np.testing.assert_allclose(NetworkSoFar(network).scores(x), network.scores(x), atol=1e-10)
+
+
+def test_rounds_cost_the_method_nothing():
+    """Bytes are those of clients that have nothing to test with."""
+    rng = np.random.default_rng(2)
+    x, y = rng.normal(size=(60, 5)), rng.integers(0, 3, 60)
+    parts = np.array_split(np.arange(60), 3)
+    testing = [fg.Client(f"c{k}", x[part], y[part], x[part], y[part]) for k, part in enumerate(parts)]
+    without = [fg.Client(f"c{k}", x[part], y[part]) for k, part in enumerate(parts)]
+    method = fg.FedACnnL(adaptive=False)
+    one, other = (method.fit(clients, classes=3) for clients in (testing, without))
+    assert len(one.rounds) == 3
+    assert not other.rounds
+    # All but the greeting, which says how many test samples there are.
+    sizes = [sum(account["up"] for account in fit.traffic.by_client.values()) for fit in (one, other)]
+    assert abs(sizes[0] - sizes[1]) < 30 * len(parts)
+    assert one.traffic.down == other.traffic.down
+
+
+def test_rounds_are_judged_group_by_group():
+    """After each layer a client judges its own group's network; at last its personal one."""
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1, 2, 3], 60)
+    x = rng.normal(size=(240, 6)) + np.eye(6)[y]
+    halves = [rng.permutation(120), 120 + rng.permutation(120)]  # half of the clients see two classes, half the others
+    parts = [part for half in halves for part in np.split(half, 4)]
+    clients = [fg.Client(f"c{k}", x[part], y[part], x[part], y[part]) for k, part in enumerate(parts)]
+    fit = fg.PFedACnnL(network="flatten dense:8 dense:6", gamma=1.0, groups=2, epsilon=5.0).fit(clients, classes=4)
+    assert len(fit.rounds) == 4
+    assert fit.rounds[-1] == fit.evaluation
+    # One layer: least squares on the samples of those who have the same two classes.
+    for half in (clients[:4], clients[4:]):
+        model = fg.Moments.sum(fg.Moments.of(c.x, c.y, classes=4) for c in half).model(1.0, intercept=False)
+        for client in half:
+            right = int((model.predict(client.x) == client.y).sum())
+            assert fit.rounds[0].correct[client.name] == right
