@@ -8,7 +8,18 @@ from importlib import import_module
 for library in ("OPENBLAS", "OMP", "MKL", "VECLIB", "BLIS"):
     os.environ[f"{library}_NUM_THREADS"] = "1"
 
-ALL = ("afl", "threads", "personal", "layerwise", "gradient", "partition", "tables", "extraction", "flower")
+ALL = (
+    "afl",
+    "threads",
+    "personal",
+    "layerwise",
+    "gradient",
+    "partition",
+    "tables",
+    "estimators",
+    "extraction",
+    "flower",
+)
 
 for name in sys.argv[1:] or ALL:
     import_module(f"benchmarks.{name}").main()
