@@ -14,13 +14,11 @@ import numpy.typing as npt
 from fedgram.core.arrays import Array
 from fedgram.core.columns import as_columns, as_table, names_of, samples_of
 from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch
+from fedgram.core.labels import NUMERIC
 from fedgram.moments import solve
 from fedgram.moments.accumulate import as_features
 from fedgram.moments.moments import Moments
 from fedgram.moments.regression import Regression
-
-# The one class of samples whose outcome is a number.
-NUMERIC = ("numeric",)
 
 
 def joint_moments(
@@ -46,7 +44,7 @@ def joint_moments(
         raise InvalidParameter(f"name the columns of both x and y, or of neither: got {names} and {labels}")
     return Moments.of(
         np.column_stack([rows, targets]),
-        np.full(len(rows), NUMERIC[0]),
+        np.zeros(len(rows), dtype=np.int64),
         classes=NUMERIC,
         features=features,
         columns=(*names, *labels),

@@ -58,7 +58,8 @@ class Samples(NamedTuple):
 class WeightedMoments:
     """Σw(x - μ)(x - μ)ᵀ, packed, Σw(x - μ)(y - ν)ᵀ (d, t) and Σw(y - ν)² (t,) of n samples.
 
-    μ is `mean` (d,), ν `target_mean` (t,), and Σw `weight`. A weight of 2 is a sample that is there twice.
+    μ is `mean` (d,), ν `target_mean` (t,), and Σw `weight`. A weight of 2 is a sample that is there twice. `removed`
+    (d,) is the diagonal of what was subtracted to get here: its rounding errors remain.
     """
 
     n: int
@@ -68,6 +69,7 @@ class WeightedMoments:
     packed: Array
     cross: Array
     squares: Array
+    removed: Array
 
     @classmethod
     def of(cls, samples: Samples) -> Self:
@@ -117,6 +119,7 @@ class WeightedMoments:
             _rank_one(solve.pack(gram), sums, -1 / weight),
             cross.T - np.outer(sums, target_sums) / weight,
             np.maximum(squares - target_sums**2 / weight, 0.0),
+            np.zeros(d),
         )
 
     def __add__(self, other: Self) -> Self:
@@ -138,13 +141,19 @@ class WeightedMoments:
         noise = max(level * float(before.sum()), TINY)
         if not solve.is_positive_semidefinite(rest.packed, d, noise):
             raise NotMoments("cannot subtract: these are not the moments of samples that were added")
-        # A feature that only the others had leaves its rounding errors behind, and those are no feature.
-        gone = np.abs(rest.packed[where]) <= level * before
-        if not gone.any():
-            return rest
+        # A feature or target that only the others had leaves its rounding errors behind, and these are no feature.
+        varies = np.abs(rest.packed[where]) > level * before
+        target_varies = rest.squares > level * self.squares
         full = solve.unpack(rest.packed, d)
-        full[gone], full[:, gone] = 0.0, 0.0
-        return replace(rest, packed=solve.pack(full), cross=np.where(gone[:, None], 0.0, rest.cross))
+        full *= varies
+        full *= varies[:, None]
+        return replace(
+            rest,
+            packed=solve.pack(full),
+            cross=rest.cross * varies[:, None] * target_varies,
+            squares=rest.squares * target_varies,
+            removed=rest.removed + SLACK * before,
+        )
 
     def _combined(self, other: Self, sign: int, weight: float, between: float) -> Self:
         """Add or take away `other`; `weight` is of what comes out, `between` that of the scatter between the means."""
@@ -158,6 +167,7 @@ class WeightedMoments:
             packed=_rank_one(self.packed + sign * other.packed, apart, between),
             cross=self.cross + sign * other.cross + between * np.outer(apart, target_apart),
             squares=np.maximum(self.squares + sign * other.squares + between * target_apart**2, 0.0),
+            removed=self.removed + other.removed,
         )
 
     def spread(self, places: Any, count: int) -> Self:
@@ -172,7 +182,7 @@ class WeightedMoments:
         if intercept:
             squares = float(self.squares.sum())
             return Regression(
-                self.packed, self.cross, self.mean, self.target_mean, self.weight, True, squares, np.zeros(d)
+                self.packed, self.cross, self.mean, self.target_mean, self.weight, True, squares, self.removed
             )
         return Regression(
             _rank_one(self.packed, self.mean, self.weight),
@@ -182,7 +192,7 @@ class WeightedMoments:
             self.weight,
             False,
             float((self.squares + self.weight * self.target_mean**2).sum()),
-            np.zeros(d),
+            self.removed,
         )
 
 

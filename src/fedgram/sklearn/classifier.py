@@ -49,9 +49,7 @@ class GramClassifier(ClassifierMixin, GramEstimator):  # type: ignore[misc]
         X, y, weights = self._checked(X, y, sample_weight, reset=first)
         known = np.unique(y if classes is None else classes) if first else self.classes_
         if not first and classes is not None and not np.array_equal(np.unique(classes), known):
-            raise InvalidData(
-                f"classes are {known} since the first call, got {classes}: leave them out or name the same"
-            )
+            raise InvalidData(f"the first call named the classes {known}, this one {classes}: name the same, or none")
         if unknown := sorted(set(np.unique(y).tolist()) - set(known.tolist())):
             raise InvalidData(
                 f"label {unknown[0]!r} is not among the classes {known.tolist()}: "

@@ -1,0 +1,313 @@
+"""GramClassifier and GramRegressor keep scikit-learn's contract, equal its ridge models, and add up."""
+
+import pickle
+import sys
+import tracemalloc
+import warnings
+
+import numpy as np
+import pyarrow
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.sparse import csc_array, csr_array
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import Ridge, RidgeClassifier
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch, MissingExtra, NotMoments, RankDeficient
+from fedgram.sklearn import GramClassifier, GramRegressor
+from support.campaign import examples
+from support.problems import relative_error, seeds
+
+BOTH = [GramClassifier, GramRegressor]
+
+
+@parametrize_with_checks(
+    [kind(ridge, fit_intercept=fit_intercept) for kind in BOTH for ridge in ("auto", 1.0) for fit_intercept in (1, 0)]
+)
+def test_scikit_learns_own_checks(estimator, check):
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")  # the checks fit what they like, and look at warnings themselves
+        check(estimator)
+
+
+def problem(kind, rng, n=60, d=5):
+    """Return features far from zero, and labels or outcomes that depend on them."""
+    x = rng.normal(size=(n, d)) + 20 * rng.normal(size=d)
+    scores = x @ rng.normal(size=(d, 3))
+    scores += 0.5 * rng.normal(size=(n, 3)) * scores.std(axis=0)
+    labels = np.array(["bone", "lung", "skin"])[(scores - scores.mean(axis=0)).argmax(axis=1)]
+    return x, labels if kind is GramClassifier else scores[:, :2]
+
+
+def assert_same(one, other, x, tolerance=1e-9):
+    assert relative_error(one.coef_, other.coef_) < tolerance
+    assert relative_error(one.intercept_, other.intercept_) < tolerance
+    if isinstance(one, GramClassifier):
+        assert one.classes_.tolist() == other.classes_.tolist()
+        np.testing.assert_allclose(one.predict_proba(x), other.predict_proba(x), atol=1e-6)
+
+
+@examples(40)
+@given(seeds, st.booleans(), st.booleans(), st.sampled_from([2, 3]), st.sampled_from([0.1, 10.0]))
+def test_equal_scikit_learns_ridge_models(seed, fit_intercept, weighted, classes, ridge):
+    rng = np.random.default_rng(seed)
+    x, labels = problem(GramClassifier, rng)
+    labels, outcomes = (labels if classes == 3 else labels == "lung"), x @ rng.normal(size=(5, 2))
+    weights = rng.random(60) if weighted else None
+    for ours, theirs, y in (
+        (GramClassifier, RidgeClassifier, labels),
+        (GramRegressor, Ridge, outcomes),
+        (GramRegressor, Ridge, outcomes[:, 0]),
+    ):
+        mine = ours(ridge, fit_intercept=fit_intercept).fit(x, y, weights)
+        other = theirs(ridge, fit_intercept=fit_intercept, solver="svd").fit(x, y, weights)
+        # For two classes, RidgeClassifier's weights are (d,) or (1, d), as its version has it.
+        assert relative_error(mine.coef_, other.coef_.reshape(mine.coef_.shape)) < 1e-9
+        np.testing.assert_allclose(mine.intercept_, other.intercept_, rtol=1e-8, atol=1e-8)
+        np.testing.assert_array_equal(mine.predict(x[:9]).shape, other.predict(x[:9]).shape)
+        if ours is GramClassifier:
+            np.testing.assert_allclose(mine.decision_function(x), other.decision_function(x), rtol=1e-7, atol=1e-8)
+            np.testing.assert_array_equal(mine.predict(x), other.predict(x))
+
+
+@examples(60)
+@given(seeds, st.sampled_from(BOTH), st.booleans(), st.booleans(), st.sampled_from(["auto", 2.0]), st.integers(2, 10))
+def test_any_split_in_any_order_gives_the_same(seed, kind, fit_intercept, weighted, ridge, parts):
+    rng = np.random.default_rng(seed)
+    x, y = problem(kind, rng)
+    weights = rng.random(60) + 0.1 if weighted else np.ones(60)
+    blocks = np.split(rng.permutation(60), np.sort(rng.choice(np.arange(1, 60), parts - 1, replace=False)))
+    whole = kind(ridge, fit_intercept=fit_intercept).fit(x, y, weights)
+    streamed = kind(ridge, fit_intercept=fit_intercept)
+    named = {"classes": np.unique(y)} if kind is GramClassifier else {}
+    for block in blocks:
+        streamed.partial_fit(x[block], y[block], sample_weight=weights[block], **named)
+    each = [clone(whole).fit(x[block], y[block], weights[block]) for block in blocks]
+    for other in (streamed, sum(each), each[-1] + sum(each[:-1])):
+        assert other.ridge_ == pytest.approx(whole.ridge_, rel=1e-9)
+        assert_same(other, whole, x)
+
+
+@examples(30)
+@given(seeds, st.sampled_from(BOTH), st.integers(5, 40))
+def test_who_leaves_is_forgotten(seed, kind, stay):
+    rng = np.random.default_rng(seed)
+    x, y = problem(kind, rng)
+    stays, leaves = kind().fit(x[:stay], y[:stay]), kind().fit(x[stay:], y[stay:])
+    rest = (stays + leaves) - leaves
+    assert rest.ridge_ == pytest.approx(stays.ridge_, rel=1e-8)
+    if kind is GramRegressor or stays.classes_.tolist() == rest.classes_.tolist():
+        assert_same(rest, stays, x, tolerance=1e-8)
+
+
+@examples(30)
+@given(seeds, st.sampled_from(BOTH), st.sampled_from(["auto", 1.0]))
+def test_a_weight_is_a_number_of_samples(seed, kind, ridge):
+    rng = np.random.default_rng(seed)
+    x, y = problem(kind, rng)
+    weights = rng.integers(0, 4, 60)
+    weighted = kind(ridge).fit(x, y, weights)
+    repeated = kind(ridge).fit(np.repeat(x, weights, axis=0), np.repeat(y, weights, axis=0))
+    if kind is GramRegressor or len(repeated.classes_) == len(weighted.classes_):
+        assert_same(weighted, repeated, x)
+
+
+@pytest.mark.parametrize("kind", BOTH)
+@pytest.mark.parametrize("ridge", ["auto", "loo", 1.0])
+def test_sparse_features_are_features(kind, ridge):
+    rng = np.random.default_rng(0)
+    x, y = problem(kind, rng)
+    x = np.where(rng.random(x.shape) < 0.7, 0.0, x)
+    plain = kind(ridge).fit(x, y)
+    for sparse in (csr_array(x), csc_array(x)):
+        assert_same(kind(ridge).fit(sparse, y), plain, sparse)
+        np.testing.assert_allclose(
+            plain.predict_proba(sparse) if kind is GramClassifier else plain.predict(sparse),
+            plain.predict_proba(x) if kind is GramClassifier else plain.predict(x),
+        )
+
+
+def test_columns_far_from_zero_keep_their_digits():
+    rng = np.random.default_rng(0)
+    near = rng.normal(size=(300, 3)) * [1.0, 1e-3, 1e2]
+    x, y = near + np.array([2026.0, 1e5, -1e7]), near @ [1.0, 3.0, -0.2] + rng.normal(size=300)
+    want = np.linalg.lstsq(near - near.mean(axis=0), y - y.mean(), rcond=None)[0]
+    blocks = GramRegressor(0.0)
+    for part in np.array_split(np.arange(300), 7):
+        blocks.partial_fit(x[part], y[part])
+    # The features themselves are rounded: 1e5 ± 1e-3 has lost eight digits before anything is computed.
+    for model in (GramRegressor(0.0).fit(x, y), blocks):
+        np.testing.assert_allclose(model.coef_, want, rtol=1e-6)
+
+
+def test_a_site_may_lack_classes():
+    rng = np.random.default_rng(0)
+    x, y = problem(GramClassifier, rng)
+    order = np.argsort(y, kind="stable")
+    one_each = sum(
+        GramClassifier().fit(x[order[y[order] == name]], y[order[y[order] == name]]) for name in np.unique(y)
+    )
+    assert_same(one_each, GramClassifier().fit(x, y), x)
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_loo_is_for_fit_alone(kind):
+    x, y = problem(kind, np.random.default_rng(0))
+    fitted = kind("loo").fit(x, y)
+    assert fitted.ridge_ > 0
+    for wrong in (
+        lambda: kind("loo").partial_fit(x, y),
+        lambda: fitted + fitted,
+        lambda: fitted - kind("loo").fit(x[:5], y[:5]),
+    ):
+        with pytest.raises(InvalidParameter, match="ridge='loo' needs all the samples at once"):
+            wrong()
+
+
+@pytest.mark.parametrize("kind", BOTH)
+@pytest.mark.parametrize("ridge", [-1.0, np.nan, np.inf, "best", None, True])
+def test_a_ridge_that_is_none_is_refused_with_its_value(kind, ridge):
+    with pytest.raises(InvalidParameter, match=f"ridge must be .*got {ridge!r}"):
+        kind(ridge).fit(*problem(kind, np.random.default_rng(0)))
+
+
+def test_a_ridge_of_zero_says_the_rank():
+    with pytest.warns(RankDeficient, match="rank 1 of 2"):
+        GramRegressor(0).fit([[1.0, 2.0], [2.0, 4.0], [3.0, 6.0]], [1.0, 2.0, 3.0])
+
+
+def test_only_what_is_alike_is_combined():
+    x, y = problem(GramRegressor, np.random.default_rng(0))
+    fitted = GramRegressor().fit(x, y)
+    refusals = {
+        "different ridge: 'auto' and 1.0": GramRegressor(1.0).fit(x, y),
+        "different fit_intercept: True and False": GramRegressor(fit_intercept=False).fit(x, y),
+        "5 and 4 features": GramRegressor().fit(x[:, :4], y),
+        r"different outcomes: shape \(n, 2\) and shape \(n,\)": GramRegressor().fit(x, y[:, 0]),
+        "GramRegressor and GramClassifier": GramClassifier().fit(x, y[:, 0] > 0),
+    }
+    for message, other in refusals.items():
+        for combine in (type(fitted).__add__, type(fitted).__sub__):
+            with pytest.raises(Mismatch, match=message):
+                combine(fitted, other)
+    with pytest.raises(NotFittedError):
+        fitted + GramRegressor()
+    with pytest.raises(NotMoments, match="nothing would be left"):
+        fitted - fitted
+    with pytest.raises(TypeError):
+        fitted + 3
+
+
+def table(x, names):
+    return pyarrow.table(dict(zip(names, x.T, strict=True)))
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_columns_have_names_and_an_order(kind):
+    x, y = problem(kind, np.random.default_rng(0), d=2)
+    fitted = kind().fit(table(x, ["age", "bmi"]), y)
+    assert fitted.feature_names_in_.tolist() == ["age", "bmi"]
+    swapped = table(x[:, ::-1], ["bmi", "age"])
+    with pytest.raises(ValueError, match="feature names"):
+        fitted.predict(swapped)
+    with pytest.raises(ValueError, match="feature names"):
+        fitted.partial_fit(swapped, y)
+    with pytest.raises(Mismatch, match="features in another order"):
+        fitted + kind().fit(swapped, y)
+    with pytest.raises(Mismatch, match="lacks column 'bmi'; has unknown column 'bp'"):
+        fitted + kind().fit(table(x, ["age", "bp"]), y)
+    with pytest.raises(Mismatch, match="has no column names"):
+        fitted + kind().fit(x, y)
+    assert (fitted + fitted).feature_names_in_.tolist() == ["age", "bmi"]
+
+
+def test_blocks_must_agree():
+    x, y = problem(GramClassifier, np.random.default_rng(0))
+    fitted = GramClassifier().partial_fit(x, y, classes=["bone", "lung", "skin", "liver"])
+    assert fitted.predict_proba(x).shape == (60, 4)
+    with pytest.raises(InvalidData, match="label 'lng' is not among the classes"):
+        fitted.partial_fit(x[:1], ["lng"])
+    with pytest.raises(InvalidData, match="name the same, or none"):
+        fitted.partial_fit(x, y, classes=["bone", "lung", "skin"])
+    outcomes = GramRegressor().partial_fit(x, x[:, 0])
+    with pytest.raises(Mismatch, match=r"y has shape \(60, 1\), but was fitted with shape \(n,\)"):
+        outcomes.partial_fit(x, x[:, :1])
+
+
+@pytest.mark.parametrize("weights", [-np.ones(60), np.ones(59), np.ones((60, 2)), np.zeros(60), np.full(60, np.nan)])
+def test_weights_must_fit(weights):
+    x, y = problem(GramRegressor, np.random.default_rng(0))
+    with pytest.raises(ValueError, match=r"weight|inconsistent"):
+        GramRegressor().fit(x, y, weights)
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_in_a_pipeline_a_search_and_a_file(kind):
+    x, y = problem(kind, np.random.default_rng(0))
+    pipeline = make_pipeline(StandardScaler(), kind())
+    search = GridSearchCV(pipeline, {f"{kind.__name__.lower()}__ridge": [0.1, 10.0, "auto", "loo"]}, cv=3).fit(x, y)
+    assert search.best_score_ > 0.3
+    again = pickle.loads(pickle.dumps(search.best_estimator_))
+    np.testing.assert_array_equal(again.predict(x), search.predict(x))
+    assert clone(kind(3.0, fit_intercept=False)).get_params() == {"ridge": 3.0, "fit_intercept": False}
+    fitted = pickle.loads(pickle.dumps(kind().fit(x[:30], y[:30])))
+    assert_same(fitted + kind().fit(x[30:], y[30:]), kind().fit(x, y), x)
+
+
+def calibration_error(probabilities, right, bins=15):
+    """Return the expected calibration error of the most probable class."""
+    sure = probabilities.max(axis=1)
+    places = np.minimum((sure * bins).astype(int), bins - 1)
+    gaps = [abs((sure - right)[places == k].sum()) for k in range(bins)]
+    return sum(gaps) / len(sure)
+
+
+@pytest.mark.parametrize("load", [load_breast_cancer, load_digits])
+@pytest.mark.parametrize("sites", [1, 5])
+def test_probabilities_are_calibrated(load, sites):
+    x, y = load(return_X_y=True)
+    probabilities, right = [], []
+    for train, test in StratifiedKFold(5, shuffle=True, random_state=0).split(x, y):
+        model = sum(GramClassifier().fit(x[part], y[part]) for part in np.array_split(train, sites))
+        probabilities.append(model.predict_proba(x[test]))
+        right.append(model.classes_[probabilities[-1].argmax(axis=1)] == y[test])
+        np.testing.assert_array_equal(model.classes_[probabilities[-1].argmax(axis=1)], model.predict(x[test]))
+    assert calibration_error(np.vstack(probabilities), np.concatenate(right)) < 0.03
+
+
+def test_blocks_leave_nothing_behind():
+    """The moments, and one block in work: however many blocks there were."""
+
+    def peak(blocks):
+        rng, model = np.random.default_rng(0), GramRegressor()
+        tracemalloc.start()
+        for _ in range(blocks):
+            x = rng.normal(size=(1000, 30))
+            model.partial_fit(x, x[:, 0])
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return most
+
+    peak(2)
+    assert peak(30) < 1.1 * peak(2)
+
+
+def test_scores_are_those_of_the_data():
+    x, y = load_diabetes(return_X_y=True)
+    assert GramRegressor().fit(x, y).score(x, y) > 0.5
+    assert GramClassifier().fit(x, y > 150).score(x, y > 150) > 0.7
+
+
+def test_without_scikit_learn_one_line_says_what_to_install(monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("fedgram.sklearn")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "sklearn.base", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'fedgram\[sklearn\]'"):
+        import fedgram.sklearn  # noqa: F401
