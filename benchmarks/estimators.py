@@ -1,9 +1,15 @@
-"""Estimators against scikit-learn's own with the same ridge, and the memory of `partial_fit`."""
+"""Estimators against scikit-learn's own with the same ridge, the memory of `partial_fit`, and how far probabilities are
+from frequencies.
+"""
 
 from typing import Any
 
 import numpy as np
+from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 from sklearn.linear_model import Ridge, RidgeClassifier
+from sklearn.model_selection import StratifiedKFold, cross_val_predict
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from benchmarks.measure import Results, cpu_seconds, peak_bytes
 from fedgram.sklearn import GramClassifier, GramRegressor
@@ -37,6 +43,26 @@ def memory(d: int = 200, rows: int = 5_000) -> None:
     results.show()
 
 
+def calibration(runs: int = 6, bins: int = 15) -> None:
+    """Print expected calibration errors of cross-validated probabilities."""
+    results = Results(f"Expected calibration error, {bins} bins, five folds, mean of {runs} runs")
+    for load in (load_breast_cancer, load_digits, load_wine):
+        x, y = load(return_X_y=True)
+        for what, model in (
+            ("as they are", GramClassifier()),
+            ("standardised", make_pipeline(StandardScaler(), GramClassifier())),
+        ):
+            errors = []
+            for run in range(runs):
+                folds = StratifiedKFold(5, shuffle=True, random_state=run)
+                probabilities = cross_val_predict(model, x, y, cv=folds, method="predict_proba")
+                sure, right = probabilities.max(axis=1), probabilities.argmax(axis=1) == y
+                places = np.minimum((bins * sure).astype(int), bins - 1)
+                errors.append(sum(abs((sure - right)[places == k].sum()) for k in range(bins)) / len(y))
+            results.at_most(f"{load.__name__.removeprefix('load_')}, features {what}", float(np.mean(errors)), 0.03)
+    results.show()
+
+
 def _stream(blocks: int, rows: int, d: int) -> None:
     rng, model = np.random.default_rng(0), GramClassifier()
     for _ in range(blocks):
@@ -52,3 +78,4 @@ def main() -> None:
     compare(100_000, 100)
     compare(20_000, 1_000)
     memory()
+    calibration()

@@ -45,7 +45,7 @@ def test_are_the_moments(seed, d, weighted, where):
     found = WeightedMoments.of(Samples(x, y, weights if weighted else None))
     mean, target_mean = own @ x / own.sum(), own @ y / own.sum()
     rows, targets = x - mean, y - target_mean
-    np.testing.assert_allclose(found.mean, mean, rtol=1e-13)
+    np.testing.assert_allclose(found.mean, mean, rtol=1e-13, atol=1e-13)
     np.testing.assert_allclose(solve.unpack(found.packed, d), (rows.T * own) @ rows, rtol=1e-11, atol=1e-11)
     np.testing.assert_allclose(found.cross, (rows.T * own) @ targets, rtol=1e-11, atol=1e-11)
     np.testing.assert_allclose(found.squares, own @ targets**2, rtol=1e-11)

@@ -95,15 +95,18 @@ class WeightedMoments:
                 if weights is not None:
                     rows *= roots[:, None]
                 gram = dsyrk(1.0, rows.T, beta=1.0, c=gram, lower=1, overwrite_c=1)
-                sums += roots @ rows
                 if classes:
                     masses = np.bincount(y, own, classes)
-                    cross += class_sums(rows if weights is None else rows * roots[:, None], y, classes)
+                    products = class_sums(rows if weights is None else rows * roots[:, None], y, classes)
+                    sums += products.sum(axis=0)
+                    cross += products
                     target_sums += masses
                     squares += masses
                 else:
                     targets = (y - first_target) * roots[:, None]
-                    cross += targets.T @ rows
+                    products = np.column_stack([roots, targets]).T @ rows
+                    sums += products[0]
+                    cross += products[1:]
                     target_sums += roots @ targets
                     squares += (targets**2).sum(axis=0)
             n, weight = n + len(x), weight + float(own.sum())
