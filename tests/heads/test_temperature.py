@@ -39,6 +39,14 @@ def test_what_makes_a_model_less_sure(classes):
     assert temperature(known(classes, n=20)) > plain
 
 
+@pytest.mark.parametrize("classes", [2, 3, 10])
+def test_leverage_is_what_leaving_a_sample_out_does(classes):
+    """A score s with target y becomes y - (y - s) / (1 - h): the means move, and they scatter more."""
+    h, pull, spread = 0.3, 0.8, 0.1
+    out = known(classes, pull=1 - (1 - pull) / (1 - h), spread=spread / (1 - h) ** 2)
+    assert temperature(known(classes, pull=pull, spread=spread, leverage=h)) == pytest.approx(temperature(out))
+
+
 def test_perfect_scores_of_few_samples_are_not_certain():
     """Samples that were all right leave a little for the other class, as if part of one had been seen."""
     perfect = temperature(known(2, spread=0.0, pull=1.0, n=10))

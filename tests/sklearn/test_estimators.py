@@ -95,6 +95,18 @@ def test_any_split_in_any_order_gives_the_same(seed, kind, fit_intercept, weight
         assert_same(other, whole, x)
 
 
+@examples(60)
+@given(seeds, st.integers(2, 8), st.integers(1, 6))
+def test_few_samples_leave_no_choice_to_rounding(seed, n, d):
+    """With as many directions as samples, all ridges may be equally good: still all ways take the same."""
+    rng = np.random.default_rng(seed)
+    x, y = rng.normal(size=(n, d)), rng.normal(size=n)
+    whole = GramRegressor().fit(x, y)
+    one_by_one = sum(GramRegressor().fit(x[i : i + 1], y[i : i + 1]) for i in rng.permutation(n))
+    assert one_by_one.ridge_ == pytest.approx(whole.ridge_, rel=1e-9)
+    assert_same(one_by_one, whole, x)
+
+
 @examples(30)
 @given(seeds, st.sampled_from(BOTH), st.integers(5, 40))
 def test_who_leaves_is_forgotten(seed, kind, stay):

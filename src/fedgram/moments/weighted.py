@@ -21,7 +21,7 @@ from fedgram.moments.accumulate import ROWS_AT_ONCE, class_sums
 from fedgram.moments.plausible import TINY
 from fedgram.moments.regression import Regression
 
-# Rounding errors of a difference, in units of those of the sum that was subtracted from.
+# Rounding errors of sums and differences, in units of what is expected of a single product.
 SLACK = 8
 
 
@@ -58,8 +58,8 @@ class Samples(NamedTuple):
 class WeightedMoments:
     """Σw(x - μ)(x - μ)ᵀ, packed, Σw(x - μ)(y - ν)ᵀ (d, t) and Σw(y - ν)² (t,) of n samples.
 
-    μ is `mean` (d,), ν `target_mean` (t,), and Σw `weight`. A weight of 2 is a sample that is there twice. `removed`
-    (d,) is the diagonal of what was subtracted to get here: its rounding errors remain.
+    μ is `mean` (d,), ν `target_mean` (t,), and Σw `weight`. A weight of 2 is a sample that is there twice. `handled`
+    (d,) is the diagonal of all that was added and subtracted to get here, whose rounding errors remain.
     """
 
     n: int
@@ -69,7 +69,7 @@ class WeightedMoments:
     packed: Array
     cross: Array
     squares: Array
-    removed: Array
+    handled: Array
 
     @classmethod
     def of(cls, samples: Samples) -> Self:
@@ -122,7 +122,7 @@ class WeightedMoments:
             _rank_one(solve.pack(gram), sums, -1 / weight),
             cross.T - np.outer(sums, target_sums) / weight,
             np.maximum(squares - target_sums**2 / weight, 0.0),
-            np.zeros(d),
+            SLACK * gram.diagonal(),
         )
 
     def __add__(self, other: Self) -> Self:
@@ -155,7 +155,6 @@ class WeightedMoments:
             packed=solve.pack(full),
             cross=rest.cross * varies[:, None] * target_varies,
             squares=rest.squares * target_varies,
-            removed=rest.removed + SLACK * before,
         )
 
     def _combined(self, other: Self, sign: int, weight: float, between: float) -> Self:
@@ -170,7 +169,7 @@ class WeightedMoments:
             packed=_rank_one(self.packed + sign * other.packed, apart, between),
             cross=self.cross + sign * other.cross + between * np.outer(apart, target_apart),
             squares=np.maximum(self.squares + sign * other.squares + between * target_apart**2, 0.0),
-            removed=self.removed + other.removed,
+            handled=self.handled + other.handled + SLACK * abs(between) * apart**2,
         )
 
     def spread(self, places: Any, count: int) -> Self:
@@ -185,7 +184,7 @@ class WeightedMoments:
         if intercept:
             squares = float(self.squares.sum())
             return Regression(
-                self.packed, self.cross, self.mean, self.target_mean, self.weight, True, squares, self.removed
+                self.packed, self.cross, self.mean, self.target_mean, self.weight, True, squares, self.handled
             )
         return Regression(
             _rank_one(self.packed, self.mean, self.weight),
@@ -195,7 +194,7 @@ class WeightedMoments:
             self.weight,
             False,
             float((self.squares + self.weight * self.target_mean**2).sum()),
-            self.removed,
+            self.handled,
         )
 
 
