@@ -169,6 +169,17 @@ def test_a_site_may_lack_classes():
     assert_same(one_each, GramClassifier().fit(x, y), x)
 
 
+def test_a_class_whose_samples_have_left_is_not_predicted():
+    rng = np.random.default_rng(0)
+    x, y = problem(GramClassifier, rng)
+    stays = GramClassifier().fit(x[y != "lung"], y[y != "lung"])
+    leaves = GramClassifier().fit(x[y == "lung"], y[y == "lung"])
+    rest = stays + leaves - leaves
+    assert rest.classes_.tolist() == ["bone", "lung", "skin"]
+    np.testing.assert_array_equal(rest.predict(x), stays.predict(x))
+    assert relative_error(np.diff(rest.coef_[[0, 2]], axis=0) / 2, stays.coef_) < 1e-9
+
+
 @pytest.mark.parametrize("kind", BOTH)
 def test_loo_is_for_fit_alone(kind):
     x, y = problem(kind, np.random.default_rng(0))
@@ -253,7 +264,9 @@ def test_blocks_must_agree():
         outcomes.partial_fit(x, x[:, :1])
 
 
-@pytest.mark.parametrize("weights", [-np.ones(60), np.ones(59), np.ones((60, 2)), np.zeros(60), np.full(60, np.nan)])
+@pytest.mark.parametrize(
+    "weights", [-np.ones(60), np.ones(59), np.ones((60, 2)), np.zeros(60), np.full(60, np.nan), -1.0]
+)
 def test_weights_must_fit(weights):
     x, y = problem(GramRegressor, np.random.default_rng(0))
     with pytest.raises(ValueError, match=r"weight|inconsistent"):

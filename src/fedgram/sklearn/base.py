@@ -130,7 +130,9 @@ class GramEstimator(BaseEstimator):  # type: ignore[misc]
                 "fit both with their columns in one order"
             )
         if self.n_features_in_ != other.n_features_in_:
-            raise Mismatch(f"cannot combine fits of {self.n_features_in_} and {other.n_features_in_} features")
+            raise Mismatch(
+                f"cannot combine fits of {self.n_features_in_} and {other.n_features_in_} features: give both the same"
+            )
         return self.moments_, other.moments_
 
     def _with(self, moments: WeightedMoments, other: Self) -> Self:
@@ -148,7 +150,7 @@ def checked_weights(sample_weight: Any, X: Any) -> Array | None:
     if sample_weight is None:
         return None
     if isinstance(sample_weight, Real):
-        return np.full(X.shape[0], float(sample_weight))
+        sample_weight = np.full(X.shape[0], sample_weight)
     weights: Array = check_array(
         sample_weight, ensure_2d=False, dtype=np.float64, input_name="sample_weight", order="C"
     )
