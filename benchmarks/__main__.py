@@ -14,6 +14,7 @@ ALL = (
     "personal",
     "layerwise",
     "gradient",
+    "estimates",
     "partition",
     "tables",
     "estimators",

@@ -12,6 +12,7 @@ for _variable in VARIABLES:
 
 import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402
+from threadpoolctl import threadpool_limits  # noqa: E402
 
 from support import campaign  # noqa: E402
 
@@ -60,3 +61,12 @@ def interruptible():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def default_threads(monkeypatch):
+    """Let BLAS have its threads here, as where nobody has said otherwise; other tests have one."""
+    for variable in VARIABLES:
+        monkeypatch.delenv(variable, raising=False)
+    with threadpool_limits(os.cpu_count(), user_api="blas"):
+        yield

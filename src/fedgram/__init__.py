@@ -29,19 +29,34 @@ if TYPE_CHECKING:
     from fedgram.methods.analytic.fedlogit import FedLogit
     from fedgram.methods.analytic.local import Local
     from fedgram.methods.gradient.alone import Alone
+    from fedgram.methods.gradient.apple import APPLE
+    from fedgram.methods.gradient.baffle import BAFFLE
     from fedgram.methods.gradient.ditto import Ditto
     from fedgram.methods.gradient.fedala import FedALA
     from fedgram.methods.gradient.fedamp import FedAMP
     from fedgram.methods.gradient.fedapa import FedAPA
+    from fedgram.methods.gradient.fedas import FedAS
     from fedgram.methods.gradient.fedavg import FedAvg
     from fedgram.methods.gradient.feddbe import FedDBE
+    from fedgram.methods.gradient.feddisco import FedDisco
     from fedgram.methods.gradient.feddyn import FedDyn
+    from fedgram.methods.gradient.fedgen import FedGen
+    from fedgram.methods.gradient.fedgh import FedGH
+    from fedgram.methods.gradient.fedntd import FedNTD
+    from fedgram.methods.gradient.fedpac import FedPAC
+    from fedgram.methods.gradient.fedpcl import FedPCL
     from fedgram.methods.gradient.fedper import FedPer
     from fedgram.methods.gradient.fedphp import FedPHP
     from fedgram.methods.gradient.fedproto import FedProto
     from fedgram.methods.gradient.fedprox import FedProx
+    from fedgram.methods.gradient.fedselect import FedSelect
+    from fedgram.methods.gradient.fedzo import FedZO
     from fedgram.methods.gradient.finetuning import FedAvgFT, FedProxFT
+    from fedgram.methods.gradient.moon import MOON
+    from fedgram.methods.gradient.pfedhn import PFedHN
+    from fedgram.methods.gradient.pfedla import PFedLA
     from fedgram.methods.gradient.pfedme import PFedMe
+    from fedgram.methods.gradient.pfedzo import PFedZO
     from fedgram.methods.layerwise.fedacnnl import FedACnnL
     from fedgram.methods.layerwise.pfedacnnl import PFedACnnL
 else:
@@ -63,6 +78,9 @@ __version__ = "0.1.0"
 __all__ = [
     "AFL",
     "APFL",
+    "APPLE",
+    "BAFFLE",
+    "MOON",
     "Alone",
     "Client",
     "ClientSide",
@@ -74,18 +92,27 @@ __all__ = [
     "FedALA",
     "FedAMP",
     "FedAPA",
+    "FedAS",
     "FedAvg",
     "FedAvgFT",
     "FedDBE",
+    "FedDisco",
     "FedDyn",
+    "FedGH",
+    "FedGen",
     "FedGram",
     "FedHiP",
     "FedLogit",
+    "FedNTD",
+    "FedPAC",
+    "FedPCL",
     "FedPHP",
     "FedPer",
     "FedProto",
     "FedProx",
     "FedProxFT",
+    "FedSelect",
+    "FedZO",
     "Fit",
     "InProcess",
     "LinearModel",
@@ -94,7 +121,10 @@ __all__ = [
     "Model",
     "Moments",
     "PFedACnnL",
+    "PFedHN",
+    "PFedLA",
     "PFedMe",
+    "PFedZO",
     "engines",
     "errors",
     "load",

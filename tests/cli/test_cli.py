@@ -21,6 +21,13 @@ def test_run_prints_a_table():
     assert "Traceback" not in done.stderr
 
 
+def test_one_test_set_has_one_accuracy():
+    done = run("run", "--method", "afl", "--test", "held-out")
+    assert done.returncode == 0, done.stderr
+    [line] = [line for line in done.stdout.splitlines() if line.startswith("accuracy")]
+    assert line.startswith("accuracy, test set")
+
+
 def test_run_json_is_one_line_and_follows_from_the_seed():
     arguments = ("run", "--data", "digits", "--clients", "10", "--partition", "shards:2", "--seed", "3", "--json")
     first, again = (run(*arguments) for _ in range(2))
@@ -71,7 +78,7 @@ def test_version():
         (("--method", "alf"), "unknown method 'alf': did you mean 'afl'?"),
         (("--data", "digit"), "unknown data set 'digit': did you mean 'digits'?"),
         (("--set", "gama=1"), "unknown parameter of AFL 'gama': did you mean 'gamma'?"),
-        (("--set", "gamma=big"), "gamma must be a number, got 'big'"),
+        (("--set", "gamma=big"), "gamma must be a number ≥ 0, got 'big'"),
         (("--set", "gamma=-1"), "gamma must be a number ≥ 0, got -1.0"),
         (("--set", "gamma"), "--set takes NAME=VALUE, got 'gamma'"),
         (("--partition", "dirichlet:0"), "alpha must be a number > 0, got 0"),

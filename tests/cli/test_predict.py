@@ -19,7 +19,7 @@ from fedgram.features import backbone
 from fedgram.features.featurize import featurize
 from fedgram.nets import TrainedNet, factories, net_for
 from fedgram.nets import network as network_module
-from support.data import private_cache
+from support.data import private_cache, write
 
 
 @pytest.fixture(autouse=True)
@@ -43,11 +43,6 @@ def keep(model, path: Path) -> Path:
 def model(tmp_path) -> Path:
     weights = np.array([[1.0, -1.0], [0.0, 0.0]])
     return keep(fg.LinearModel(weights, ("high", "low"), columns=("a", "b")), tmp_path / "model.safetensors")
-
-
-def write(path: Path, text: str) -> Path:
-    path.write_text(text)
-    return path
 
 
 UNLABELLED = "b,a\n0,1\n0,-1\n,2\n0,3\n5\n0,x\n0,-2\n"

@@ -39,7 +39,7 @@ def see(data, how, owners, seed=0):
 @pytest.mark.parametrize("kind", ["photographs", "grey"])
 def test_each_client_has_a_change_of_its_own(how, kind, request):
     data = request.getfixturevalue(kind)
-    # Everybody has the same images, so that only the changes can differ.
+    # All clients have the same images, so that only the changes can differ.
     same = fg.Dataset("same", np.concatenate([data.x[:30]] * 3), np.tile(data.y[:30], 3), data.classes, "same")
     seen = see(same, how, ["a", "b", "a twin"]).x[:].reshape(3, 30, -1)
     for i, j in ((0, 1), (0, 2), (1, 2)):

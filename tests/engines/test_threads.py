@@ -1,15 +1,12 @@
-"""Threads: the same bits for any number, BLAS' own given back, clients side by side without the interpreter's lock."""
+"""How many threads and workers compute what: the same bits for any number, and none taken from others."""
 
 import os
 import subprocess
 import sys
 from threading import Barrier, Thread, get_ident
-from time import perf_counter
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import fedgram as fg
@@ -17,12 +14,10 @@ from fedgram.core.errors import ClientFailed, InvalidParameter
 from fedgram.engines import inprocess, threads
 from fedgram.engines.threads import Limit, many_small_enough
 from fedgram.experiments.measure import peak_memory, reset_peak_memory
-from fedgram.moments import blas, solve
+from fedgram.moments import solve
 from support.probe import Probe, clients, fit
-from support.problems import seeds
-from support.threads import VARIABLES
 
-sizes = st.integers(1, 30)
+pytestmark = pytest.mark.usefixtures("default_threads")
 
 
 def large_clients(count=6, n=400, d=240):
@@ -35,113 +30,11 @@ def blas_threads():
     return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
 
 
-@pytest.fixture(autouse=True)
-def default_threads(monkeypatch):
-    """Let BLAS have its threads here, as where nobody has said otherwise; all other tests have one."""
-    for variable in VARIABLES:
-        monkeypatch.delenv(variable, raising=False)
-    with threadpool_limits(os.cpu_count(), user_api="blas"):
-        yield
-
-
 @pytest.fixture
 def two_threads():
     """Let BLAS have two threads, whatever the environment says."""
     with threadpool_limits(2, user_api="blas"):
         yield
-
-
-@pytest.fixture
-def without_routines(monkeypatch):
-    """Make believe that SciPy declares its routines in another way."""
-    monkeypatch.setattr(blas, "_routine", lambda name: None)
-
-
-@given(seeds, sizes, sizes)
-def test_gram_is_packed_exactly_as_scipy_does(seed, m, d):
-    rows = np.random.default_rng(seed).normal(size=(m, d))
-    packed, want = np.ones(solve.packed_size(d)), np.ones(solve.packed_size(d))
-    blas.add_gram(packed, rows)
-    solve.lapack.dsfrk(d, m, 1.0, rows.T, 1.0, want, trans="N", uplo="L", overwrite_c=1)
-    assert np.array_equal(packed, want)
-    full = solve.unpack(packed - 1, d)
-    assert np.array_equal(full, full.T)
-    np.testing.assert_allclose(full, rows.T @ rows, atol=1e-12)
-
-
-def _solutions(seed, d, c):
-    rng = np.random.default_rng(seed)
-    lower, rhs = np.tril(rng.normal(size=(d, d))) + 4 * d * np.eye(d), rng.normal(size=(d, c))
-    system = lower @ lower.T
-    return [
-        (blas.solve_triangular(lower, rhs), np.linalg.solve(lower, rhs)),
-        (blas.solve_triangular(np.asfortranarray(lower), rhs, transposed=True), np.linalg.solve(lower.T, rhs)),
-        (blas.solve_positive_definite(system.copy(), rhs), np.linalg.solve(system, rhs)),
-        (blas.solve_positive_definite(system.copy("F"), rhs.T.copy().T), np.linalg.solve(system, rhs)),
-    ]
-
-
-@given(seeds, sizes, st.integers(1, 4))
-def test_solutions(seed, d, c):
-    for solution, want in _solutions(seed, d, c):
-        np.testing.assert_allclose(solution, want, rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.usefixtures("without_routines")
-def test_scipys_own_wrappers_step_in_where_its_declarations_are_not_known():
-    for solution, want in _solutions(0, 7, 2):
-        np.testing.assert_allclose(solution, want, rtol=1e-9)
-    packed = np.zeros(6)
-    blas.add_gram(packed, np.eye(3))
-    assert np.array_equal(solve.unpack(packed, 3), np.eye(3))
-
-
-def test_scipys_routines_are_known_here():
-    assert all(blas._routine(name) for name in ("dsfrk", "dtrsm", "dposv"))
-    assert blas._routine("no such routine") is None
-
-
-def test_arguments_that_would_corrupt_memory_are_refused():
-    with pytest.raises(ValueError, match="cannot hold a packed matrix of 3"):
-        blas.add_gram(np.zeros(5), np.eye(3))
-    with pytest.raises(TypeError, match="not float32"):
-        blas.add_gram(np.zeros(6, dtype=np.float32), np.eye(3))
-    with pytest.raises(TypeError, match="contiguous"):
-        blas.add_gram(np.zeros(12)[::2], np.eye(3))
-    with pytest.raises(ValueError, match="does not fit"):
-        blas.solve_triangular(np.eye(3), np.ones((2, 1)))
-    with pytest.raises(ValueError, match="does not fit"):
-        blas.solve_positive_definite(np.eye(3), np.ones((2, 1)))
-
-
-def _python_runs_during(work):
-    """Say whether this thread gets on in the middle of another's work; a lock that is held stops it."""
-    times, moments = [], []
-
-    def run():
-        times.append(perf_counter())
-        work()
-        times.append(perf_counter())
-
-    thread = Thread(target=run)
-    thread.start()
-    while thread.is_alive():
-        moments.append(perf_counter())
-    started, ended = times
-    return any(0.3 < (moment - started) / (ended - started) < 0.7 for moment in moments)
-
-
-def test_the_interpreter_is_free_while_blas_works():
-    rows, square = np.ones((2000, 700)), np.eye(700)
-    packed = np.zeros(solve.packed_size(700))
-    works = {
-        "sfrk": lambda: solve.add_gram(packed, rows),
-        "trsm": lambda: blas.solve_triangular(square, rows.T),
-        "posv": lambda: blas.solve_positive_definite(np.eye(700), rows.T),
-    }
-    with threadpool_limits(1, user_api="blas"):
-        free = {name: sum(_python_runs_during(work) for _ in range(5)) for name, work in works.items()}
-    assert min(free.values()) >= 3, free  # a busy machine disturbs some of the five
 
 
 @pytest.mark.usefixtures("two_threads")

@@ -9,7 +9,7 @@ from rich.console import Console
 
 import fedgram as fg
 from fedgram.cli.watching import watching
-from fedgram.core.errors import UnknownName
+from fedgram.core.errors import InvalidParameter, UnknownName
 from fedgram.data import digits
 from fedgram.experiments import Experiment, Scenario, finished, matrices, runs_of
 from fedgram.experiments.results import load_results
@@ -159,8 +159,20 @@ def test_a_setting_that_cannot_be_made_fails_its_runs_only(tmp_path):
     assert "need 4000 shards" in next(iter(outcome.failed.values()))
 
 
+def test_a_record_says_whether_its_method_is_personal(tmp_path):
+    run(path := tmp_path / "results.jsonl", methods=["afl", "local", "gradual"])
+    said = {record["method"]: record["personal"] for record in records(path)}
+    assert said == {"centralised": False, "afl": False, "local": True, "gradual": False}
+    assert {run.method: run.personal for run in load_results([path]).runs} == said
+
+
 def test_methods_without_a_global_model_cannot_be_scored_on_a_common_test_set(tmp_path):
-    outcome = run(tmp_path / "results.jsonl", methods=["local"], test="held-out")
+    """One that says so by its annotation is refused before anything is run, the other when it has run."""
+    path = tmp_path / "results.jsonl"
+    with pytest.raises(InvalidParameter, match="'local' has no global model .* use test = 'local'"):
+        run(path, methods=["afl", "local"], test="held-out")
+    assert not path.exists()
+    outcome = run(path, methods=["modelless"], test="held-out")
     assert "no global model" in next(iter(outcome.failed.values()))
 
 

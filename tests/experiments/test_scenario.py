@@ -157,9 +157,10 @@ def test_runs_that_are_kept_can_be_reported_and_compared_with(tmp_path):
     ]
 
 
+@pytest.mark.usefixtures("made_up_methods")
 def test_a_run_that_fails_is_kept_as_failed(tmp_path):
     with pytest.raises(FedgramError, match="no global model"):
-        fedgram("run", "--method", "local", "--test", "held-out", "--out", tmp_path)
+        fedgram("run", "--method", "modelless", "--test", "held-out", "--out", tmp_path)
     (failed,) = records(tmp_path / "results.jsonl")
     assert failed["status"] == "failed"
     assert "no global model" in failed["error"]

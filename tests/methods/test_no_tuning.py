@@ -106,7 +106,7 @@ def test_never_far_below_the_better_of_local_and_global_ridge(n, alpha):
         print(f"n={n} alpha={alpha} {title:8}", *(f"{name} {100 * mean:.2f}" for name, mean in means.items()))
     bar = max(own["ridge"], own["own ridge"])
     for name in METHODS:
-        # Training alone cannot be as good as everybody's ridge; it is measured against its own kind.
+        # Training alone cannot be as good as the pooled ridge; it is measured against its own kind.
         assert own[name] >= (own["own ridge"] if name == "local" else bar) - SLACK, name
     for name in standard:
         assert standard[name] >= standard["ridge"] - SLACK, name

@@ -12,15 +12,11 @@ import fedgram as fg
 from fedgram.core import errors, wire
 from fedgram.nets import Hooks, Plan, TrainedNet, admit, factories, net_for, outputs, train
 from support import networks
+from support.nets import samples, scores_with_memory
 
 
 def net_of(factory, shape, classes=10, **options):
     return net_for(admit(factory), shape, classes, **options)
-
-
-def samples(shape, n, seed=0, classes=10):
-    rng = np.random.default_rng(seed)
-    return rng.random((n, *shape), dtype=np.float32), rng.integers(0, classes, n)
 
 
 def as_torch(x):
@@ -181,11 +177,7 @@ def test_memory_is_added_before_the_head():
     vector, (x, _) = plain.initial(np.random.default_rng(0)), samples((12,), 4)
     assert np.array_equal(net.initial(np.random.default_rng(0)), np.append(vector, np.zeros(6, np.float32)))
     bias = np.arange(6, dtype=np.float32)
-    [(features, got)] = outputs(net, np.append(vector, bias), x)
-    [(without, _)] = outputs(plain, vector, x)
-    np.testing.assert_array_equal(features, without)
-    head = vector[plain.head]
-    np.testing.assert_allclose(got, (features + bias) @ head[:60].reshape(10, 6).T + head[60:], rtol=1e-5, atol=1e-6)
+    got = scores_with_memory(plain, net, vector, bias, x)
     model = TrainedNet(net.network, (12,), tuple(range(10)), np.append(vector, bias), memory=True)
     with torch.inference_mode():
         np.testing.assert_allclose(model.to_torch()(torch.from_numpy(x)).numpy(), got, rtol=1e-5, atol=1e-5)

@@ -1,5 +1,7 @@
 """Networks as vectors, and the loop that trains them: against torch's own modules, and against each other."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -9,41 +11,18 @@ from torch import nn
 
 from fedgram.core import errors
 from fedgram.nets import Hooks, Plan, TrainedNet, net_for, outputs, pull, read_network, sgd, train
+from fedgram.nets.layers import MaxPool
+from support import networks
 from support.campaign import examples
-
-
-def lenet5(channels, values):
-    return nn.Sequential(
-        *(nn.Conv2d(channels, 6, 5), nn.ReLU(), nn.MaxPool2d(2)),
-        *(nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()),
-        *(nn.Linear(values, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10)),
-    )
-
-
-def cnn():
-    return nn.Sequential(
-        *(nn.Conv2d(1, 32, 3), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2)),
-        *(nn.Conv2d(32, 64, 3), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()),
-        *(nn.Linear(64 * 25, 128), nn.ReLU(), nn.Linear(128, 10)),
-    )
-
-
-def mlp():
-    return nn.Sequential(nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 10))
-
+from support.nets import samples, scores_with_memory
 
 MODULES = {
-    "lenet5": ((32, 32, 3), lambda: lenet5(3, 400)),
-    "grey lenet5": ((28, 28), lambda: lenet5(1, 256)),
-    "cnn": ((28, 28, 1), cnn),
-    "mlp:8:6": ((12,), mlp),
-    "linear": ((12,), lambda: nn.Sequential(nn.Linear(12, 10))),
+    "lenet5": ((32, 32, 3), partial(networks.lenet5, (3, 32, 32), 10)),
+    "grey lenet5": ((28, 28), partial(networks.lenet5, (1, 28, 28), 10)),
+    "cnn": ((28, 28, 1), partial(networks.cnn, (1, 28, 28), 10)),
+    "mlp:8:6": ((12,), partial(networks.mlp, (12,), 10)),
+    "linear": ((12,), partial(nn.Linear, 12, 10)),
 }
-
-
-def samples(shape, n, seed=0):
-    rng = np.random.default_rng(seed)
-    return rng.random((n, *shape), dtype=np.float32), rng.integers(0, 10, n)
 
 
 def as_torch(x):
@@ -163,12 +142,7 @@ def test_chunks_bound_what_is_held_at_once(monkeypatch):
 def test_memory_is_added_to_the_features():
     plain, net = net_for("mlp:6", (5,), 10), net_for("mlp:6", (5,), 10, memory=True)
     vector, (x, _) = plain.initial(np.random.default_rng(0)), samples((5,), 4)
-    bias = np.arange(6, dtype=np.float32)
-    [(features, got)] = outputs(net, np.append(vector, bias), x)
-    [(without, _)] = outputs(plain, vector, x)
-    np.testing.assert_array_equal(features, without)
-    head = vector[plain.head]
-    np.testing.assert_allclose(got, (features + bias) @ head[:60].reshape(10, 6).T + head[60:], rtol=1e-5, atol=1e-6)
+    scores_with_memory(plain, net, vector, np.arange(6, dtype=np.float32), x)
     linear = TrainedNet(
         "linear",
         (5,),
@@ -207,3 +181,13 @@ def test_bad_networks_are_named():
         _ = TrainedNet("mlp:4", (3,), (0, 1), np.zeros(26, dtype=np.float32)).weights
     with pytest.raises(errors.InvalidData, match="shape"):
         TrainedNet("linear", (3,), (0, 1), np.zeros(8, dtype=np.float32)).scores(np.zeros((2, 4)))
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 28, 28), (2, 1, 7, 5), (1, 2, 2, 3)])
+def test_pooling_without_gradients_gives_the_same_values(shape):
+    maps = torch.from_numpy(np.random.default_rng(0).standard_normal(shape).astype(np.float32))
+    want = torch.nn.functional.max_pool2d(maps, 2)
+    for format in (torch.contiguous_format, torch.channels_last):
+        with torch.no_grad():
+            got = MaxPool().apply(maps.contiguous(memory_format=format))
+        assert torch.equal(got, want)

@@ -83,7 +83,7 @@ def test_a_mean_takes_the_weights_it_is_given(served, options, want):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"weights": {"a": 1, "b": 1}}, "none for client 'c': give one for everybody"),
+        ({"weights": {"a": 1, "b": 1}}, "none for client 'c': give one for every client"),
         ({"weights": {"a": 1, "b": -1, "c": 1}}, "client 'b' must be a number ≥ 0, got -1"),
         ({"weights": {"a": 1, "b": float("nan"), "c": 1}}, "client 'b' must be a number ≥ 0, got nan"),
         ({"weights": dict.fromkeys(SAMPLES, 0)}, "weigh 0 together"),
@@ -99,3 +99,10 @@ def test_who_fails_has_no_weight(served):
     weights = {"a": 1, "b": 3, "c": 100}
     mean = served(lambda method, clients: clients.mean(method.fail, weights=weights), require=2)
     np.testing.assert_allclose(mean, [(10 + 60) / 4])
+
+
+def test_a_mean_tells_of_each_reply_that_is_in_it(served):
+    heard = {}
+    mean = served(lambda method, clients: clients.mean(method.fail, heard=heard.__setitem__), require=2)
+    assert {name: value.tolist() for name, value in heard.items()} == {"a": [10.0], "b": [20.0]}
+    np.testing.assert_allclose(mean, [(100 + 400) / 30])

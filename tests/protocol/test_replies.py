@@ -13,7 +13,17 @@ from fedgram.core import wire
 from fedgram.core.errors import ClientFailed, MissingClients, RankDeficient, RefusedMessage
 from fedgram.engines.inprocess import InProcess, Room
 from fedgram.protocol import replies, session
-from fedgram.protocol.replies import Either, ListOf, MomentsOf, Number, Numbers, Question, Text
+from fedgram.protocol.replies import (
+    ByClass,
+    Either,
+    LabelCounts,
+    ListOf,
+    MomentsOf,
+    Number,
+    Numbers,
+    Question,
+    Text,
+)
 
 
 @dataclass(frozen=True)
@@ -282,6 +292,9 @@ def test_contributors_absent_and_lost():
     assert fit.lost.keys() == {"client-1"}
 
 
+BY_CLASS = ByClass({"m": Numbers((3,))})
+
+
 @pytest.mark.parametrize(
     ("kind", "value"),
     [
@@ -300,16 +313,34 @@ def test_contributors_absent_and_lost():
         (ListOf(Number(), 2), ["a"]),
         (Either(None, Number()), "a"),
         (MomentsOf(), 1),
+        (LabelCounts(), np.array([2, 2])),  # of five samples
+        (LabelCounts(), np.array([6, -1])),
+        (LabelCounts(), np.array([2.0, 3.0])),
         ({"a": Number()}, {"a": 1, "b": 2}),
         ({"a": Number()}, {}),
         ([Number(), Number()], [1]),
         (np.zeros(3), np.zeros(4)),
+        (BY_CLASS, {"classes": np.array([0, 1], np.int32)}),
+        (BY_CLASS, {"classes": [0], "m": np.ones((1, 3))}),
+        (BY_CLASS, {"classes": np.array([[0]], np.int32), "m": np.ones((1, 3))}),
+        (BY_CLASS, {"classes": np.array([0], np.int64), "m": np.ones((1, 3))}),
+        (BY_CLASS, {"classes": np.array([2], np.int32), "m": np.ones((1, 3))}),
+        (BY_CLASS, {"classes": np.array([1, 0], np.int32), "m": np.ones((2, 3))}),
+        (BY_CLASS, {"classes": np.array([1, 1], np.int32), "m": np.ones((2, 3))}),
+        (BY_CLASS, {"classes": np.array([0, 1], np.int32), "m": np.ones((1, 3))}),
+        (BY_CLASS, {"classes": np.array([], np.int32), "m": np.ones((0, 3))}),
     ],
 )
 def test_what_is_of_another_kind_is_refused(kind, value):
     question = Question("c", None, 0, (0, 1), (3,), "", 5, 5)
     with pytest.raises(RefusedMessage, match="^reply.* must be"):
         replies.check(value, kind, question)
+
+
+def test_rows_by_class_are_those_of_the_classes_that_a_client_has():
+    question = Question("c", None, 0, (0, 1), (3,), "", 5, 5)
+    for classes in ([0], [1], [0, 1]):
+        replies.check({"classes": np.array(classes, np.int32), "m": np.ones((len(classes), 3))}, BY_CLASS, question)
 
 
 def test_overriding_a_step_keeps_what_is_declared_for_it():

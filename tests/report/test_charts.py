@@ -44,6 +44,27 @@ def test_the_page_holds_the_descriptions_that_pictures_are_drawn_from(results):
             assert _drawn_values(chart.kind, one) == _described_values(chart.kind, panel)
 
 
+def test_what_the_file_says_of_a_method_counts_before_what_is_registered(tmp_path):
+    """A method of somebody else's may have a name that is known here, or none."""
+    records = [
+        record("centralised", 0.9, reference=True),
+        record("theirs", 0.9, personal=True),
+        record("afl", 0.9, personal=True),
+        record("local", 0.9, personal=False),
+        record("fedgram", 0.9),
+        record("unknown", 0.9),
+    ]
+    _, payload, _ = taken_apart(render_page(load_results([write(tmp_path / "results.jsonl", records)]), title="x"))
+    assert {method["label"]: method["personal"] for method in payload["methods"]} == {
+        "centralised": False,
+        "theirs": True,
+        "afl": True,
+        "local": False,
+        "fedgram": True,
+        "unknown": None,
+    }
+
+
 def _drawn_values(kind, axes):
     """Return what a reader of a picture sees: points by colour, or boxes' medians, or colours."""
     match kind:

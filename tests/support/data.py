@@ -179,3 +179,9 @@ def processes() -> Iterator[Start]:
 
 def files_below(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def write(path: Path, text: str) -> Path:
+    """Return the path, where the text now is."""
+    path.write_text(text, encoding="utf-8")
+    return path

@@ -17,6 +17,7 @@ from fedgram.engines.flower.quiet import QUIET
 from support.waiting import PATIENCE, wait_for
 
 BIN = Path(sys.executable).parent
+TESTS = Path(__file__).parents[1]
 MARK = "FEDGRAM_TEST_MARK"
 
 
@@ -49,6 +50,8 @@ class Federation:
                 MARK: self.mark,
                 "FLWR_HOME": str(self.folder / "flwr"),
                 "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",  # Flower starts its helpers by name
+                # Where the user's own networks are, at the server and at every node.
+                "PYTHONPATH": os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")])),
                 "OPENBLAS_NUM_THREADS": "1",
                 "PYTHONUNBUFFERED": "1",
             }

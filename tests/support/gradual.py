@@ -38,6 +38,14 @@ class Fragile(fg.AFL):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Modelless(fg.Local):
+    """Training alone that does not say in its signature that it has no global model."""
+
+    def serve(self, clients):
+        return super().serve(clients)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Stopped(fg.AFL):
     """AFL during which somebody presses Ctrl-C."""
 

@@ -44,12 +44,26 @@ def skewed(seed=0, *, n=600, d=12, classes=4, clients=5, noise=1.0):
     return x, y, [np.flatnonzero(owner == k) for k in range(clients)]
 
 
+def logistic_problem(seed=0, *, n=240, d=6, classes=3, signal=1.0):
+    """Return samples whose labels really follow a logistic model; features have their own units and offsets."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, d))
+    y = (x @ (signal * rng.normal(size=(d, classes))) + rng.gumbel(size=(n, classes))).argmax(axis=1)
+    y[:classes] = np.arange(classes)
+    return x * 10 ** rng.uniform(-1, 1, d) + rng.normal(size=d), y
+
+
 def patients(seed=0, n=900):
     """Return a table of three measurements in clinical units, far from zero, and labels "ill" and "well"."""
     rng = np.random.default_rng(seed)
     ill = rng.random(n) < 0.3
     means = np.array([62.0, 138.0, 88.0]) + ill[:, None] * np.array([9.0, 16.0, 22.0])
     return means + rng.normal(size=(n, 3)) * np.array([6.0, 10.0, 12.0]), np.where(ill, "ill", "well")
+
+
+def random_moments(rng, n=30, d=6, classes=3, **options):
+    """Return the moments of random samples."""
+    return fg.Moments.of(rng.normal(size=(n, d)), rng.integers(0, classes, n), classes=classes, **options)
 
 
 def relative_error(got, want):

@@ -7,13 +7,13 @@ from typer.testing import CliRunner
 import fedgram as fg
 from fedgram.cli import app
 from fedgram.experiments import Experiment, execute, runs_of
-from support.gradual import Fragile, Gradual, Nobody, Stopped, Telling
+from support.gradual import Fragile, Gradual, Modelless, Nobody, Stopped, Telling
 
 SMALL = ["--data", "digits", "--clients", "4", "--partition", "iid", "--methods", "afl,local"]
 
 
 def add_methods(monkeypatch):
-    for cls in (Gradual, Fragile, Stopped, Telling):
+    for cls in (Gradual, Fragile, Modelless, Stopped, Telling):
         monkeypatch.setitem(fg.registry._methods, cls.name, cls)
 
 

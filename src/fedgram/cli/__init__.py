@@ -18,11 +18,7 @@ from fedgram.core.errors import FedgramError
 from fedgram.core.terminal import one_line
 
 app = typer.Typer(
-    name="fedgram",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
+    name="fedgram", no_args_is_help=True, add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False
 )
 app.command()(run)
 app.command()(methods)

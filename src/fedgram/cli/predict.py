@@ -25,8 +25,7 @@ from fedgram.protocol.fit import load_model
 def predict(
     model: Annotated[Path, typer.Argument(help="A model that a node kept, or a fit (its global model).")],
     data: Annotated[
-        str,
-        typer.Argument(help="A folder of images per class, an .npz, CSV or Parquet file; with labels or without."),
+        str, typer.Argument(help="A folder of images per class, an .npz, CSV or Parquet file; with labels or without.")
     ],
     label: Annotated[str | None, typer.Option(help="The label column of your table.")] = None,
     backbone: Annotated[

@@ -19,7 +19,7 @@ from fedgram.core.errors import InvalidParameter
 from fedgram.core.terminal import one_line
 from fedgram.evaluation import Evaluation
 from fedgram.experiments import Run, Scenario
-from fedgram.experiments.prepared import Prepared
+from fedgram.experiments.prepared import TEST_SET, Prepared
 from fedgram.experiments.runner import Kept, attempt
 from fedgram.experiments.variants import read_variants
 from fedgram.protocol.fit import Fit
@@ -72,6 +72,7 @@ def run(
     settings |= {name: value for name, value in others.items() if value is not None}
     settings.setdefault("data", "digits")
     scenario = Scenario(seed=seed, **settings)
+    one = Run(scenario, variant.label, variant.method, "all" if running.require is None else running.require)
     errors = terminal.console(stderr=True, highlight=False, soft_wrap=True)
     with _results_in(out, running, errors) as kept:
         prepared = scenario.prepare()
@@ -83,7 +84,6 @@ def run(
             )
         if kept is not None:
             kept.begin(scenario, prepared)
-        one = Run(scenario, variant.label, variant.method, "all" if running.require is None else running.require)
         with progress_bar() as progress:
             record, fit, error = attempt(one, prepared, running.engine, progress)
         if kept is not None:
@@ -107,10 +107,7 @@ def _results_in(folder: Path | None, running: options.Running, errors: Console) 
     if folder is None:
         yield None
         return
-    with (
-        running.sole_writer(folder, errors),
-        Kept(folder / RESULTS, already_in(folder / RESULTS, errors)) as kept,
-    ):
+    with running.sole_writer(folder, errors), Kept(folder / RESULTS, already_in(folder / RESULTS, errors)) as kept:
         yield kept
 
 
@@ -125,7 +122,10 @@ def _show(fit: Fit, evaluation: Evaluation | None, prepared: Prepared) -> None:
     if evaluation is None or not any(evaluation.tested.values()):
         table.add_row("accuracy", "no test samples")
     else:
-        for name, value in evaluation.summary().items():
+        summary = evaluation.summary()
+        # One test set is one figure: a mean of clients' accuracies would be the same again.
+        figures = summary if prepared.tested_by_clients else {TEST_SET: summary["pooled"]}
+        for name, value in figures.items():
             table.add_row(f"accuracy, {name.replace('_', ' ')}", f"[b]{value:.2%}[/]")
         for name, reason in list(evaluation.failed.items())[:3]:
             table.add_row("not tested", one_line(f"{name}: {reason}"))

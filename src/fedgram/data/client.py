@@ -56,7 +56,7 @@ class Client:
         if not self.columns or not columns or columns == self.columns:
             return self
         places = order(self.columns, columns)
-        # Laid out row by row like everybody's: sums over another layout differ in their last bits.
+        # Laid out row by row, as all clients' samples are: sums over another layout differ in their last bits.
         x, x_test = (None if part is None else np.ascontiguousarray(part[:, places]) for part in (self.x, self.x_test))
         return replace(self, x=x, x_test=x_test, columns=columns)
 

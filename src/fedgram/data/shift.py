@@ -1,4 +1,4 @@
-"""Feature shift: each client sees the world through a change of its own, the same for all its images.
+"""Feature shift: each client's images are changed in a way of its own, the same for all of them.
 
 Clients with the same labels then have different features, as hospitals with scanners of different makers have. The
 change follows from the seed and the client's name, so it is the same whoever else takes part.

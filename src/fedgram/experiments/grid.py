@@ -7,6 +7,7 @@ from typing import Any
 
 from fedgram.experiments.config import Experiment
 from fedgram.experiments.keys import stable_key
+from fedgram.experiments.prepared import no_global_model
 from fedgram.experiments.scenario import Scenario
 from fedgram.experiments.variants import CENTRALISED
 from fedgram.protocol.method import Method, Require
@@ -22,6 +23,11 @@ class Run:
     require: Require = "all"
     ridge: float = 0.0
     intercept: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse a run whose result could not be scored, before anything is run."""
+        if self.method and self.scenario.has_common_test and not self.method.has_global_model:
+            raise no_global_model(self.name)
 
     @property
     def name(self) -> str:

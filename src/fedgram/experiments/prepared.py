@@ -61,9 +61,7 @@ class Prepared:
         if self.tested_by_clients:
             return fit.evaluation
         if fit.model is None:
-            raise InvalidParameter(
-                f"method {fit.method!r} has no global model to score on a common test set: use test = 'local'"
-            )
+            raise no_global_model(fit.method)
         return self._on_test_set(fit.model, self.data.x_test)
 
     def centralised(self, ridge: float, *, intercept: bool) -> Evaluation:
@@ -86,6 +84,11 @@ class Prepared:
 
     def _indices(self, labels: Any) -> Any:
         return to_indices(labels, self.data.classes)
+
+
+def no_global_model(method: str) -> InvalidParameter:
+    """Return the error of a method that gives nothing to score on a common test set."""
+    return InvalidParameter(f"method {method!r} has no global model to score on a common test set: use test = 'local'")
 
 
 def _flat(x: Any) -> Any:

@@ -1,7 +1,7 @@
 """Results as they were written down. Nothing is computed again, and an older file without some field still loads."""
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self
@@ -9,13 +9,13 @@ from typing import Any, Self
 from fedgram.core.errors import JournalError
 from fedgram.experiments import journal
 from fedgram.experiments.fields import count, each, flag, maybe, number, setting, share, table, text
-from fedgram.experiments.journal import Damage, Line, went_well
+from fedgram.experiments.journal import Damage, went_well
 from fedgram.experiments.keys import stable_key
 from fedgram.experiments.matrices import Matrix
 from fedgram.experiments.scenario import Column
 from fedgram.experiments.variants import CENTRALISED, show
 
-__all__ = ["METRICS", "UNREADABLE", "Column", "Result", "Results", "Spread", "load_results", "unreadable"]
+__all__ = ["METRICS", "Column", "Result", "Results", "Spread", "load_results", "read_results"]
 
 METRICS = {
     "client_mean": "mean of the clients' accuracies",
@@ -23,7 +23,7 @@ METRICS = {
     "worst_decile": "mean accuracy of the worst tenth of the clients",
 }
 # What reading a record of a wrong kind raises.
-UNREADABLE = (KeyError, TypeError, ValueError, IndexError, AttributeError)
+_UNREADABLE = (KeyError, TypeError, ValueError, IndexError, AttributeError)
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class Result:
     column: Column
     seed: int = 0
     reference: bool = False
+    personal: bool | None = None  # older files do not say
     settings: Mapping[str, Any] = field(default_factory=dict)
     require: Any = "all"
     error: str | None = None
@@ -67,6 +68,7 @@ class Result:
             column=Column.of(record),
             seed=maybe(count, record, "seed") or 0,
             reference=method == CENTRALISED if reference is None else reference,
+            personal=maybe(flag, record, "personal"),
             settings=_settings(record.get("settings")),
             require=setting("require", record.get("require", "all")),
             error=None if good else maybe(text, record, "error") or "failed",
@@ -117,6 +119,8 @@ class Spread:
     classes: Sequence[str]
     names: Sequence[str]
     counts: Sequence[Sequence[int]]
+    setting: str = ""
+    title: str = ""
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
@@ -126,7 +130,8 @@ class Spread:
         classes = [str(setting("classes", c)) for c in record.get("classes") or range(len(counts[0]))]
         if len(names) != len(counts) or any(len(row) != len(classes) for row in counts):
             raise ValueError(f"class_counts are not those of {len(names)} clients and {len(classes)} classes")
-        return cls(Column.of(record), maybe(count, record, "seed") or 0, classes, names, counts)
+        key, title = (maybe(text, record, name) or "" for name in ("setting", "title"))
+        return cls(Column.of(record), maybe(count, record, "seed") or 0, classes, names, counts, key, title)
 
 
 @dataclass(frozen=True)
@@ -166,6 +171,19 @@ class Results:
         return [run for run in self.runs if run.error is not None]
 
 
+def read_results(path: Path) -> Iterator[Result | Spread | Damage]:
+    """Yield what stands in the lines of a results file, and which of them cannot be read."""
+    for line in journal.read(path):
+        if isinstance(line, Damage):
+            yield line
+            continue
+        try:
+            yield Result.of(line.record) if line.is_run else Spread.of(line.record)
+        except _UNREADABLE as error:
+            why = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
+            yield Damage(path, line.number, f"not a record of a {'run' if line.is_run else 'setting'} ({why})")
+
+
 def load_results(paths: Iterable[Path], labels: Mapping[str, str] | None = None) -> Results:
     """Read results files; of a run that was repeated, the last one counts that went well.
 
@@ -177,19 +195,15 @@ def load_results(paths: Iterable[Path], labels: Mapping[str, str] | None = None)
     spreads: dict[tuple[Column, int], Spread] = {}
     damaged: list[Damage] = []
     for path in paths:
-        for line in journal.read(path):
-            if isinstance(line, Damage):
-                damaged.append(line)
-                continue
-            try:
-                if line.is_run:
-                    runs.append(Result.of(line.record))
-                else:
-                    spread = Spread.of(line.record)
-                    spreads[spread.column, spread.seed] = spread
-                    title = title or maybe(text, line.record, "title") or ""
-            except UNREADABLE as error:
-                damaged.append(unreadable(path, line, error))
+        for found in read_results(path):
+            match found:
+                case Result():
+                    runs.append(found)
+                case Spread():
+                    spreads[found.column, found.seed] = found
+                    title = title or found.title
+                case Damage():
+                    damaged.append(found)
     if not runs:
         what = "; ".join(map(str, damaged[:3])) or "no runs in it"
         raise JournalError(f"nothing to report: {what}")
@@ -230,12 +244,6 @@ def _extended(run: Result, namesakes: Sequence[Result]) -> str:
     if any(other.require != run.require for other in twins):
         details.append(f"require={show(run.require)}")
     return f"{run.label} ({', '.join(details)})" if details else run.label
-
-
-def unreadable(path: Path, line: Line, error: Exception) -> Damage:
-    """Say what is wrong with a line that is JSON, but no record."""
-    why = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
-    return Damage(path, line.number, f"not a record of a {'run' if line.is_run else 'setting'} ({why})")
 
 
 def _settings(value: Any) -> dict[str, Any]:

@@ -20,13 +20,12 @@ import scipy
 from fedgram.core.errors import FedgramError, Mismatch, MissingExtra, UnknownName
 from fedgram.engines import InProcess
 from fedgram.evaluation import Evaluation
-from fedgram.experiments import journal
 from fedgram.experiments.grid import Run
-from fedgram.experiments.journal import FAILED, OK, Journal
+from fedgram.experiments.journal import FAILED, OK, Damage, Journal
 from fedgram.experiments.matrices import recorded
 from fedgram.experiments.measure import peak_memory, reset_peak_memory
 from fedgram.experiments.prepared import Prepared
-from fedgram.experiments.results import UNREADABLE, Result, Spread, unreadable
+from fedgram.experiments.results import Result, Spread, read_results
 from fedgram.experiments.scenario import Scenario
 from fedgram.protocol.fit import Fit
 from fedgram.protocol.fit import outcome as outcome_of
@@ -73,30 +72,16 @@ class Finished:
     fingerprints: frozenset[tuple[str, str]] = frozenset()
 
 
-def finished(path: Path) -> tuple[Finished, list[journal.Damage]]:
+def finished(path: Path) -> tuple[Finished, list[Damage]]:
     """Return what a results file holds, and the lines that a report would leave out; failed runs are not finished."""
-    done: list[Result] = []
-    settings: list[str] = []
-    damaged: list[journal.Damage] = []
-    for line in journal.read(path):
-        if isinstance(line, journal.Damage):
-            damaged.append(line)
-            continue
-        try:
-            if line.is_run:
-                done.append(Result.of(line.record))
-            else:
-                Spread.of(line.record)
-                settings.append(str(line.record.get("setting")))
-        except UNREADABLE as error:
-            damaged.append(unreadable(path, line, error))
-    good = [run for run in done if run.error is None]
+    lines = list(read_results(path))
+    good = [run for run in lines if isinstance(run, Result) and run.error is None]
     found = Finished(
         frozenset(run.key for run in good),
-        frozenset(settings),
+        frozenset(spread.setting for spread in lines if isinstance(spread, Spread)),
         frozenset((run.setting, run.fingerprint) for run in good),
     )
-    return found, damaged
+    return found, [line for line in lines if isinstance(line, Damage)]
 
 
 class Kept(Journal):
@@ -243,6 +228,7 @@ def _description(run: Run) -> dict[str, Any]:
         "method": run.name,
         "settings": run.settings,
         "reference": run.method is None,
+        "personal": run.method is not None and run.method.personal,
         **asdict(run.scenario),
         "require": run.require,
         "versions": versions(),

@@ -159,6 +159,11 @@ class Scenario(Column):
         """Whether the number of clients says anything: there are as many groups as the data have."""
         return self.partition != BY_GROUP or self.is_drawn
 
+    @property
+    def has_common_test(self) -> bool:
+        """Whether one model is scored on one test set. The data set's own may belong to its groups: then it is not."""
+        return self.test == HELD_OUT or (self.test == STANDARD and self.partition != BY_GROUP)
+
     def describe(self) -> str:
         """Say in one line what the scenario is."""
         crowd = f"{self.clients} clients, " if self.counts_clients else ""

@@ -82,9 +82,9 @@ class Head:
 
         `leverage` is what part of its residual a sample's scores would lack without it, on average.
         """
-        assert model.intercept is not None
         counts = total.counts.astype(np.float64)
-        intercept = np.where(counts > 0, model.intercept - log_frequencies(counts), 0.0)
+        constant = 0.0 if model.intercept is None else model.intercept
+        intercept = np.where(counts > 0, constant - log_frequencies(counts), 0.0)
         scale, _ = deviations(total)
         return cls(
             model.weights, intercept, scale, counts, model.classes, model.features, model.columns, leverage=leverage
@@ -121,9 +121,9 @@ class Head:
         return np.bincount(labels, minlength=len(self.classes)).astype(np.float64)
 
     def _smoothed(self, counts: Array, labels: Labels, smoothing: float) -> Array:
-        # Half a sample more, because somebody may have a class that was new to everybody.
-        everybody = self.counts + 0.5
-        smoothed = counts + smoothing * everybody / everybody.mean()
+        # Half a sample more, because somebody may have a class that no client had.
+        pooled = self.counts + 0.5
+        smoothed = counts + smoothing * pooled / pooled.mean()
         logs = np.log(smoothed / smoothed.sum(axis=-1, keepdims=True))
         logs[..., (self.counts == 0) & (self._count(labels) == 0)] = NEVER
         return np.asarray(logs)

@@ -128,11 +128,7 @@ class Logistic:
         squares = (weights * (cross + gradient / self._weight)).sum()
         squares += (said.unexplained - (rise[-1] ** 2).sum() / self._total.n) / self._weight**2
         ridge = solve.generalised_cross_validation(
-            self._curvatures,
-            cross,
-            STEPS * self._curvatures.mean(),
-            freedom=self._total.n - 1,
-            squares=float(squares),
+            self._curvatures, cross, STEPS * self._curvatures.mean(), freedom=self._total.n - 1, squares=float(squares)
         )
         self.ridge = max(ridge * self._weight, FLOOR * self._squares * self._per_sample(said.left_out))
 

@@ -1,6 +1,6 @@
 """A trained network as an ordinary torch module or ONNX file, which predict the same without fedgram.
 
-Both take what their world is used to: rows (n, d), or images (n, channels, height, width), in float32. Where images
+Both take samples as PyTorch and ONNX do: rows (n, d), or images (n, channels, height, width), in float32. Where images
 become rows the weights behind are put in the order of those planes.
 """
 

@@ -10,19 +10,19 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import reduce
 from importlib import import_module
-from threading import RLock
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
 
 from fedgram.core.errors import InvalidParameter
 from fedgram.nets.layers import Shape
+from fedgram.nets.randomness import seeded
 
 if TYPE_CHECKING:
     from torch import nn
 
 Factory: TypeAlias = Callable[[Shape, int], Any]
 BUILT_IN = ("auto", "linear", "mlp", "lenet5", "cnn")
-# Torch has one stream of random numbers, and a module whose numbers are replaced for a call one set of them.
-ONE_AT_A_TIME = RLock()
 _admitted: set[str] = set()
 _given: dict[str, Factory] = {}  # functions that no other process can import, by the name they have here
 
@@ -66,14 +66,13 @@ def is_admitted(network: str) -> bool:
     return not is_import(network) or network in _admitted or network in _given
 
 
-def build(network: str, shape: Shape, classes: int, seed: int) -> "nn.Module":
-    """Return a new module of a network for such samples, with numbers drawn from a seed."""
+def build(network: str, shape: Shape, classes: int, rng: np.random.Generator) -> "nn.Module":
+    """Return a new module of a network for such samples, with random numbers."""
     import torch
     from torch.nn.parameter import is_lazy
 
     factory, what = _factory(network), f"for samples of shape {shape} and {classes} classes"
-    with ONE_AT_A_TIME, torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
+    with seeded(rng):
         try:
             module = factory(shape, classes)
         except Exception as error:

@@ -7,6 +7,7 @@ for a few clients or many. Convolutions see (samples, channels, height, width), 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod, sqrt
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
@@ -178,9 +179,7 @@ class MaxPool(Plain):
 
     def apply(self, x: "Tensor", *_: object) -> "Tensor":
         """Return the smaller maps."""
-        from torch.nn.functional import max_pool2d
-
-        return max_pool2d(x, 2)
+        return _pooled(x)
 
 
 @dataclass(frozen=True)
@@ -195,10 +194,10 @@ class PooledConvolution(Convolution):
 
     def apply(self, x: "Tensor", parameters: Sequence["Tensor"], *_: object) -> "Tensor":
         """Return the smaller maps."""
-        from torch.nn.functional import conv2d, max_pool2d
+        from torch.nn.functional import conv2d
 
         kernels, bias = parameters
-        return max_pool2d(conv2d(x, kernels[0]), 2).add_(bias.view(-1, 1, 1))
+        return _pooled(conv2d(x, kernels[0])).add_(bias.view(-1, 1, 1))
 
 
 @dataclass(frozen=True)
@@ -218,6 +217,31 @@ def as_numbers(x: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
     """Return samples in single precision, bytes as numbers from 0 to 1."""
     numbers = np.asarray(x, dtype=np.float32)
     return numbers / np.float32(255) if x.dtype == np.uint8 else numbers
+
+
+def _pooled(maps: "Tensor") -> "Tensor":
+    """Return the largest of each 2 × 2 square."""
+    import torch
+
+    if torch.is_grad_enabled():
+        return torch.nn.functional.max_pool2d(maps, 2)
+    # The same values at a ninth of the time; with gradients it would share them among equal values.
+    height, width = (size // 2 * 2 for size in maps.shape[2:])
+    rows = torch.maximum(maps[:, :, 0:height:2], maps[:, :, 1:height:2])
+    return torch.maximum(rows[..., 0:width:2], rows[..., 1:width:2])
+
+
+def as_tensor(array: npt.NDArray[Any]) -> "Tensor":
+    """Return a tensor that looks at an array without copying it, to be read only.
+
+    Torch warns of arrays that cannot be written to, and what came by wire cannot: so it is shown the same memory under
+    another flag.
+    """
+    import torch
+
+    seen = array.__array_interface__
+    shown = SimpleNamespace(__array_interface__=seen | {"data": (seen["data"][0], False)}, owner=array)
+    return torch.from_numpy(np.asarray(shown))
 
 
 def _uniform(rng: np.random.Generator, shapes: Sequence[Shape], fan_in: int) -> Vector:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from fedgram.core.errors import InvalidParameter
-from fedgram.nets.factories import ONE_AT_A_TIME, build
+from fedgram.nets.factories import build
 from fedgram.nets.layers import Shape, Vector
+from fedgram.nets.randomness import ONE_AT_A_TIME, seeded
 from fedgram.nets.vector import Net, channels_first, split
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class ModuleNet(Net):
     @cached_property
     def _module(self) -> "nn.Module":
         """The module that is called, whose own numbers are never used but for buffers outside the vector."""
-        return build(self.network, channels_first(self.shape), self.classes, seed=0)
+        return build(self.network, channels_first(self.shape), self.classes, np.random.default_rng(0))
 
     @cached_property
     def _head_name(self) -> str:
@@ -137,8 +138,7 @@ class ModuleNet(Net):
 
     def initial(self, rng: np.random.Generator) -> Vector:
         """Return the numbers of a new module."""
-        seed = int(rng.integers(2**63))
-        new = self._numbers(build(self.network, channels_first(self.shape), self.classes, seed))
+        new = self._numbers(build(self.network, channels_first(self.shape), self.classes, rng))
         return np.append(new, np.zeros(self.size - len(new), dtype=np.float32))
 
     def prepare(self, x: "Tensor") -> "Tensor":
@@ -160,12 +160,9 @@ class ModuleNet(Net):
     @contextmanager
     def training(self, rngs: Sequence[np.random.Generator]) -> Iterator[None]:
         """Let dropout draw from the client's own random numbers, and batches be counted from the beginning."""
-        import torch
-
+        [rng] = rngs
         # A child, so that the samples are shuffled as in a network without dropout.
-        (seed,) = [int(rng.spawn(1)[0].integers(2**63)) for rng in rngs]
-        with ONE_AT_A_TIME, torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(seed)
+        with seeded(rng.spawn(1)[0]):
             self._uncounted.update({name: buffer.clone() for name, buffer in self._outside.items()})
             try:
                 yield
@@ -176,7 +173,7 @@ class ModuleNet(Net):
         """Return a module as the factory makes it, with these numbers; a memory goes into the head's constants."""
         import torch
 
-        module = build(self.network, channels_first(self.shape), self.classes, seed=0)
+        module = build(self.network, channels_first(self.shape), self.classes, np.random.default_rng(0))
         buffers, weights = self._halves(vector)
         with torch.no_grad():
             for name, value in zip(self._names, [*split(buffers, self.buffer_shapes), *weights], strict=True):
@@ -193,6 +190,18 @@ class ModuleNet(Net):
     def _uncounted(self) -> dict[str, "Tensor"]:
         """Buffers outside the vector, while a client trains."""
         return {}
+
+    @contextmanager
+    def untouched(self) -> Iterator[None]:
+        """Let a pass of training leave the counters and dropout's random numbers as they were."""
+        import torch
+
+        counted, state = {name: buffer.clone() for name, buffer in self._uncounted.items()}, torch.get_rng_state()
+        try:
+            yield
+        finally:
+            self._uncounted.update(counted)
+            torch.set_rng_state(state)
 
     @cached_property
     def _outside(self) -> dict[str, "Tensor"]:

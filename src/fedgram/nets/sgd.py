@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from fedgram.core.errors import InvalidParameter
 from fedgram.nets import byhand
 from fedgram.nets.layers import Vector, as_numbers
 from fedgram.nets.vector import Net
@@ -63,9 +64,12 @@ class Now:
     x: "Tensor"  # prepared samples
     y: "Tensor"  # (clients, batch)
     share: "Tensor"  # (clients, batch) 1/size of the batch, or 0 where a smaller batch is filled up
-    features: "Tensor"  # (clients, width, batch)
-    scores: "Tensor"  # (clients, classes, batch)
     last_use: bool  # of this batch
+    buffers: "Tensor"  # (clients, …) running means, which a forward pass in training moves
+    rngs: Sequence[np.random.Generator]  # each client's own, where the gradient is estimated
+    # Not there where it is estimated:
+    features: "Tensor" = field(init=False)  # (clients, width, batch)
+    scores: "Tensor" = field(init=False)  # (clients, classes, batch)
 
     @cached_property
     def losses(self) -> "Tensor":
@@ -95,6 +99,8 @@ class Hooks:
     client's loss, (clients,). Gradients flow through features and scores, never through `weights`. `of` makes the
     network's weights from what is trained. `after` is called after each step, and may change what it sees in place.
     `only` has a vector for each client, 1 for the trained numbers that move and 0 for those that stay where they are.
+    `estimate` returns the gradient (clients, trained) of each client's loss from forward passes alone, in place of
+    back-propagation; `term` and `of` need that, so they do not go with it.
     """
 
     gradient: Callable[[Now], "Tensor"] | None = None
@@ -103,6 +109,12 @@ class Hooks:
     after: Callable[[Now], None] | None = None
     carried: Mapping[str, Sequence[Vector]] = field(default_factory=dict)
     only: Sequence[Vector] | None = None
+    estimate: Callable[[Now], "Tensor"] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what would be left out of an estimate."""
+        if self.estimate is not None and (self.term is not None or self.of is not _identity):
+            raise InvalidParameter("an estimate has no back-propagation for term and of: give their gradient instead")
 
 
 PLAIN = Hooks()
@@ -137,8 +149,10 @@ def train(
         feed = _Feed(net.shape, plan, [samples[i] for i in chunk], own)
         along = {name: np.stack([rows[i] for i in chunk]) for name, rows in carried.items()}
         with net.training(own):
+            # Children, so that samples are shuffled as where nothing else is drawn.
+            drawing = [rng.spawn(1)[0] for rng in own] if hooks.estimate is not None else []
             trained = _together(
-                net, feed, np.stack([starts[i] for i in chunk]), [steps[i] for i in chunk], plan, hooks, along
+                net, feed, np.stack([starts[i] for i in chunk]), [steps[i] for i in chunk], plan, hooks, along, drawing
             )
         for row, i in enumerate(chunk):
             vectors[i] = trained[row]
@@ -155,6 +169,7 @@ def _together(
     plan: Plan,
     hooks: Hooks,
     along: Mapping[str, Vector],
+    rngs: Sequence[np.random.Generator],
 ) -> Vector:
     """Return the vectors (clients, size) of clients that train together, those with most steps first."""
     import torch
@@ -163,7 +178,6 @@ def _together(
     buffers, weights = (part.clone() for part in torch.from_numpy(vectors).tensor_split([net.buffers], dim=1))
     start, velocity = weights.clone(), torch.zeros_like(weights)
     carried = {name: torch.from_numpy(rows) for name, rows in along.items()}
-    written_out = not net.one_by_one and hooks.term is None and hooks.of is _identity
     k = 0
     for step in range(steps[0]):
         still = sum(step < own for own in steps)
@@ -171,20 +185,12 @@ def _together(
             k, w = still, weights[:still]
             rows = {name: tensor[:k] for name, tensor in carried.items()}
             leaves = _leaves(net, w, hooks)
+            began, means, own = start[:k], buffers[:k], rngs[:k]
         x, y, share = feed.next(k)
         x = net.prepare(x)
         for use in range(1, plan.repeat + 1):
-            if written_out:
-                gradient, features, scores = byhand.gradient(net, w, x, y, share)
-            else:
-                parts = leaves if hooks.of is _identity else net.parts(hooks.of(leaves[0], rows))
-                features, scores = net.forward(parts, buffers[:k], x, training=True)
-            now = Now(net, w, start[:k], rows, x, y, share, features, scores, use == plan.repeat)
-            if not written_out:
-                losses = now.losses if hooks.term is None else now.losses + hooks.term(now)
-                # A parameter that a module does not use has a gradient of zero.
-                pieces = torch.autograd.grad(losses.sum(), leaves, materialize_grads=True)
-                gradient = torch.cat([piece.flatten(1) for piece in pieces], dim=1)
+            now = Now(net, w, began, rows, x, y, share, use == plan.repeat, means, own)
+            gradient = _gradient(now, hooks, leaves)
             with torch.no_grad():
                 if hooks.gradient is not None:
                     gradient.add_(hooks.gradient(now))
@@ -198,6 +204,25 @@ def _together(
                 if hooks.after is not None:
                     hooks.after(now)
     return torch.cat([buffers, weights], dim=1).numpy()
+
+
+def _gradient(now: Now, hooks: Hooks, leaves: Sequence["Tensor"]) -> "Tensor":
+    """Return the gradient (clients, trained) of each client's loss; now has features and scores, if it took them."""
+    import torch
+
+    if hooks.estimate is not None:
+        with torch.no_grad():
+            return hooks.estimate(now)
+    net = now.net
+    if not net.one_by_one and hooks.term is None and hooks.of is _identity:
+        gradient, now.features, now.scores = byhand.gradient(net, now.weights, now.x, now.y, now.share)
+        return gradient
+    parts = leaves if hooks.of is _identity else net.parts(hooks.of(leaves[0], now.carried))
+    now.features, now.scores = net.forward(parts, now.buffers, now.x, training=True)
+    losses = now.losses if hooks.term is None else now.losses + hooks.term(now)
+    # A parameter that a module does not use has a gradient of zero.
+    pieces = torch.autograd.grad(losses.sum(), leaves, materialize_grads=True)
+    return torch.cat([piece.flatten(1) for piece in pieces], dim=1)
 
 
 def _leaves(net: Net, weights: "Tensor", hooks: Hooks) -> list["Tensor"]:

@@ -5,14 +5,16 @@ its shared part. The base is all but the last layer, which is the head.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate, pairwise
 from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from fedgram.core.errors import InvalidParameter
 from fedgram.nets.layers import Shape, Vector
@@ -114,6 +116,17 @@ class Net(ABC):
         """Where the vector holds the memory."""
         start = self.buffers + sum(self._lengths)
         return slice(start, start + (self.features if self.memory else 0))
+
+    @cached_property
+    def layer_slices(self) -> list[slice]:
+        """Where the vector holds each layer that has parameters."""
+        ends = accumulate((length for length in self._lengths if length), initial=self.buffers)
+        return [slice(*bounds) for bounds in pairwise(ends)]
+
+    def numbers_of(self, layers: Iterable[bool]) -> npt.NDArray[np.bool_]:
+        """Return which numbers of the vector are buffers, or belong to layers (with parameters) that are wanted."""
+        lengths = [part.stop - part.start for part in self.layer_slices]
+        return np.repeat([True, *layers, False], [self.buffers, *lengths, self.size - self.own.start])
 
     def last(self, layers: int) -> slice:
         """Return where the vector holds the last so many layers with parameters."""

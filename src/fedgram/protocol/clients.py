@@ -45,7 +45,7 @@ class Clients:
         self.samples, self.tested = agreement.samples, agreement.tested
         self.round = 0
         self.rounds: list[Evaluation] = []  # what was reported
-        self.pooled: Pool | None = None  # everybody's moments, where the method makes its model of nothing else
+        self.pooled: Pool | None = None  # pooled moments, where the method makes its model of nothing else
         self.message: Payload = None  # what was published, where moments alone do not give it again
         self.notes: dict[str, Payload] = {}
         self.reporting = {"wall": 0.0, "cpu": 0.0, "clients": 0.0}  # seconds
@@ -120,12 +120,14 @@ class Clients:
         *,
         weighted: bool = True,
         weights: Mapping[str, float] | None = None,
+        heard: Callable[[str, Any], None] | None = None,
         **options: Any,
     ) -> Any:
         """Return the mean of the replies (arrays, or lists or dicts of them), weighted by numbers of samples.
 
         `weights` are others, by client; with `weighted=False` all clients weigh the same. The mean is added up in
-        double precision and has the replies' own: the order of the clients hardly shows.
+        double precision and has the replies' own: the order of the clients hardly shows. `heard` is called with each
+        client's name and reply as they come, for a method that also needs a part of each.
         """
         weight: Callable[[str], float] = (lambda name: float(self.samples[name])) if weighted else lambda _: 1.0
         if weights is not None:
@@ -133,7 +135,8 @@ class Clients:
             if options.get("per_client") is None:
                 options["to"] = asked
             weight = _checked_weights(weights, asked, weighted=weighted).__getitem__
-        tallied = self._tally(step, self.ask(step, payload, **options), weight)
+        replies = self.ask(step, payload, **options)
+        tallied = self._tally(step, replies if heard is None else _telling(replies, heard), weight)
         if weights is not None and not tallied.weights:
             raise InvalidParameter(f"step {step.__name__!r}: those who replied weigh 0 together, so there is no mean")
         return tallied.mean
@@ -247,13 +250,19 @@ class Clients:
         return tasks
 
 
+def _telling(replies: Iterable[Reply], heard: Callable[[str, Any], None]) -> Iterator[Reply]:
+    for reply in replies:
+        heard(*reply)
+        yield reply
+
+
 def _checked_weights(weights: Mapping[str, float], asked: Iterable[str], *, weighted: bool) -> Mapping[str, float]:
-    """Return the weights of a mean, if everybody who is asked has one that makes sense."""
+    """Return the weights of a mean, if every client that is asked has one that makes sense."""
     if not weighted:
         raise InvalidParameter("give `weights` or `weighted=False`, not both")
     for name in asked:
         if name not in weights:
-            raise InvalidParameter(f"weights has none for client {name!r}: give one for everybody who is asked")
+            raise InvalidParameter(f"weights has none for client {name!r}: give one for every client that is asked")
         if not (isfinite(weights[name]) and weights[name] >= 0):
             raise InvalidParameter(f"the weight of client {name!r} must be a number ≥ 0, got {weights[name]}")
     return weights

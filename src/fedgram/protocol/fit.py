@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -33,7 +33,7 @@ class Fit:
     heard, and why.
     `personal` holds the clients' own models where the engine can see them (in one process). `evaluation` is None
     if no client has test samples; `rounds` has one evaluation per round that an iterative method reported. `total`
-    holds everybody's moments where the method needs no more: then `add` and `remove` work, and `contributions` has a
+    holds the pooled moments where the method needs no more: then `add` and `remove` work, and `contributions` has a
     record of each client's moments. `message` is what the server published, where moments alone do not give it again.
     `traffic` counts our messages; `carried` is what the `engine` itself counts, envelopes and evaluation included.
     `notes` are what a method found worth seeing. Seconds are those without the rounds' evaluations.
@@ -77,7 +77,7 @@ class Fit:
         return method(**self.settings)
 
     def _pool(self) -> tuple[Pooling, Pool]:
-        """Return everybody's moments, and the method that made a model of them."""
+        """Return the pooled moments, and the method that made a model of them."""
         if self.total is None or not isinstance(self._configured, Pooling):
             raise InvalidParameter(f"a fit of {self.method} cannot be changed: it is not made from moments alone")
         return self._configured, Pool(self.total, self.contributors, self.shape, self.contributions)
@@ -154,16 +154,16 @@ class Fit:
         }
 
     @classmethod
-    def from_fields(cls, fields: dict[str, Any]) -> Self:
+    def from_fields(cls, found: dict[str, Any]) -> Self:
         """Put a fit together from the wire."""
-        check_fields(fields)
+        check_fields(found)
         return cls(
             # Fits of earlier versions lack what was added since; that has defaults.
-            **{name: fields[name] for name in _PLAIN if name in fields}
-            | {name: tuple(fields.get(name, ())) for name in ("contributors", "shape")},
-            traffic=Traffic(fields["traffic"]),
-            evaluation=fields["evaluation"] and Evaluation(**fields["evaluation"]),
-            rounds=[Evaluation(**counts) for counts in fields["rounds"]],
+            **{name: found[name] for name in _PLAIN if name in found}
+            | {name: tuple(found.get(name, ())) for name in ("contributors", "shape")},
+            traffic=Traffic(found["traffic"]),
+            evaluation=found["evaluation"] and Evaluation(**found["evaluation"]),
+            rounds=[Evaluation(**counts) for counts in found["rounds"]],
         )
 
     def check(self) -> None:
@@ -183,25 +183,8 @@ class Fit:
             raise Mismatch("field 'contributions' has records of other clients, features or samples than field 'total'")
 
 
-_PLAIN = (
-    "model",
-    "method",
-    "settings",
-    "seed",
-    "contributors",
-    "absent",
-    "lost",
-    "personal",
-    "seconds",
-    "cpu_seconds",
-    "total",
-    "contributions",
-    "message",
-    "shape",
-    "engine",
-    "carried",
-    "notes",
-)
+# Fields that cross the wire as they are.
+_PLAIN = [each.name for each in fields(Fit) if each.name not in ("traffic", "evaluation", "rounds")]
 
 
 def _client(given: object, what: str) -> Client:

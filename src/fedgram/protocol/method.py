@@ -110,7 +110,7 @@ class Method:
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        """Check the hyper-parameters' kinds; a method that bounds them does so after calling this."""
+        """Check the hyper-parameters against their annotations; a method that wants more of them checks after this."""
         parameters.check_values(self)
 
     def serve(self, clients: Clients) -> Model | None:
@@ -152,6 +152,11 @@ class Method:
     def imports(self) -> list[str]:
         """Return what the settings name of code outside fedgram; whoever does not trust the sender looks here first."""
         return []
+
+    @property
+    def has_global_model(self) -> bool:
+        """Whether `serve` may return a global model: not if it is annotated with `-> None`."""
+        return self.serve.__annotations__.get("return", Model) not in (None, "None")
 
     @property
     def purpose(self) -> str:

@@ -55,7 +55,7 @@ class Publishing(Method):
 class OneMessage(Publishing):
     """Base of methods of one message: a subclass says what is published, and what a client makes of it.
 
-    What is published depends on everybody's moments alone. So clients can join and leave afterwards (`fit.add`,
+    What is published depends on the pooled moments alone. So clients can join and leave afterwards (`fit.add`,
     `fit.remove`), and a client that was never there gets a model of its own (`model_for`).
     """
 
@@ -70,7 +70,7 @@ class OneMessage(Publishing):
         return self.global_model(published)
 
     def publish(self, pool: Pool) -> Any:
-        """Return the message for everybody."""
+        """Return the message to all clients."""
         raise TypeError(f"{type(self).__name__} must define publish(self, pool)")
 
     def reveals(self) -> str:

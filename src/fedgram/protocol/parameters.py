@@ -3,14 +3,33 @@
 from collections.abc import Callable
 from dataclasses import fields
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 from fedgram.core.errors import InvalidParameter, UnknownName
 
 
+class Above(NamedTuple):
+    """What an annotation says of a number's size. No bound admits infinity or NaN."""
+
+    least: float
+    itself: bool = False
+
+    def admits(self, value: float) -> bool:
+        """Say whether a number is within the bound."""
+        return self.least < value < float("inf") or (self.itself and value == self.least)
+
+    def __str__(self) -> str:
+        return f"{'≥' if self.itself else '>'} {self.least:g}"
+
+
+Positive: TypeAlias = Annotated[float, Above(0)]
+NotNegative: TypeAlias = Annotated[float, Above(0, itself=True)]
+Count: TypeAlias = Annotated[int, Above(1, itself=True)]
+
+
 def parameter_types(cls: type) -> dict[str, Any]:
     """Return the annotations of a method's hyper-parameters by name."""
-    hints = get_type_hints(cls)
+    hints = get_type_hints(cls, include_extras=True)
     return {field.name: hints[field.name] for field in fields(cls)}
 
 
@@ -21,10 +40,10 @@ def check_name(cls: type, name: str) -> None:
 
 
 def check_values(method: Any) -> None:
-    """Refuse hyper-parameters that are not of their annotated kind."""
+    """Refuse hyper-parameters that are not of their annotated kind and size."""
     for name, annotation in parameter_types(type(method)).items():
         value = getattr(method, name)
-        if not _fits(value, annotation):
+        if not any(_fits(value, kind) for kind in _alternatives(annotation)):
             raise InvalidParameter(f"{name} must be {describe(annotation)}, got {value!r}")
 
 
@@ -64,38 +83,37 @@ def read_require(text: str) -> Any:
 
 def describe(annotation: Any) -> str:
     """Say in words what an annotation admits."""
+    return " or ".join(map(_describe, _alternatives(annotation)))
+
+
+def _describe(kind: Any) -> str:
     words = {bool: "true or false", int: "a whole number", float: "a number", str: "text", NoneType: "none"}
-    return " or ".join(
-        "a function" if get_origin(kind) is Callable else words.get(kind) or _choices(kind)
-        for kind in _alternatives(annotation)
-    )
-
-
-def _choices(kind: Any) -> str:
-    return " or ".join(map(repr, get_args(kind))) or str(kind)
+    if get_origin(kind) is Annotated:
+        plain, bound = get_args(kind)
+        return f"{words[plain]} {bound}"
+    if get_origin(kind) is Callable:
+        return "a function"
+    return words.get(kind) or " or ".join(map(repr, get_args(kind))) or str(kind)
 
 
 def _alternatives(annotation: Any) -> tuple[Any, ...]:
     return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
 
 
-def _fits(value: Any, annotation: Any) -> bool:
-    for kind in _alternatives(annotation):
-        if get_origin(kind) is Literal:
-            if value in get_args(kind):
-                return True
-        elif kind is float:
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                return True
-        elif kind is int:
-            if isinstance(value, int) and not isinstance(value, bool):
-                return True
-        elif isinstance(value, get_origin(kind) or kind):
-            return True
-    return False
+def _fits(value: Any, kind: Any) -> bool:
+    if get_origin(kind) is Annotated:
+        plain, bound = get_args(kind)
+        return _fits(value, plain) and bound.admits(value)
+    if get_origin(kind) is Literal:
+        return value in get_args(kind)
+    if kind in (int, float):
+        return isinstance(value, int if kind is int else int | float) and not isinstance(value, bool)
+    return isinstance(value, get_origin(kind) or kind)
 
 
 def _read(text: str, kind: Any) -> Any:
+    if get_origin(kind) is Annotated:
+        return _read(text, get_args(kind)[0])  # its size is checked when the method is made
     if kind is bool:
         return _choose(text, {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False})
     if kind is NoneType:

@@ -1,4 +1,4 @@
-"""Everybody's moments in one sum: what methods of one message make their model of, and what clients join and leave."""
+"""The pooled moments: what methods of one message make their model of, and what clients join and leave."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self, runtime_checkable
@@ -84,7 +84,7 @@ class Pooling(Publishes, Protocol):
     """A method that makes everything of a pool."""
 
     def publish(self, pool: Pool) -> Any:
-        """Return the message for everybody."""
+        """Return the message to all clients."""
         ...
 
     def global_model(self, published: Any) -> Model:

@@ -7,7 +7,7 @@ payload, and sums are made of what most clients send (see `totals`).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import inf, isfinite
 from typing import Any, Protocol, TypeAlias
@@ -62,6 +62,26 @@ class Numbers:
             raise _wrong(where, f"an array of {self.dtype} with shape {self.shape}", value)
         if value.size and isfinite(self.low + self.high) and not (self.low <= value.min() <= value.max() <= self.high):
             raise _wrong(where, f"from {self.low:g} to {self.high:g}", f"{value.min():g} … {value.max():g}")
+
+
+@dataclass(frozen=True)
+class ByClass:
+    """A dict of "classes", indices of those that a client has, ascending, and arrays with a row for each of them.
+
+    `rows` has the arrays' names and what a row must be.
+    """
+
+    rows: Mapping[str, Numbers]
+
+    def check(self, value: Any, question: Question, where: str) -> None:
+        """Refuse anything else."""
+        classes = value.get("classes") if isinstance(value, dict) else None
+        known = max(classes.size if isinstance(classes, np.ndarray) else 1, 1)  # a client has samples, so it has one
+        kinds = {name: replace(row, shape=(known, *row.shape)) for name, row in self.rows.items()}
+        indices = Numbers((known,), "int32", 0, len(question.classes) - 1)
+        check(value, {"classes": indices, **kinds}, question, where)
+        if (np.diff(value["classes"]) <= 0).any():
+            raise _wrong(f"{where}/classes", "in ascending order, each once", value["classes"].tolist())
 
 
 @dataclass(frozen=True)
@@ -121,6 +141,17 @@ class Either:
             check(value, self.one, question, where)
         except RefusedMessage:
             check(value, self.other, question, where)
+
+
+@dataclass(frozen=True)
+class LabelCounts:
+    """How many of the client's samples each agreed class has: whole numbers that add up to all of them."""
+
+    def check(self, value: Any, question: Question, where: str) -> None:
+        """Refuse anything else."""
+        Numbers((len(question.classes),), "int64", low=0, high=question.samples).check(value, question, where)
+        if value.sum() != question.samples:
+            raise _wrong(where, f"counts of {question.samples} samples", f"counts of {value.sum()}")
 
 
 @dataclass(frozen=True)

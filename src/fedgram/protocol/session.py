@@ -49,7 +49,7 @@ def run(
         if not isinstance(model, Model):
             raise InvalidParameter(f"serve of {method.name} must return a model or None, got a {type(model).__name__}")
         model = with_columns(model, agreement.columns)
-        # Whoever has no personal model gets the global one; everybody can predict afterwards.
+        # Whoever has no personal model gets the global one, so that every client can predict afterwards.
         without = [name for name in clients.present if not method.personal or name not in clients.names]
         clients.each(method.receive, model, to=without)
     # Reports of rounds are for the reader; without them the result would be the same.
@@ -145,7 +145,7 @@ def _hellos(channel: Channel, quorum: Quorum, classes: Classes) -> dict[str, dic
 
 
 def _contradiction(hello: dict[str, Any]) -> FedgramError | None:
-    """Return what in a client's own words does not go together; left in, it would be everybody's error."""
+    """Return what in a client's own words does not go together; left in, it would spoil the run for all."""
     n, shape, labels, tested = (hello[key] for key in ("n", "shape", "labels", "tested"))
     try:
         as_columns(hello["columns"], *shape[:1])

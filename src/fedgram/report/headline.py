@@ -5,7 +5,9 @@ from fedgram.protocol.registry import registry
 
 
 def is_personal(run: Result) -> bool | None:
-    """Say whether a run's method gives each client its own model; None where nobody here knows the method."""
+    """Say whether a run's method gives each client its own model; None where nobody knows."""
     if run.reference:
         return False
+    if run.personal is not None:
+        return run.personal
     return registry[run.method].personal if run.method in registry else None

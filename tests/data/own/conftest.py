@@ -1,5 +1,6 @@
-"""Every test has a cache of its own; the photographs come from the shared one."""
+"""Every test has a cache of its own; the photographs come from the shared one; tables with and without pyarrow."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,3 +16,10 @@ def photos() -> Bytes:
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return private_cache(tmp_path, monkeypatch)
+
+
+@pytest.fixture(params=["with pyarrow", "without pyarrow"])
+def arrow(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    if request.param == "without pyarrow":
+        monkeypatch.setitem(sys.modules, "pyarrow", None)
+    return bool(request.param == "with pyarrow")

@@ -1,105 +1,20 @@
-"""The user's own tables: .npz, CSV and Parquet, good and bad."""
+"""The user's own CSV and Parquet files, good and bad."""
 
 import sys
-import warnings
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import csv as arrow_csv
 
-import fedgram as fg
 from fedgram.core.errors import Doubtful, InvalidData, InvalidParameter, MissingExtra, Skipped, UnknownName
 from fedgram.data.own import csvfiles
+from fedgram.data.own.bad import OnBad
 from fedgram.data.own.files import open_path
 from fedgram.data.own.tables import Roles
-from fedgram.engines.flower.config import App, NodeConfig
-from support.data import Bytes
-
-
-def test_npz(tmp_path: Path, photos: Bytes) -> None:
-    path = tmp_path / "own.npz"
-    names = np.array(["b", "a"] * 20)
-    np.savez(path, x=photos, y=names, x_test=photos[:3], y_test=names[:3], groups=np.arange(40) // 10)
-    data = open_path(path)
-    np.testing.assert_array_equal(data.x, photos)
-    assert data.classes == ("a", "b")
-    assert data.y[:2].tolist() == [1, 0]
-    assert data.groups is not None
-    assert data.groups.tolist() == (np.arange(40) // 10).tolist()
-    np.testing.assert_array_equal(data.x_test, photos[:3])
-    assert data.y_test is not None
-    assert data.y_test.tolist() == [1, 0, 1]
-    assert open_path(path).fingerprint == data.fingerprint
-
-
-def test_npz_with_named_classes_and_arrays(tmp_path: Path) -> None:
-    path = tmp_path / "own.npz"
-    np.savez(
-        path, x=np.eye(3), kind=np.array([2, 0, 2]), site=np.array(["p", "q", "p"]), classes=np.array(["u", "v", "w"])
-    )
-    data = open_path(path, label="kind", client="site")
-    assert data.classes == ("u", "v", "w")
-    assert data.y.tolist() == [2, 0, 2]
-    assert data.groups is not None
-    assert data.groups.tolist() == ["p", "q", "p"]
-
-
-@pytest.mark.parametrize(
-    ("arrays", "reason"),
-    [
-        ({"x": np.eye(3)}, "has no array 'y'; it has x"),
-        ({"x": np.eye(3), "y": np.arange(2)}, "has 3 samples in x but 2 labels"),
-        ({"x": np.eye(3), "y": np.arange(3), "client": np.arange(2)}, "3 samples in x but 2 groups"),
-        ({"x": np.eye(3), "y": np.arange(3), "x_test": np.eye(3)}, "has x_test but no y_test"),
-        ({"x": np.arange(3), "y": np.arange(3)}, "one row per sample"),
-        ({"x": np.array([[None], [1]]), "y": np.arange(2)}, "not an .npz file of plain arrays"),
-    ],
-)
-def test_npz_that_makes_no_sense(tmp_path: Path, arrays: dict[str, npt.NDArray[np.float64]], reason: str) -> None:
-    np.savez(tmp_path / "own.npz", **arrays)
-    with pytest.raises(InvalidData, match=reason):
-        open_path(tmp_path / "own.npz")
-
-
-def test_npz_with_bad_rows(tmp_path: Path) -> None:
-    x = np.eye(5)
-    x[1, 2], x[4, 0] = np.nan, np.inf
-    np.savez(tmp_path / "own.npz", x=x, y=np.arange(5) % 2)
-    with pytest.raises(InvalidData, match=r"2 bad rows .*x\[1\]: holds NaN or infinity; x\[4\]"):
-        open_path(tmp_path / "own.npz")
-    with pytest.warns(Skipped, match=r"x\[1\]"):
-        data = open_path(tmp_path / "own.npz", on_bad="skip")
-    np.testing.assert_array_equal(data.x, x[[0, 2, 3]])
-    assert data.y.tolist() == [0, 0, 1]
-
-
-def test_a_cut_npz_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "own.npz"
-    np.savez(path, x=np.eye(9), y=np.arange(9))
-    path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(InvalidData, match=r"own.npz is not an .npz file"):
-        open_path(path)
-    np.save(tmp_path / "one.npy", np.eye(3))
-    (tmp_path / "one.npy").rename(path)
-    with pytest.raises(InvalidData, match="a single array"):
-        open_path(path)
-
-
-@pytest.fixture(params=["with pyarrow", "without pyarrow"])
-def arrow(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    if request.param == "without pyarrow":
-        monkeypatch.setitem(sys.modules, "pyarrow", None)
-    return bool(request.param == "with pyarrow")
-
-
-def write(path: Path, text: str) -> Path:
-    path.write_text(text, encoding="utf-8")
-    return path
-
+from support.data import write
 
 GOOD = "a,client,b,label\n1.5,x,2,cat\n-3,y,4e2,dog\n0.1,x,7,cat\n"
 
@@ -243,61 +158,6 @@ def test_paths_and_choices_that_do_not_exist(tmp_path: Path) -> None:
         open_path(tmp_path, on_bad="ignore")  # type: ignore[arg-type]
 
 
-def test_one_class_is_enough_for_a_party_among_others(tmp_path: Path, arrow: bool) -> None:
-    path = write(tmp_path / "own.csv", "a,label\n1,u\n2,u\n")
-    with pytest.raises(InvalidData, match=r"own.csv.*at least two classes.*where classes are agreed with others"):
-        open_path(path)
-    data = open_path(path, one_of_many=True)
-    assert data.classes == ("u",)
-    assert data.y.tolist() == [0, 0]
-
-
-def test_a_hospital_with_one_class_joins(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    for name, labels in {"a": ["ill", "well"], "b": ["well", "well"]}.items():
-        rows = "".join(f"{rng.normal()},{rng.normal()},{labels[i % 2]}\n" for i in range(30))
-        write(tmp_path / f"{name}.csv", f"age,bp,label\n{rows}")
-    for agreed in ("ill, well", ""):  # given to all, or found among all
-        app = App(classes=agreed)
-        clients = [NodeConfig(name=name, data=str(tmp_path / f"{name}.csv")).client(app) for name in "ab"]
-        fit = fg.FedGram().fit(clients, classes=app.class_names())
-        assert fit.contributors == ("a", "b")
-        assert fit.model.classes == ("ill", "well")
-
-
-@pytest.mark.parametrize("missing", ["NA", "nan", "NaN", "null", "NULL", "N/A", "#N/A", "<NA>", "None", " "])
-def test_missing_labels_and_clients_are_no_classes(tmp_path: Path, arrow: bool, missing: str) -> None:
-    text = f"a,client,label\n1,x,u\n2,x,{missing}\n3,{missing},v\n4,y,v\n"
-    with pytest.raises(InvalidData, match=r"2 bad rows .*line 3: column 'label' .*line 4: column 'client' "):
-        open_path(write(tmp_path / "own.csv", text))
-    with pytest.warns(Skipped):
-        data = open_path(write(tmp_path / "own.csv", text), on_bad="skip")
-    assert data.classes == ("u", "v")
-    assert data.groups is not None
-    assert data.groups.tolist() == ["x", "y"]
-    assert data.left_out == (1, 2)
-
-
-def test_missing_labels_in_parquet_and_npz(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"a": [1.0, 2.0, 3.0], "y": ["u", "null", "v"]}), tmp_path / "own.parquet")
-    with pytest.raises(InvalidData, match="row 2: label or client is empty"):
-        open_path(tmp_path / "own.parquet")
-    np.savez(tmp_path / "own.npz", x=np.eye(3), y=np.array(["u", "v", "nan"]))
-    with pytest.raises(InvalidData, match=r"x\[2\]: has no label"):
-        open_path(tmp_path / "own.npz")
-
-
-@pytest.mark.parametrize("groups", [["x", "NA", "y", "y"], [0.0, np.nan, 1.0, 1.0]], ids=["names", "numbers"])
-def test_missing_clients_in_npz(tmp_path: Path, groups: list[str] | list[float]) -> None:
-    np.savez(tmp_path / "own.npz", x=np.eye(4), y=[0, 1, 0, 1], groups=np.array(groups))
-    with pytest.raises(InvalidData, match=r"1 bad row in .*x\[1\]: has no client"):
-        open_path(tmp_path / "own.npz")
-    with pytest.warns(Skipped):
-        data = open_path(tmp_path / "own.npz", on_bad="skip")
-    assert data.groups is not None
-    assert data.groups.tolist() == [groups[0], *groups[2:]]
-
-
 def test_pyarrow_reads_from_memory_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a file of Python's, its threads may want the interpreter when that has ended: an abort, now and then."""
     given, read_csv = [], arrow_csv.read_csv
@@ -309,34 +169,6 @@ def test_pyarrow_reads_from_memory_of_its_own(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(arrow_csv, "read_csv", spied)
     open_path(write(tmp_path / "own.csv", GOOD))
     assert given == [pa.BufferReader]
-
-
-def test_a_class_may_be_called_none(tmp_path: Path, arrow: bool) -> None:
-    assert open_path(write(tmp_path / "own.csv", "a,label\n1,none\n2,mild\n")).classes == ("mild", "none")
-
-
-def test_labels_that_look_alike(tmp_path: Path, arrow: bool) -> None:
-    text = "a,label\n1,Well\n2,Well \n3,ill\n"
-    with pytest.warns(Doubtful, match=r"label column of .* has 'Well' with and without blanks"):
-        assert open_path(write(tmp_path / "own.csv", text)).classes == ("Well", "ill")
-    with pytest.warns(Doubtful, match=r"'Well' and 'well' in .* differ only in upper and lower case"):
-        assert open_path(write(tmp_path / "own.csv", text.replace("Well ", "well"))).classes == ("Well", "ill", "well")
-    np.savez(tmp_path / "own.npz", x=np.eye(3), y=np.array(["Well", "Well ", "ill"]))
-    with pytest.warns(Doubtful, match="with and without blanks"):
-        assert open_path(tmp_path / "own.npz").classes == ("Well", "ill")
-
-
-def test_labels_that_look_alike_among_clients() -> None:
-    rng = np.random.default_rng(0)
-    clients = [
-        fg.Client(name, rng.normal(size=(6, 2)), ["ill", well] * 3)
-        for name, well in zip("ab", ("Well", "well"), strict=True)
-    ]
-    with pytest.warns(Doubtful, match="'Well' and 'well' in the clients' labels differ only in upper and lower case"):
-        assert fg.AFL().fit(clients).model.classes == ("Well", "ill", "well")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", Doubtful)
-        fg.AFL().fit(clients, classes=["ill", "Well", "well"])  # somebody has agreed on these
 
 
 @pytest.mark.parametrize(
@@ -368,17 +200,6 @@ def test_what_looks_like_an_identifier_is_named(tmp_path: Path, arrow: bool) -> 
     assert data.columns == ("patient_id", "score", "number", "weight")
 
 
-def test_labels_beyond_64_bits_are_refused(tmp_path: Path, arrow: bool) -> None:
-    largest = 2**64 - 1
-    np.savez(tmp_path / "own.npz", x=np.eye(2), y=np.array([0, largest], dtype=np.uint64))
-    with pytest.raises(InvalidData, match=f"own.npz: label {largest} does not fit into 64 bits"):
-        open_path(tmp_path / "own.npz")
-    for number in (2**63, largest, -(2**63) - 1, 10**40):
-        with pytest.raises(InvalidData, match=f"label {number} of .*own.csv does not fit into 64 bits"):
-            open_path(write(tmp_path / "own.csv", f"a,label\n1,{number}\n2,3\n"))
-    assert open_path(write(tmp_path / "own.csv", f"a,label\n1,{2**63 - 1}\n2,3\n")).classes == (3, 2**63 - 1)
-
-
 @pytest.mark.parametrize("cell", ["", "NA", "unknown"])
 def test_only_bad_rows_are_looked_at_cell_by_cell(
     tmp_path: Path, arrow: bool, monkeypatch: pytest.MonkeyPatch, cell: str
@@ -405,9 +226,13 @@ def test_lines_are_counted_past_blank_ones_and_quotes(tmp_path: Path, arrow: boo
         open_path(write(tmp_path / "own.csv", text))
 
 
-def test_names_of_columns_in_an_npz(tmp_path: Path) -> None:
-    np.savez(tmp_path / "own.npz", x=np.eye(2), y=np.arange(2), columns=np.array(["age", "bp"]))
-    assert open_path(tmp_path / "own.npz").columns == ("age", "bp")
-    np.savez(tmp_path / "own.npz", x=np.eye(2), y=np.arange(2), columns=np.array(["age"]))
-    with pytest.raises(InvalidData, match="1 column names for 2 columns"):
-        open_path(tmp_path / "own.npz")
+@pytest.mark.filterwarnings("ignore::fedgram.core.errors.Skipped")
+@pytest.mark.parametrize("on_bad", ["refuse", "skip"])
+def test_a_column_of_texts_is_not_mended_by_skipping_rows(tmp_path: Path, arrow: bool, on_bad: OnBad) -> None:
+    path = write(tmp_path / "own.csv", "a,city,label\n1,Paris,u\n2,Rome,v\n3,Bern,u\n")
+    with pytest.raises(InvalidData, match="Take column 'city' out or write num") as failure:
+        open_path(path, on_bad=on_bad)
+    assert "skip" not in str(failure.value)
+    assert "if it names the clients, say --client-column" in str(failure.value)
+    data = open_path(path, client="city")
+    assert data.columns == ("a",)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from support.data import Start, archive_of, first_of_mnist, offline_cache, processes
+from support.data import Server, Start, archive_of, first_of_mnist, offline_cache, processes, serving
 
 
 @pytest.fixture
@@ -27,3 +27,11 @@ def mnist_archive() -> Path:
 @pytest.fixture(scope="session")
 def idx_files() -> dict[str, bytes]:
     return first_of_mnist()
+
+
+@pytest.fixture
+def server(idx_files: dict[str, bytes], cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """The files' home on the loopback, and leave to ask it."""
+    monkeypatch.delenv("FEDGRAM_OFFLINE")
+    with serving(idx_files) as home:
+        yield home

@@ -21,13 +21,13 @@ from support.data import (
     LABELS,
     LOAD_MNIST,
     TEST_IMAGES,
+    Server,
     Start,
     archive_of,
     files_below,
     home_of,
     program,
     published,
-    serving,
 )
 from support.waiting import PATIENCE, wait_for
 
@@ -57,17 +57,13 @@ def test_a_corrupt_archive_is_noticed_and_removed(placed: Path) -> None:
     assert not placed.exists()
 
 
-def test_a_corrupt_archive_is_fetched_again(
-    idx_files: dict[str, bytes], cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("FEDGRAM_OFFLINE")
-    with serving(idx_files) as server:
-        some = published(home_of(server))
-        some.downloads.mkdir(parents=True)
-        for name, body in idx_files.items():
-            (some.downloads / name).write_bytes(body[:-1] if name == IMAGES else body)
-        assert len(some.load()) == 1000
-        assert server.requests == [(IMAGES, None)]  # and only that one
+def test_a_corrupt_archive_is_fetched_again(idx_files: dict[str, bytes], server: Server) -> None:
+    some = published(home_of(server))
+    some.downloads.mkdir(parents=True)
+    for name, body in idx_files.items():
+        (some.downloads / name).write_bytes(body[:-1] if name == IMAGES else body)
+    assert len(some.load()) == 1000
+    assert server.requests == [(IMAGES, None)]  # and only that one
 
 
 @pytest.mark.parametrize("change", ["format", "cut", "garbage", "gone"])
@@ -139,31 +135,27 @@ def test_an_atomic_write_that_fails_leaves_the_old_content(tmp_path: Path) -> No
     assert files_below(tmp_path) == ["note"]
 
 
-def test_two_processes_at_once_fetch_once(
-    idx_files: dict[str, bytes], cache: Path, start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("FEDGRAM_OFFLINE")
-    with serving(idx_files) as server:
-        server.hang, server.cut_after = threading.Event(), 1000  # the first holds the lock until the second waits
-        home = home_of(server)
-        first = start(program(home))
-        wait_for(lambda: server.requests, "the first request")
-        second = start(program(home))
-        wait_for(lambda: len(list((cache / "locks").iterdir())) == 1, "the lock")
-        server.cut_after = None
-        second_done = threading.Event()
-        assert not second_done.wait(0.5)
-        assert second.poll() is None
-        server.hang.set()
-        outputs = [process.communicate(timeout=PATIENCE) for process in (first, second)]
-        assert first.returncode == 1  # its download was cut; the second one goes on from there
-        assert "was cut after" in outputs[0][1]
-        assert second.returncode == 0, outputs[1][1]
-        assert server.asked(IMAGES) == [None, "bytes=1000-"]
-        third, fourth = start(program(home)), start(program(home))
-        prints = {process.communicate(timeout=PATIENCE)[0] for process in (third, fourth)}
-        assert prints == {outputs[1][0]}
-        assert len(server.requests) == 5
+def test_two_processes_at_once_fetch_once(cache: Path, start: Start, server: Server) -> None:
+    server.hang, server.cut_after = threading.Event(), 1000  # the first holds the lock until the second waits
+    home = home_of(server)
+    first = start(program(home))
+    wait_for(lambda: server.requests, "the first request")
+    second = start(program(home))
+    wait_for(lambda: len(list((cache / "locks").iterdir())) == 1, "the lock")
+    server.cut_after = None
+    second_done = threading.Event()
+    assert not second_done.wait(0.5)
+    assert second.poll() is None
+    server.hang.set()
+    outputs = [process.communicate(timeout=PATIENCE) for process in (first, second)]
+    assert first.returncode == 1  # its download was cut; the second one goes on from there
+    assert "was cut after" in outputs[0][1]
+    assert second.returncode == 0, outputs[1][1]
+    assert server.asked(IMAGES) == [None, "bytes=1000-"]
+    third, fourth = start(program(home)), start(program(home))
+    prints = {process.communicate(timeout=PATIENCE)[0] for process in (third, fourth)}
+    assert prints == {outputs[1][0]}
+    assert len(server.requests) == 5
 
 
 def test_two_processes_convert_once(placed: Path, cache: Path, start: Start) -> None:
@@ -174,25 +166,21 @@ def test_two_processes_convert_once(placed: Path, cache: Path, start: Start) -> 
     assert files_below(cache / "tmp") == []
 
 
-def test_a_killed_fetch_goes_on_where_it_was(
-    idx_files: dict[str, bytes], cache: Path, start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("FEDGRAM_OFFLINE")
-    with serving(idx_files) as server:
-        server.hang, server.cut_after = threading.Event(), 20_000  # labels arrive, the test images do not
-        home = Home(server.address, tuple(sorted(home_of(server).contents, key=lambda file: file.size or 0)))
-        some = published(home)
-        process = start(program(home))
-        part = some.downloads / f"{TEST_IMAGES}.part"
-        wait_for(lambda: part.exists() and part.stat().st_size == 20_000, "the first part")
-        process.kill()
-        process.communicate(timeout=PATIENCE)
-        server.hang.set()
-        server.cut_after = None
-        assert len(some.load()) == 1000
-        assert server.asked(TEST_IMAGES) == [None, "bytes=20000-"]
-        assert server.asked(LABELS) == [None]
-        assert not part.exists()
+def test_a_killed_fetch_goes_on_where_it_was(start: Start, server: Server) -> None:
+    server.hang, server.cut_after = threading.Event(), 20_000  # labels arrive, the test images do not
+    home = Home(server.address, tuple(sorted(home_of(server).contents, key=lambda file: file.size or 0)))
+    some = published(home)
+    process = start(program(home))
+    part = some.downloads / f"{TEST_IMAGES}.part"
+    wait_for(lambda: part.exists() and part.stat().st_size == 20_000, "the first part")
+    process.kill()
+    process.communicate(timeout=PATIENCE)
+    server.hang.set()
+    server.cut_after = None
+    assert len(some.load()) == 1000
+    assert server.asked(TEST_IMAGES) == [None, "bytes=20000-"]
+    assert server.asked(LABELS) == [None]
+    assert not part.exists()
 
 
 # The process stops by itself when x.npy is written and the next file is to be: no kill can come too late.

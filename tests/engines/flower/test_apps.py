@@ -1,15 +1,12 @@
 """What a deployment reads and writes: the app, its configuration, each node's, keys, and predictions afterwards."""
 
 import json
-import ssl
-import stat
 import subprocess
 import sys
 import tomllib
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
 import fedgram as fg
 from fedgram.core.errors import InvalidData, InvalidParameter, UnknownName
@@ -216,36 +213,6 @@ def test_a_nodes_own_test_set_is_used(tmp_path):
     np.savez(tmp_path / "a.npz", x=x[:12], y=y[:12], x_test=x[12:], y_test=y[12:])
     party = NodeConfig(name="a", data=str(tmp_path / "a.npz")).client(App())
     assert (len(party.x), len(party.x_test)) == (12, 8)
-
-
-def test_certificates_are_good(tmp_path):
-    made = make_certificates(tmp_path / "keys", host="127.0.0.1", nodes=["hospital-a"])
-    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in made)
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(tmp_path / "keys" / "server.crt", tmp_path / "keys" / "server.key")
-    client = ssl.create_default_context(cafile=tmp_path / "keys" / "ca.crt")
-    assert shake_hands(client, server, "127.0.0.1")
-    with pytest.raises(ssl.SSLCertVerificationError, match="IP address mismatch"):
-        shake_hands(client, server, "127.0.0.2")
-    private = load_ssh_private_key((tmp_path / "keys" / "hospital-a").read_bytes(), None)
-    public = load_ssh_public_key((tmp_path / "keys" / "hospital-a.pub").read_bytes())
-    assert private.public_key() == public
-    with pytest.raises(InvalidParameter, match="keys are never overwritten"):
-        make_certificates(tmp_path / "keys", host="localhost", nodes=[])
-
-
-def shake_hands(client, server, host):
-    """Let both sides of a TLS connection talk in memory until each has accepted the other."""
-    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
-    sides = [client.wrap_bio(down, up, server_hostname=host), server.wrap_bio(up, down, server_side=True)]
-    for _ in range(10):
-        for side in list(sides):
-            try:
-                side.do_handshake()
-                sides.remove(side)
-            except ssl.SSLWantReadError:
-                continue
-    return not sides
 
 
 def test_predict(tmp_path):

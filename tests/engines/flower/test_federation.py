@@ -17,7 +17,7 @@ import pytest
 import fedgram as fg
 from fedgram.engines.flower.project import write_app
 from fedgram.protocol.fit import load, load_model
-from support import flower_misbehaving
+from support import flower_misbehaving, networks
 from support.command import run as command
 from support.flower_processes import Federation
 from support.waiting import wait_for
@@ -25,6 +25,7 @@ from support.waiting import wait_for
 pytestmark = pytest.mark.xdist_group("federation")
 
 HONEST, FAULTY = ("ward-0", "ward-1"), ("garbage", "nan", "slow", "killed")
+OWN_NETWORK = f"{networks.HERE}:mlp"
 D = 2048  # answers of 17 MB: a node can be killed while it uploads one
 
 HOSTILE = """
@@ -63,7 +64,7 @@ def lab(tmp_path_factory):
         for name in FAULTY:
             federation.start_node(name, data=str(folder / f"{name}.npz"))
         for name in HONEST:
-            start_installed(federation, name, folder / f"{name}.npz")
+            start_installed(federation, name, folder / f"{name}.npz", networks=OWN_NETWORK)
         everyone = ", ".join((*HONEST, *FAULTY))
         quorum = federation.submit(app, clients=everyone, require="2", timeout=90.0)
         strict = federation.submit(app, clients=", ".join((*HONEST, "garbage", "nan")))
@@ -84,9 +85,9 @@ def samples():
 
 def test_a_study_with_tls_and_authenticated_nodes(lab):
     """Nodes run what is installed, whatever the app holds; a name belongs to its key; the unregistered stay out."""
-    federation, keys = lab.federation, lab.federation.keys
-    app, listed = lab.data / "study", (word for name in HONEST for word in ("--key", keys / f"{name}.pub"))
-    fedgram("flower", "new", app, "--method", "fedhip", "--set", "beta=2", *listed)
+    federation = lab.federation
+    app = lab.data / "study"
+    fedgram("flower", "new", app, "--method", "fedhip", "--set", "beta=2", *keys_of(federation, HONEST))
     replace_client(app, HOSTILE)
     start_installed(federation, "intruder", lab.data / "ward-0.npz", name="ward-0")  # let in, but not as ward-0
     start_installed(federation, "stranger", lab.data / "ward-0.npz")  # has a key, but nobody has registered it
@@ -112,6 +113,24 @@ def test_a_study_with_tls_and_authenticated_nodes(lab):
         np.savez(lab.data / "new", x=client.x_test)
         said = json.loads(fedgram("predict", file, lab.data / "new.npz", "--json"))
         assert said["labels"] == own.predict(client.x_test).tolist()
+
+
+def test_a_network_of_ones_own_is_trained(lab):
+    """Server and nodes import it by its name; the nodes have said that they do."""
+    federation, app = lab.federation, lab.data / "network"
+    settings = {"network": OWN_NETWORK, "rounds": 1, "epochs": 2, "lr": 0.05}
+    given = (word for name, value in settings.items() for word in ("--set", f"{name}={value}"))
+    fedgram("flower", "new", app, "--method", "fedavg", *given, *keys_of(federation, HONEST))
+    run = federation.submit(app, classes="3", seed=3)
+    report, clients = federation.report(run), [lab.clients[name] for name in HONEST]
+    assert report["contributors"] == list(HONEST)
+    there = load(federation.results / run / "fit.safetensors")
+    here = fg.FedAvg(**settings).fit(clients, classes=3, seed=3)
+    assert there.model.network == OWN_NETWORK
+    np.testing.assert_allclose(there.model.vector, here.model.vector, rtol=fg.FedAvg.rounding, atol=1e-6)
+    assert there.rounds == here.rounds
+    assert report["accuracy"] == here.evaluation.summary()
+    assert here.evaluation.pooled > 0.6, "it has learned something"
 
 
 def test_nothing_partial_passes_for_whole(lab):
@@ -162,6 +181,11 @@ def equals_in_process(lab, run, names):
 
 def done(status):
     return status if status.startswith("finished") else None
+
+
+def keys_of(federation, names):
+    """Return the options with which an app lists the keys of its nodes."""
+    return [word for name in names for word in ("--key", federation.keys / f"{name}.pub")]
 
 
 def start_installed(federation, node, data, **config):

@@ -187,8 +187,9 @@ def test_gamma_cancels():
     [
         ({"gama": 1.0}, UnknownName, "did you mean 'gamma'"),
         ({"gamma": -1.0}, InvalidParameter, "gamma must be a number ≥ 0, got -1.0"),
-        ({"gamma": "x"}, InvalidParameter, "gamma must be a number, got 'x'"),
+        ({"gamma": "x"}, InvalidParameter, "gamma must be a number ≥ 0, got 'x'"),
         ({"gamma": float("nan")}, InvalidParameter, "gamma"),
+        ({"gamma": float("inf")}, InvalidParameter, "gamma must be a number ≥ 0, got inf"),
         ({"ri": 1}, InvalidParameter, "ri must be true or false"),
         ({"intercept": "yes"}, InvalidParameter, "intercept must be true or false"),
     ],

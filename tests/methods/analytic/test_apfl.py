@@ -135,7 +135,7 @@ def test_a_single_sample_says_nothing_about_its_own_share():
 @examples(15)
 @given(seeds, st.integers(2, 15), st.floats(-1, 1))
 def test_exact_leave_one_out_equals_refitting_everything(seed, n, log_beta):
-    """Sample i is left out of everybody's G, and so of the others' residuals, and of the refinement."""
+    """Sample i is left out of the pooled G, and so of the others' residuals, and of the refinement."""
     rng = np.random.default_rng(seed)
     d, beta, gamma, lam = 6, 10**log_beta, 0.7, 0.4
     phi, psi, y = features(rng, 60 + n, d), rng.normal(size=(n, 5)), rng.integers(0, 3, 60 + n)

@@ -84,8 +84,8 @@ def test_own_frequencies_help_under_label_skew():
     train, test = [part[::2] for part in parts], [part[1::2] for part in parts]
     fit = fg.FedGram().fit(as_clients(x, y, train), classes=4)
     ours = np.mean([(fit.personal[f"client-{k}"].predict(x[part]) == y[part]).mean() for k, part in enumerate(test)])
-    everybody = np.mean([(fit.model.predict(x[part]) == y[part]).mean() for part in test])
-    assert ours > everybody + 0.05
+    pooled = np.mean([(fit.model.predict(x[part]) == y[part]).mean() for part in test])
+    assert ours > pooled + 0.05
 
 
 def test_refinement_finds_a_shift_and_leaves_the_rest_alone():
@@ -121,7 +121,7 @@ def test_few_samples_one_class_and_a_constant_feature():
     assert (fit.personal["client-5"].predict(x[one_class]) == 2).all()
 
 
-def test_a_newcomer_may_have_a_class_that_is_new_to_everybody():
+def test_a_newcomer_may_have_a_class_that_is_new_to_all():
     x, y, _ = skewed()
     known, new = np.flatnonzero(y < 3), np.flatnonzero(y == 3)
     fit = fg.FedGram().fit(as_clients(x, y, [known]), classes=4)

@@ -1,7 +1,5 @@
 """FedLogit climbs to the logistic model of all data, however it is spread; held-out samples like its ridge."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,24 +8,13 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 
 import fedgram as fg
-from fedgram.checks import some_clients
-from fedgram.core.errors import ClientFailed, InvalidParameter
 from fedgram.data import digits
 from fedgram.heads import logistic
 from fedgram.heads.head import Head, deviations
 from fedgram.heads.logistic import Logistic
 from fedgram.moments.regression import STEPS
 from support.campaign import examples
-from support.problems import as_clients, log_likelihood, relative_error, seeds, skewed, spread_any_way
-
-
-def problem(seed=0, *, n=240, d=6, classes=3, signal=1.0):
-    """Return samples whose labels really follow a logistic model; features have their own units and offsets."""
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=(n, d))
-    y = (x @ (signal * rng.normal(size=(d, classes))) + rng.gumbel(size=(n, classes))).argmax(axis=1)
-    y[:classes] = np.arange(classes)
-    return x * 10 ** rng.uniform(-1, 1, d) + rng.normal(size=d), y
+from support.problems import as_clients, log_likelihood, logistic_problem, relative_error, seeds, spread_any_way
 
 
 def climbed(x, y, ridge, rounds, classes=3):
@@ -48,7 +35,7 @@ def objective(model, x, y, ridge):
 @given(seeds, st.floats(-1, 2), st.integers(2, 4))
 def test_it_reaches_the_penalised_maximum(seed, log_ridge, classes):
     """Against scipy's optimizer."""
-    (x, y), ridge = problem(seed, classes=classes), 10**log_ridge
+    (x, y), ridge = logistic_problem(seed, classes=classes), 10**log_ridge
     model = climbed(x, y, ridge, 600, classes)
     scale, _ = deviations(fg.Moments.of(x, y, classes=classes))
     rows, hot = np.column_stack([(x - x.mean(axis=0)) / scale, np.ones(len(x))]), np.eye(classes)[y]
@@ -70,7 +57,7 @@ def test_it_reaches_the_penalised_maximum(seed, log_ridge, classes):
 @given(seeds, st.floats(-3, 3), st.floats(0.01, 5), st.integers(2, 4), st.integers(0, 12))
 def test_a_step_gains_at_least_half_of_what_its_slope_promises(seed, log_ridge, signal, classes, rounds):
     """What the bound on the curvature says, from wherever a climb has come to: with less than the bound it fails."""
-    (x, y), ridge = problem(seed, signal=signal, classes=classes), 10**log_ridge
+    (x, y), ridge = logistic_problem(seed, signal=signal, classes=classes), 10**log_ridge
     ascent = Logistic(fg.Moments.of(x, y, classes=classes), ridge)
     for _ in range(rounds):
         ascent.climb(logistic.gradient(x, y, ascent.ahead, ascent.leverage))
@@ -86,7 +73,7 @@ def test_a_step_gains_at_least_half_of_what_its_slope_promises(seed, log_ridge, 
 
 
 def test_acceleration_pays():
-    x, y = problem(n=600, d=20, signal=2.0)
+    x, y = logistic_problem(n=600, d=20, signal=2.0)
     plain = Logistic(fg.Moments.of(x, y, classes=3), 1.0)
     for _ in range(20):
         plain.climb(logistic.gradient(x, y, plain.ahead, plain.leverage))
@@ -96,8 +83,8 @@ def test_acceleration_pays():
     assert accelerated < short / 2
 
 
-def test_the_method_climbs_with_the_slopes_of_all():
-    x, y = problem()
+def test_the_method_climbs_with_the_gradients_of_all():
+    x, y = logistic_problem()
     clients = as_clients(x, y, [np.arange(90), np.arange(90, 240)])
     fit, here = fg.FedLogit(rounds=12, ridge=3.0).fit(clients, classes=3), climbed(x, y, 3.0, 12)
     assert relative_error(fit.model.weights, here.weights) < 1e-9
@@ -105,7 +92,7 @@ def test_the_method_climbs_with_the_slopes_of_all():
 
 
 def test_classes_that_nobody_has_do_not_count_in_the_ridge():
-    x, y = problem()
+    x, y = logistic_problem()
     three, five = (Logistic(fg.Moments.of(x, y, classes=classes), "auto") for classes in (3, 5))
     for ascent in (three, five):
         for _ in range(20):
@@ -114,7 +101,7 @@ def test_classes_that_nobody_has_do_not_count_in_the_ridge():
 
 
 def test_head_and_model_say_the_same():
-    x, y = problem()
+    x, y = logistic_problem()
     total = fg.Moments.of(x, y, classes=4)
     model = climbed(x, y, 1.0, 5, classes=4)
     head = Head.of_model(model, total)
@@ -122,10 +109,17 @@ def test_head_and_model_say_the_same():
     assert relative_error(head.scale, deviations(total)[0]) < 1e-12
 
 
+def test_a_model_without_an_intercept_has_a_head_too():
+    x, y = logistic_problem()
+    model = fg.LinearModel(climbed(x, y, 1.0, 5).weights, (0, 1, 2))
+    head = Head.of_model(model, fg.Moments.of(x, y, classes=3))
+    np.testing.assert_allclose(head.model().scores(x), model.scores(x), rtol=1e-9, atol=1e-12)
+
+
 @examples(15)
 @given(seeds, st.integers(1, 6), st.integers(1, 6))
 def test_the_model_for_all_does_not_depend_on_the_partition(seed, before, after):
-    rng, (x, y) = np.random.default_rng(seed), problem(seed)
+    rng, (x, y) = np.random.default_rng(seed), logistic_problem(seed)
     one, other = (
         fg.FedLogit(rounds=12).fit(as_clients(x, y, spread_any_way(rng, len(x), count)), classes=3).model
         for count in (before, after)
@@ -134,8 +128,8 @@ def test_the_model_for_all_does_not_depend_on_the_partition(seed, before, after)
     assert relative_error(other.intercept, one.intercept) < 1e-9
 
 
-def test_slopes_of_blocks_add_up(monkeypatch):
-    x, y = problem()
+def test_gradients_of_blocks_add_up(monkeypatch):
+    x, y = logistic_problem()
     model = Logistic(fg.Moments.of(x, y, classes=3), 1.0).model
     whole = logistic.gradient(x, y, model, 0.3)
     monkeypatch.setattr(logistic, "ROWS_AT_ONCE", 7)
@@ -166,7 +160,7 @@ def held_out_likelihoods(x, y, n, classes, rounds):
     [(0.1, 100), (0.3, 100), (0.3, 2000), (3.0, 2000), (3.0, 100), (10.0, 100)],  # the last two can be separated
 )
 def test_the_automatic_ridge_is_nearly_the_best_for_held_out_samples(signal, n):
-    x, y = problem(1, n=n + 4000, d=30, signal=signal)
+    x, y = logistic_problem(1, n=n + 4000, d=30, signal=signal)
     auto, best = held_out_likelihoods(x, y, n, 3, 300)
     assert auto > best - 0.03
 
@@ -181,7 +175,7 @@ def test_the_automatic_ridge_where_samples_can_be_separated(n, lost):
 
 def test_the_ridge_is_generalised_cross_validation_of_the_step():
     """Against its definition, with scores and curvature from the samples themselves."""
-    (x, y), classes = problem(signal=0.5), 3
+    (x, y), classes = logistic_problem(signal=0.5), 3
     ascent = Logistic(fg.Moments.of(x, y, classes=classes), "auto")
     for _ in range(3):
         model, leverage = ascent.ahead, ascent.leverage
@@ -223,96 +217,11 @@ def test_it_beats_gaussians_where_features_are_not_gaussian():
     assert ours > theirs + 20
 
 
-def test_classes_that_nobody_has_and_a_constant_feature():
-    x, y = problem()
-    x[:, 2] = 7.0
-    parts = [np.arange(100), np.arange(100, 240)]
-    fit = fg.FedLogit().fit(as_clients(x, y, parts), classes=5)
-    for model in (fit.model, *fit.personal.values()):
-        assert np.isfinite(model.scores(x)).all()
-        assert set(np.unique(model.predict(10 * x))) <= {0, 1, 2}
-        assert np.abs(model.weights[2]).max() < 1e-9
-
-
-@pytest.mark.parametrize("ridge", ["auto", 1.0])
-@pytest.mark.parametrize("value", [0.1, 1 / 3, 1e6 + 0.1, 1e9])
-def test_features_that_only_seem_to_vary(value, ridge):
-    """Sums of such numbers are not exact; what is left of them must not be taken for a gradient."""
-    x, y = problem()
-    nothing = fg.FedLogit(ridge=ridge).fit(as_clients(np.full_like(x, value), y, [np.arange(240)]), classes=3).model
-    np.testing.assert_allclose(softmax(nothing.scores(np.full_like(x[:1], value)))[0], np.bincount(y) / 240, atol=1e-3)
-    shifted = x.copy()
-    shifted[:, 2] += 1e11  # its deviation is lost
-    without = np.delete(x, 2, axis=1)
-    ours, theirs = (
-        fg.FedLogit(ridge=ridge).fit(as_clients(rows, y, [np.arange(240)]), classes=3).model.predict(rows)
-        for rows in (shifted, without)
-    )
-    assert (ours == theirs).mean() > 0.95
-
-
-@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
-def test_a_feature_that_is_constant_within_classes_counts_in_any_unit(unit):
-    x, y = problem(signal=0.1)
-    x[:, 0] = unit * (y == 1)
-    model = fg.FedLogit(rounds=50).fit(as_clients(x, y, [np.arange(240)]), classes=3).model
-    assert (model.predict(x[y == 1]) == 1).mean() > 0.95
-
-
-def test_own_frequencies_and_the_refinement_help():
-    x, y, parts = skewed(noise=8.0)
-    train, test = [part[::2] for part in parts], [part[1::2] for part in parts]
-    fit = fg.FedLogit().fit(as_clients(x, y, train), classes=4)
-    ours = np.mean([(fit.personal[f"client-{k}"].predict(x[part]) == y[part]).mean() for k, part in enumerate(test)])
-    everybody = np.mean([(fit.model.predict(x[part]) == y[part]).mean() for part in test])
-    assert ours > everybody + 0.05
-    x, y, _ = skewed(clients=1, n=800)
-    x[:100] = x[:100][:, ::-1]
-    clients = as_clients(x, y, [np.arange(100), np.arange(100, 800)])
-    plain, refined = (
-        fg.FedLogit(refine=refine).fit(clients, classes=4).personal["client-0"] for refine in (False, True)
-    )
-    before, after = ((model.predict(x[100:][:, ::-1]) == y[100:]).mean() for model in (plain, refined))
-    assert after > before + 0.05
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fragile(fg.FedLogit):
-    """One client is gone from some round on."""
-
-    lost: int = 3
-
-    @fg.step
-    def gradient(self, client, asked):
-        if client.name == "client-1" and client.round >= self.lost:
-            raise OSError("gone")
-        return super().gradient(client, asked)
-
-
-@pytest.mark.parametrize(
-    ("lost", "rest"), [(0, "no gradients"), (1, "the gradient of round 0"), (2, "the gradients of rounds 0 to 1")]
-)
-def test_what_remains_of_a_lost_client_is_said(lost, rest):
-    x, y = problem()
-    clients = as_clients(x, y, [np.arange(0, 240, 2), np.arange(1, 240, 2)])
-    fit = Fragile(rounds=4, lost=lost).fit(clients, classes=3, require=0.5)
-    assert fit.notes["remains"] == {"client-1": f"its moments in the bound and in the class frequencies, {rest}"}
-    total, gradients = fg.Moments.of(x, y, classes=3), fg.FedLogit(rounds=4).fit(clients, classes=3)
-    assert np.array_equal(fit.published.counts, total.counts), "the class frequencies include it"
-    assert "remains" not in gradients.notes
-    ascent = Logistic(total, "auto")
-    for number in range(4):
-        here = clients[: 1 if number >= lost else 2]
-        parts = [logistic.gradient(c.x, c.y, ascent.ahead, ascent.leverage) for c in here]
-        ascent.climb(logistic.Said(*(sum(part) for part in zip(*parts, strict=True))))
-    assert relative_error(fit.model.weights, ascent.model.weights) < 1e-9, "no more and no less than that is in"
-
-
 @examples(20)
 @given(seeds, st.floats(-3, 3), st.integers(0, 8))
 def test_the_bound_bounds_without_a_lost_client_too(seed, log_ridge, rounds):
     """Its moments make steps shorter than they could be, and never wrong."""
-    (x, y), ridge = problem(seed), 10**log_ridge
+    (x, y), ridge = logistic_problem(seed), 10**log_ridge
     left, scale = slice(0, 150), deviations(fg.Moments.of(x, y, classes=3))[0]
     ascent = Logistic(fg.Moments.of(x, y, classes=3), ridge)
     for _ in range(rounds):
@@ -337,7 +246,7 @@ def test_only_the_plain_step_always_goes_uphill():
     """The accelerated climb may lose likelihood in a round, as the docs say, and gain it back."""
     falls = 0
     for seed in range(12):
-        x, y = problem(seed, n=60, signal=4.0)
+        x, y = logistic_problem(seed, n=60, signal=4.0)
         ascent, values = Logistic(fg.Moments.of(x, y, classes=3), 0.01), []
         plain, climbs = Logistic(fg.Moments.of(x, y, classes=3), 0.01), []
         for _ in range(60):
@@ -349,96 +258,3 @@ def test_only_the_plain_step_always_goes_uphill():
         falls += (np.diff(values) < -1e-9).any()
         assert (np.diff(climbs) > -1e-9).all()
     assert falls
-
-
-def test_a_client_lost_between_rounds_is_told_and_the_rest_goes_on():
-    x, y = problem(n=1000)
-    clients = as_clients(x, y, [np.arange(0, 1000, 2), np.arange(1, 1000, 2)])
-    fit = Fragile().fit(clients, classes=3, require=0.5)
-    assert "gone" in fit.lost["client-1"]
-    assert fit.contributors == ("client-0", "client-1")
-    assert fit.absent == {}
-    whole = fg.FedLogit().fit(clients, classes=3)
-    assert (fit.model.predict(x) == whole.model.predict(x)).mean() > 0.9
-
-
-def test_a_gradient_of_another_shape_is_not_stretched():
-    x, y = problem()
-
-    @dataclass(frozen=True, kw_only=True)
-    class Narrow(fg.FedLogit):
-        """One client sends a single row."""
-
-        @fg.step
-        def gradient(self, client, asked):
-            reply = super().gradient(client, asked)
-            return reply if client.name == "client-0" else reply | {"gradient": reply["gradient"][:1]}
-
-    with pytest.raises(ClientFailed, match=r"'client-1': reply/gradient must be .* shape \(7, 3\), got .* \(1, 3\)"):
-        Narrow().fit(as_clients(x, y, [np.arange(100), np.arange(100, 240)]), classes=3)
-
-
-def test_rounding_does_not_choose_for_a_client_of_one_sample():
-    """Its frequencies without that sample are the same however much they are smoothed."""
-    data = digits()
-    clients = [*some_clients(), fg.Client("lonely", data.x[-1:], data.y[-1:])]
-    for method in (fg.FedLogit(rounds=4), fg.FedGram()):
-        want = method.fit(clients, classes=10).personal["lonely"].scores(data.x[:20])
-        for seed in range(12):
-            order = np.random.default_rng(seed).permutation(len(clients))
-            got = method.fit([clients[i] for i in order], classes=10).personal["lonely"].scores(data.x[:20])
-            np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
-
-
-def test_one_class_alone_and_a_client_of_one_sample():
-    x, y = problem()
-    only = np.flatnonzero(y == 1)
-    fit = fg.FedLogit().fit(as_clients(x, y, [only[:1], only[1:]]), classes=3)
-    assert (fit.model.predict(x) == 1).all()
-    assert (fit.personal["client-0"].predict(x[only]) == 1).all()
-
-
-def test_rounds_cost_a_head_each():
-    x, y = problem(d=50)
-    clients = as_clients(x, y, [np.arange(120), np.arange(120, 240)])
-    few, many = (fg.FedLogit(rounds=rounds).fit(clients, classes=3).traffic for rounds in (1, 11))
-    assert (many.up - few.up) / 20 < 8 * 51 * 3 + 1000
-    assert (many.down - few.down) / 20 < 8 * 51 * 3 + 1000
-
-
-def test_accuracy_after_each_round_is_reported_and_grows():
-    fit = fg.FedLogit(rounds=15).fit(some_clients(), classes=10)
-    assert len(fit.rounds) == 15
-    assert fit.rounds[-1].pooled >= fit.rounds[0].pooled
-
-
-def test_what_takes_slopes_cannot_be_changed_afterwards():
-    x, y = problem()
-    fit = fg.FedLogit(rounds=1).fit(as_clients(x, y, [np.arange(240)]), classes=3)
-    for change in (fit.add, fit.remove):
-        with pytest.raises(InvalidParameter, match="fedlogit cannot be changed: it is not made from moments alone"):
-            change(fg.Moments.of(x[:5], y[:5], classes=3), name="client-0")
-    with pytest.raises(InvalidParameter, match="cannot be changed"):
-        fit.summarize(fg.Client("client-0", x, y))
-
-
-def test_newcomers_personalize_from_the_published_head(tmp_path):
-    x, y, parts = skewed(noise=8.0)
-    *early, new = as_clients(x, y, parts)
-    fit = fg.FedLogit().fit(early, classes=4)
-    fit.save(tmp_path / "fit")
-    loaded = fg.load(tmp_path / "fit")
-    np.testing.assert_array_equal(loaded.personalize(new).scores(x), fit.personalize(new).scores(x))
-    gains = []
-    for k, part in enumerate(parts):
-        rest = fg.FedLogit(rounds=8).fit(as_clients(x, y, [*parts[:k], *parts[k + 1 :]]), classes=4)
-        own = rest.personalize(fg.Client("new", x[part[::2]], y[part[::2]]))
-        test = part[1::2]
-        gains.append((own.predict(x[test]) == y[test]).mean() - (rest.model.predict(x[test]) == y[test]).mean())
-    assert np.mean(gains) > 0.05
-
-
-@pytest.mark.parametrize("bad", [{"rounds": 0}, {"ridge": 0.0}, {"ridge": -1.0}, {"ridge": float("nan")}])
-def test_bad_hyperparameters(bad):
-    with pytest.raises(InvalidParameter, match=f"{next(iter(bad))} must be"):
-        fg.FedLogit(**bad)

@@ -10,6 +10,7 @@ from fedgram.core.labels import Label
 
 OnBad = Literal["refuse", "skip"]
 SHOWN = 5
+MEND = "Mend or remove them, or leave them out with on-bad 'skip'"
 # What compresses better than this is hardly data; small files may be anything.
 EXPANSION, SPARE_BYTES = 200, 1 << 28
 
@@ -58,11 +59,14 @@ def check_expansion(claimed: int, path: Path) -> None:
         )
 
 
-def settle(bad: Sequence[str], kept: int, where: str, kind: str, on_bad: OnBad, *, total: int | None = None) -> None:
+def settle(
+    bad: Sequence[str], kept: int, where: str, kind: str, on_bad: OnBad, *, total: int | None = None, remedy: str = ""
+) -> None:
     """Do as the user chose about the bad samples, each described as `name: reason`; also refuse if none is left.
 
-    `total` says how many there are, where only the first `SHOWN` are described. Other parties are told the rules of
-    those reasons that have one, and nothing of the samples.
+    `total` says how many there are, where only the first `SHOWN` are described; `remedy`, what to do where leaving
+    samples out does not help. Other parties are told the rules of those reasons that have one, and nothing of the
+    samples.
     """
     count = len(bad) if total is None else total
     if count:
@@ -70,8 +74,9 @@ def settle(bad: Sequence[str], kept: int, where: str, kind: str, on_bad: OnBad, 
         found = f"{count} bad {kind}{'s' if count > 1 else ''} in {where}: {listed}"
         if on_bad == "refuse":
             rules = dict.fromkeys(reason.rule for reason in bad if isinstance(reason, Reason))
-            error = InvalidData(f"{found}. Mend or remove them, or leave them out with on-bad 'skip'")
+            error = InvalidData(f"{found}. {remedy or MEND}")
             raise error.telling(f"bad {kind}s: {'; '.join(list(rules)[:SHOWN])}") if rules else error
         warnings.warn(f"skipped {found}", Skipped, stacklevel=3)
     if not kept:
-        raise InvalidData(f"{where} holds no usable {kind}").telling(f"the data hold no usable {kind}")
+        nothing = f"holds no usable {kind}{remedy and f'. {remedy}'}"
+        raise InvalidData(f"{where} {nothing}").telling(f"the data hold no usable {kind}")

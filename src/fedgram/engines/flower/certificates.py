@@ -42,11 +42,7 @@ def make_certificates(folder: Path, *, host: str, nodes: Sequence[str]) -> list[
 
 
 def _certificate(
-    subject: str,
-    key: ec.EllipticCurvePrivateKey,
-    issuer: str,
-    signer: ec.EllipticCurvePrivateKey,
-    host: str | None,
+    subject: str, key: ec.EllipticCurvePrivateKey, issuer: str, signer: ec.EllipticCurvePrivateKey, host: str | None
 ) -> x509.Certificate:
     """Return a certificate: of a host, or (None) of an authority."""
     now = datetime.now(UTC)

@@ -105,7 +105,7 @@ class Expected:
     keys: Mapping[str, PublicKey] = field(default_factory=dict)
 
     def met_by(self, found: Iterable[str]) -> bool:
-        """Tell whether everybody is here."""
+        """Tell whether all clients are here."""
         names = set(found)
         return names.issuperset(self.names) if self.names else 0 < self.number <= len(names)
 

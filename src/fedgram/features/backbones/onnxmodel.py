@@ -18,12 +18,7 @@ class OnnxBackbone:
     """An image model in ONNX Runtime on the processor. The model is opened on first use."""
 
     def __init__(
-        self,
-        name: str,
-        fingerprint: str,
-        open_model: Callable[[], "OnnxModel"],
-        prepare: Preparation,
-        batch: int = 64,
+        self, name: str, fingerprint: str, open_model: Callable[[], "OnnxModel"], prepare: Preparation, batch: int = 64
     ) -> None:
         self.name, self.fingerprint, self.prepare, self.batch = name, fingerprint, prepare, batch
         self._open_model = open_model

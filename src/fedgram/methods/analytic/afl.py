@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from fedgram.core.errors import InvalidParameter
 from fedgram.models import LinearModel
 from fedgram.protocol.onemessage import OneMessage
+from fedgram.protocol.parameters import NotNegative
 from fedgram.protocol.pool import Pool
 from fedgram.protocol.registry import register
 
@@ -34,14 +34,9 @@ class AFL(OneMessage):
     True
     """
 
-    gamma: float = 1.0
+    gamma: NotNegative = 1.0
     ri: bool = True
     intercept: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.gamma < float("inf"):
-            raise InvalidParameter(f"gamma must be a number ≥ 0, got {self.gamma}")
 
     # server: aggregation stage
     def publish(self, pool: Pool) -> LinearModel:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from fedgram.core import wire
 from fedgram.core.arrays import Array
 from fedgram.core.columns import Columns
-from fedgram.core.errors import InvalidParameter, Mismatch
+from fedgram.core.errors import Mismatch
 from fedgram.core.labels import Classes
 from fedgram.features.projection import RandomFeatures
 from fedgram.heads import adapt
@@ -19,6 +19,7 @@ from fedgram.moments.moments import Moments
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.method import step
 from fedgram.protocol.onemessage import OneMessage
+from fedgram.protocol.parameters import NotNegative, Positive
 from fedgram.protocol.pool import Pool
 from fedgram.protocol.registry import register
 from fedgram.protocol.replies import MomentsOf, Question
@@ -89,9 +90,9 @@ class APFL(OneMessage):
 
     personal = True
 
-    gamma: float | Literal["auto"] = "auto"
-    beta: float | Literal["auto"] = "auto"
-    lam: float | Literal["auto"] = "auto"
+    gamma: Positive | Literal["auto"] = "auto"
+    beta: Positive | Literal["auto"] = "auto"
+    lam: NotNegative | Literal["auto"] = "auto"
     dim_primary: int | Literal["auto"] = "auto"
     dim_refine: int = 1024
     activation_primary: str = "relu"
@@ -101,12 +102,6 @@ class APFL(OneMessage):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("gamma", "beta"):
-            value = getattr(self, name)
-            if value != "auto" and not 0 < value < float("inf"):
-                raise InvalidParameter(f"{name} must be 'auto' or a number > 0, got {value}")
-        if self.lam != "auto" and not 0 <= self.lam < float("inf"):
-            raise InvalidParameter(f"lam must be 'auto' or a number ≥ 0, got {self.lam}")
         self._maps(1)  # refuses unknown activations and impossible dimensions
 
     def _maps(self, d: int) -> tuple[RandomFeatures, RandomFeatures]:
@@ -125,8 +120,8 @@ class APFL(OneMessage):
         if not self.exact:
             weights, system = total.solve(gamma), None  # G — (10)
         else:
-            world = System.of(total, ridge=gamma)
-            weights, system = world.weights, world.lower
+            pooled = System.of(total, ridge=gamma)
+            weights, system = pooled.weights, pooled.lower
         columns = total.kind.columns
         return TwoStreams(
             primary=primary,

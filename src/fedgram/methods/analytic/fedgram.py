@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from fedgram.core.errors import InvalidParameter
 from fedgram.heads.head import Head
 from fedgram.heads.personal import personal_model
 from fedgram.models import LinearModel
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.method import step
 from fedgram.protocol.onemessage import OneMessage
+from fedgram.protocol.parameters import Positive
 from fedgram.protocol.pool import Pool
 from fedgram.protocol.registry import register
 
@@ -33,13 +33,8 @@ class FedGram(OneMessage):
 
     personal = True
 
-    shrinkage: float | Literal["auto"] = "auto"
+    shrinkage: Positive | Literal["auto"] = "auto"
     refine: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.shrinkage != "auto" and not 0 < self.shrinkage < float("inf"):
-            raise InvalidParameter(f"shrinkage must be 'auto' or a number > 0, got {self.shrinkage}")
 
     # server
     def publish(self, pool: Pool) -> Head:

@@ -5,13 +5,13 @@ from typing import Literal
 
 import numpy as np
 
-from fedgram.core.errors import InvalidParameter
 from fedgram.heads import adapt
 from fedgram.heads.system import System
 from fedgram.models import LinearModel
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.method import step
 from fedgram.protocol.onemessage import OneMessage
+from fedgram.protocol.parameters import NotNegative
 from fedgram.protocol.pool import Pool
 from fedgram.protocol.registry import register
 
@@ -34,17 +34,10 @@ class FedHiP(OneMessage):
 
     personal = True
 
-    alpha: float | Literal["auto"] = "auto"
-    beta: float | Literal["auto"] = "auto"
+    alpha: NotNegative | Literal["auto"] = "auto"
+    beta: NotNegative | Literal["auto"] = "auto"
     intercept: bool = True
     alone: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("alpha", "beta"):
-            value = getattr(self, name)
-            if value != "auto" and not 0 <= value < float("inf"):
-                raise InvalidParameter(f"{name} must be a number ≥ 0 or 'auto', got {value}")
 
     # phase 1 is OneMessage's: F_kᵀF_k and F_kᵀY_k go up, which (6) and (7) are made of
     # server: phase 2

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
 
-from fedgram.core.errors import InvalidParameter
 from fedgram.heads import logistic
 from fedgram.heads.head import Head
 from fedgram.heads.logistic import Logistic, Said
@@ -16,6 +15,7 @@ from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.method import step
 from fedgram.protocol.onemessage import Publishing
+from fedgram.protocol.parameters import Count, Positive
 from fedgram.protocol.registry import register
 from fedgram.protocol.replies import Number, Numbers, Question
 
@@ -40,17 +40,9 @@ class FedLogit(Publishing):
     personal = True
     quick = MappingProxyType({"rounds": 4})
 
-    rounds: int = 20
-    ridge: float | Literal["auto"] = "auto"
+    rounds: Count = 20
+    ridge: Positive | Literal["auto"] = "auto"
     refine: bool = True
-
-    def __post_init__(self) -> None:
-        """Refuse values that make no sense."""
-        super().__post_init__()
-        if self.rounds < 1:
-            raise InvalidParameter(f"rounds must be a whole number ≥ 1, got {self.rounds}")
-        if self.ridge != "auto" and not 0 < self.ridge < float("inf"):
-            raise InvalidParameter(f"ridge must be 'auto' or a number > 0, got {self.ridge}")
 
     # server
     def serve(self, clients: Clients) -> LinearModel:

@@ -5,11 +5,11 @@ from typing import Literal
 
 import numpy as np
 
-from fedgram.core.errors import InvalidParameter
 from fedgram.heads import adapt
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.method import Method, step
+from fedgram.protocol.parameters import NotNegative
 from fedgram.protocol.registry import register
 
 
@@ -25,13 +25,8 @@ class Local(Method):
 
     personal = True
 
-    ridge: float | Literal["auto"] = "auto"
+    ridge: NotNegative | Literal["auto"] = "auto"
     intercept: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.ridge != "auto" and not 0 <= self.ridge < float("inf"):
-            raise InvalidParameter(f"ridge must be 'auto' or a number ≥ 0, got {self.ridge}")
 
     def serve(self, clients: Clients) -> None:
         """Let every client train alone."""

@@ -130,11 +130,9 @@ class GradientMethod(Method):
         return clients.sample(self.participation, up_to=self.participation_up_to)
 
     def check_base(self, net: Net) -> None:
-        """Refuse a network without layers below the last, where that is all that clients share."""
+        """Refuse a network without layers below the last, where the method is about these."""
         if net.base.stop == net.buffers:
-            raise InvalidParameter(
-                f"{self.name} shares the layers below the last, and {net.network!r} has none: use mlp"
-            )
+            raise InvalidParameter(f"{self.name} needs layers below the last, and {net.network!r} has none: use mlp")
 
     def give_to_the_unasked(self, clients: Clients, world: Vector) -> None:
         """Let clients that never took part keep the global model; what they began with is nobody's."""
@@ -149,7 +147,7 @@ class GradientMethod(Method):
     # client
     @step
     def ready(self, client: ClientSide, first: Vector | None = None) -> None:
-        """Refuse what would spoil everybody's weights: samples that are not finite, a network that is not to be had."""
+        """Refuse what would spoil the global weights: samples that are not finite, a network that is not to be had."""
         check_finite(client.x)
         self.net_of(client)
         if first is None:
@@ -235,5 +233,6 @@ class GradientMethod(Method):
             hooks,
         )
         if not all(np.isfinite(vector).all() for vector in vectors):
-            raise InvalidData(f"training diverged: take a smaller lr than {self.lr}, or scale the samples")
+            took = changes.get("lr", self.lr)
+            raise InvalidData(f"training diverged: take a smaller lr than {took}, or scale the samples")
         return vectors, carried

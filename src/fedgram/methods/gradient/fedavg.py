@@ -32,11 +32,16 @@ class FedAvg(GradientMethod):
         """Return the global model of the last round."""
         _, world = self.begin(clients)
         for number in clients.rounds_of(self.rounds):
-            world = clients.mean(self.train, world, to=self.asked(clients))
+            world = self.average(clients, world)
             clients.report(number, None if self.judged_by_own else self.model(clients, world))
         if self.judged_by_own:
             self.give_to_the_unasked(clients, world)
         return self.model(clients, world)
+
+    def average(self, clients: Clients, world: Vector) -> Vector:
+        """Let those who are asked train; return the mean of their weights, by samples."""
+        mean: Vector = clients.mean(self.train, world, to=self.asked(clients))
+        return mean
 
     # client
     @step(batched=True, reply=like_payload)

@@ -10,7 +10,7 @@ from fedgram.core.errors import InvalidParameter
 from fedgram.methods.gradient.base import GradientMethod
 from fedgram.nets import Hooks, Now
 from fedgram.nets.layers import Vector
-from fedgram.nets.prototypes import class_means, class_sums
+from fedgram.nets.prototypes import away, class_means, class_sums
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.method import step
@@ -90,11 +90,8 @@ class FedProto(GradientMethod):
 
     def _regularize(self, now: Now) -> "Tensor":
         """Return λ mean((z - C_y)²) for each client; a class without a prototype adds nothing."""
-        wanted = (
-            now.carried["prototypes"].transpose(1, 2).gather(2, now.y.unsqueeze(1).expand(-1, now.net.features, -1))
-        )
-        away = (now.features - wanted).square().mean(1)
-        return self.lam * (away * now.share * now.carried["known"].gather(1, now.y)).sum(1)
+        apart = away(now, now.carried["prototypes"])
+        return self.lam * (apart * now.share * now.carried["known"].gather(1, now.y)).sum(1)
 
     def _sums(self, client: ClientSide, own: Vector) -> dict[str, Any]:
         sums, counts = class_sums(self.net_of(client), own, client.x, client.y)

@@ -1,8 +1,9 @@
 """pFedMe: personal models and a global one that is pulled after them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +16,9 @@ from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.method import step
 from fedgram.protocol.registry import register
 from fedgram.protocol.replies import like_payload
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @register
@@ -70,6 +74,7 @@ class PFedMe(GradientMethod):
             gradient=lambda now: pull(self.lam, now.weights, now.carried["center"]),
             after=self._follow,
             carried={"center": self.trained_part(clients, worlds)},
+            estimate=self.estimate(),
         )
         personal, carried = self.descend_with(clients, worlds, hooks, repeat=self.inner)
         buffers = self.net_of(clients[0]).buffers
@@ -78,6 +83,10 @@ class PFedMe(GradientMethod):
         return [
             np.concatenate([own[:buffers], center]) for own, center in zip(personal, carried["center"], strict=True)
         ]
+
+    def estimate(self) -> Callable[[Now], "Tensor"] | None:
+        """Return what takes the gradient's place in a method like this one; None is back-propagation."""
+        return None
 
     def _follow(self, now: Now) -> None:
         if now.last_use:

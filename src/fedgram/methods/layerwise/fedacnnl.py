@@ -18,6 +18,7 @@ from fedgram.moments.total import Total
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.method import Method, step
+from fedgram.protocol.parameters import NotNegative
 from fedgram.protocol.registry import register
 from fedgram.protocol.replies import MomentsOf, Numbers, Question
 
@@ -45,7 +46,7 @@ class FedACnnL(Method):
     """
 
     network: str = "dnn"
-    gamma: float = 100.0
+    gamma: NotNegative = 100.0
     batch: int = 256
     batch_max: int = 4096
     adaptive: bool = True
@@ -53,14 +54,12 @@ class FedACnnL(Method):
     def __post_init__(self) -> None:
         super().__post_init__()
         read_stack(self.network)
-        if not 0 <= self.gamma < float("inf"):
-            raise InvalidParameter(f"gamma must be a number ≥ 0, got {self.gamma}")
         if not 1 <= self.batch <= self.batch_max:
             raise InvalidParameter(f"batch must be from 1 to batch_max, {self.batch_max}; got {self.batch}")
 
     # server
     def serve(self, clients: Clients) -> Model | None:
-        """Train one network with everybody."""
+        """Train one network with all clients."""
         [network], _, _ = self._train(clients, self._seed(clients), [clients.names])
         return network
 

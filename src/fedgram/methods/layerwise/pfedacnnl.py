@@ -7,7 +7,6 @@ from typing import Any, Literal
 import numpy as np
 
 from fedgram.core.arrays import Array
-from fedgram.core.errors import InvalidParameter
 from fedgram.layerwise import Network
 from fedgram.layerwise.grouping import choose_groups, group, without_small
 from fedgram.layerwise.personal import judge, personalized
@@ -18,6 +17,7 @@ from fedgram.moments.moments import Moments
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.method import step
+from fedgram.protocol.parameters import Count, Positive
 from fedgram.protocol.registry import register
 from fedgram.protocol.replies import Numbers, Question
 
@@ -47,17 +47,10 @@ class PFedACnnL(FedACnnL):
 
     personal = True
 
-    epsilon: float | Literal["auto"] = "auto"
-    groups: int | Literal["auto"] = "auto"
+    epsilon: Positive | Literal["auto"] = "auto"
+    groups: Count | Literal["auto"] = "auto"
     cluster: bool = True
     personalize: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.epsilon != "auto" and not 0 < self.epsilon < float("inf"):
-            raise InvalidParameter(f"epsilon must be a number > 0 or 'auto', got {self.epsilon}")
-        if self.groups != "auto" and self.groups < 1:
-            raise InvalidParameter(f"groups must be a number ≥ 1 or 'auto', got {self.groups}")
 
     @property
     def _judges(self) -> bool:

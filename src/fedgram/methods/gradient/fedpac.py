@@ -1,0 +1,130 @@
+"""FedPAC: features are aligned by shared prototypes, and each client's head is the best mixture of all heads."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedgram.core.arrays import Array
+from fedgram.core.simplex import best_mixtures
+from fedgram.methods.gradient.fedper import FedPer
+from fedgram.nets import Hooks, Net, Now
+from fedgram.nets.layers import Vector
+from fedgram.nets.prototypes import (
+    Counts,
+    all_classes,
+    away,
+    class_means,
+    class_sums,
+    class_sums_and_square,
+    only_present,
+    pooled_means,
+)
+from fedgram.protocol.clients import Clients
+from fedgram.protocol.clientside import ClientSide
+from fedgram.protocol.method import step
+from fedgram.protocol.registry import register
+from fedgram.protocol.replies import ByClass, Number, Numbers, Question
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+SMALLEST = 1e-3  # heads of less weight are left out
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class FedPAC(FedPer):
+    """FedPAC — Xu et al. 2023, Algorithm 1: a shared base, features drawn to shared prototypes, and mixed heads.
+
+    A client trains its head for an epoch (`head_lr`), then its base with λ · mean((z - c̄_y)²) beside the cross entropy.
+    Before, it measures with the base that came h_kc = π_c m_c, its class means times their frequencies, and their
+    variance V_k. Its next head is Σ_j α_kj φ_j with the weights on the simplex that minimise αᵀ(diag(V) + G_k)α, where
+    G_k[j, l] = Σ_c ⟨h_kc - h_jc, h_kc - h_lc⟩; fit.notes["head weights"] has those of the last round, clients by name.
+    With `mix_heads=False` heads stay private; with λ = 0, too, it is FedPer that trains head and base in turn.
+    """
+
+    lam: float = 1.0
+    head_lr: float = 0.1
+    mix_heads: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse values that make no sense."""
+        super().__post_init__()
+        self.check_not_negative("lam", "head_lr")
+
+    # server
+    def serve(self, clients: Clients) -> None:
+        """Let every client end with a network of its own."""
+        net, first = self.begin(clients)
+        self.check_base(net)
+        base, prototypes = first[net.base], None
+        heads = dict.fromkeys(clients.names, first[net.head] if self.mix_heads else first[:0])
+        for number in clients.rounds_of(self.rounds):
+            asked = self.asked(clients)
+            given = {name: {"shared": np.append(base, heads[name]), "prototypes": prototypes} for name in asked}
+            total, told = np.zeros(len(base)), {}
+            for name, reply in clients.call(self.train, per_client=given):
+                # Added up as they come, so that the server never holds all bases.
+                total += clients.samples[name] * reply["shared"][net.base].astype(np.float64)
+                told[name] = reply | {"head": np.array(reply.pop("shared")[len(base) :])}
+            names = sorted(told)
+            tables = [told[name]["features"] for name in names]
+            if names:
+                base = (total / sum(clients.samples[name] for name in names)).astype(np.float32)
+            if names and self.lam:
+                prototypes = pooled_means(tables, net.classes)
+            if names and self.mix_heads:
+                h = np.stack([all_classes(table, "h", net.classes).ravel() for table in tables])
+                mixed = best_mixtures(h, np.array([told[name]["variance"] for name in names]), SMALLEST)  # α
+                new = mixed @ np.stack([told[name]["head"] for name in names]).astype(np.float64)
+                heads |= zip(names, new.astype(np.float32), strict=True)
+                clients.note("head weights", mixed)
+            clients.report(number)
+        self.give_to_the_unasked(clients, base)
+
+    # client
+    @step(batched=True, reply=lambda method, question: method.told(question))
+    def train(self, clients: Sequence[ClientSide], given: Sequence[Any]) -> list[Any]:
+        """Return what is shared after training first the head, then the base, and statistics of the features."""
+        net = self.net_of(clients[0])
+        starts = [self.completed(client, sent["shared"]) for client, sent in zip(clients, given, strict=True)]
+        before = [class_sums_and_square(net, own, c.x, c.y) for c, own in zip(clients, starts, strict=True)]
+        head = np.zeros(net.size - net.buffers, dtype=np.float32)
+        head[net.head.start - net.buffers :] = 1
+        # Random numbers of its own, so that the base's training shuffles as FedPer's does.
+        rngs, once = [client.rng.spawn(1)[0] for client in clients], {"lr": self.head_lr, "epochs": 1, "steps": None}
+        headed, _ = self.descend_with(clients, starts, Hooks(only=[head] * len(clients)), rngs, **once)
+        hooks = Hooks(only=[1 - head] * len(clients))
+        if given[0]["prototypes"] is not None:
+            # A class that none of the last round's clients has: its own mean stands in.
+            aims = [class_means(sums, counts).astype(np.float32) for sums, counts, _ in before]
+            for own, sent in zip(aims, given, strict=True):
+                own[sent["prototypes"]["classes"]] = sent["prototypes"]["means"]
+            hooks = replace(hooks, term=self._align, carried={"prototypes": aims})
+        trained = self.descend(clients, headed, hooks)
+        told = [self._told(net, *each) for each in zip(clients, trained, before, strict=True)]
+        for client, own in zip(clients, trained, strict=True):
+            self.take(client, own)
+        return [r | {"shared": own[: len(sent["shared"])]} for r, own, sent in zip(told, trained, given, strict=True)]
+
+    def _align(self, now: Now) -> "Tensor":
+        return self.lam * (away(now, now.carried["prototypes"]) * now.share).sum(1)
+
+    def _told(self, net: Net, client: ClientSide, own: Vector, before: tuple[Array, Counts, float]) -> dict[str, Any]:
+        """Return V and h by the base that came, and the sums of features by the trained one."""
+        (sums, counts, square), n = before, len(client.y)
+        h = sums / n  # π_c m_c
+        tables = {"counts": counts} | ({"h": h.astype(np.float32)} if self.mix_heads else {})
+        if self.lam:
+            tables["sums"] = class_sums(net, own, client.x, client.y)[0].astype(np.float32)
+        variance = max((square / n - float(np.vdot(h, h))) / n, 0.0)
+        return {"variance": variance, "features": only_present(counts, **tables)}
+
+    def told(self, question: Question) -> dict[str, Any]:
+        """Return what a client's reply must be."""
+        row, counts = Numbers((self.net_for(question).features,), "float32"), Numbers((), "int32", 1, question.samples)
+        tables = {"counts": counts} | ({"h": row} if self.mix_heads else {}) | ({"sums": row} if self.lam else {})
+        sent: Any = question.payload
+        return {"shared": sent["shared"], "variance": Number(0, float("inf")), "features": ByClass(tables)}

@@ -1,0 +1,118 @@
+"""pFedHN: a network at the server generates each client's weights."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedgram.core.errors import InvalidParameter
+from fedgram.methods.gradient.fedper import FedPer
+from fedgram.nets.hypernetwork import trunk
+from fedgram.nets.layers import Vector
+from fedgram.nets.randomness import seeded
+from fedgram.protocol.clients import Clients
+from fedgram.protocol.registry import register
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.optim import Optimizer
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class PFedHN(FedPer):
+    """pFedHN — Shamsian et al. 2021, Algorithm 1: the server learns a network h, and client i trains from θ_i = h(v_i).
+
+    v_i is the client's embedding, which is learnt like the numbers ψ of h. What a client changes, Δ_i, moves both down
+    the gradient -(∂θ_i/∂(ψ, v_i))ᵀΔ_i. The paper asks one client at a time; here a round's clients train side by side,
+    and the server takes one step down the mean of their gradients, whose norm is cut at `clip`. h begins as the
+    common first weights, whatever v_i is. With `partial` (pFedHN-PC) the base is generated, and a client's head is its
+    own, never sent. A client's model is what it trained last; one that was never asked keeps what is generated for it
+    at the end. With `server_lr` = 0 all train from the first weights in every round.
+    """
+
+    server_lr: float = 0.1
+    server_momentum: float = 0.9
+    server_weight_decay: float = 1e-3
+    embedding: int | None = None
+    hidden: int = 100
+    depth: int = 3
+    clip: float = 50.0
+    partial: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse values that make no sense."""
+        super().__post_init__()
+        self.check_not_negative("server_lr", "server_weight_decay", "depth")
+        if not 0 <= self.server_momentum < 1:
+            raise InvalidParameter(f"server_momentum must be at least 0 and less than 1, got {self.server_momentum}")
+        for name in ("hidden", *(["embedding"] if self.embedding is not None else [])):
+            if getattr(self, name) < 1:
+                raise InvalidParameter(f"{name} must be a whole number ≥ 1, got {getattr(self, name)}")
+        if not self.clip > 0:
+            raise InvalidParameter(f"clip must be a number > 0, got {self.clip}")
+
+    # server
+    def serve(self, clients: Clients) -> None:
+        """Let every client end with a network of its own."""
+        from torch.optim import SGD
+
+        net, first = self.begin(clients)
+        if self.partial:
+            self.check_base(net)
+        names = sorted(clients.names)
+        means, weights = np.split(first[net.base] if self.partial else first, [net.buffers])
+        with seeded(clients.rng):
+            hyper = self.hypernetwork(len(names), weights)
+        optimizer = SGD(hyper.parameters(), self.server_lr, self.server_momentum, weight_decay=self.server_weight_decay)
+
+        def generated(wanted: Sequence[str]) -> dict[str, Vector]:
+            weights = generate(hyper, [names.index(name) for name in wanted])  # θ_i = h(v_i; ψ)
+            return {name: np.append(means, own) for name, own in zip(wanted, weights, strict=True)}
+
+        for number in clients.rounds_of(self.rounds):
+            sent = generated(self.asked(clients))
+            trained = dict(sorted(clients.call(self.train, per_client=sent)))
+            if trained:
+                changes = {names.index(name): (own - sent[name])[net.buffers :] for name, own in trained.items()}
+                learn(hyper, optimizer, changes, self.clip)
+                shares = [clients.samples[name] for name in trained]
+                buffers = [own[: net.buffers] for own in trained.values()]
+                means = np.average(buffers, axis=0, weights=shares).astype(np.float32)
+            clients.report(number)
+        unasked = [name for name in clients.names if name not in clients.contributors]
+        clients.each(self.adopt, per_client=generated(unasked) if unasked else {})
+
+    def hypernetwork(self, clients: int, weights: Vector) -> "nn.Module":
+        """Return h, which gives everybody the same weights until it has learnt; its size is `hidden` times theirs."""
+        import torch
+        from torch import nn
+
+        embedding = 1 + clients // 4 if self.embedding is None else self.embedding
+        last = nn.Linear(self.hidden, len(weights))
+        with torch.no_grad():
+            last.weight.zero_()
+            last.bias.copy_(torch.from_numpy(weights))
+        return nn.Sequential(*trunk(clients, embedding, self.hidden, self.depth), last)
+
+
+def generate(hyper: "nn.Module", places: Sequence[int]) -> Vector:
+    """Return the weights (places, …) that a hypernetwork generates."""
+    import torch
+
+    with torch.no_grad():
+        weights: Vector = hyper(torch.tensor(places)).numpy()
+    return weights
+
+
+def learn(hyper: "nn.Module", optimizer: "Optimizer", changes: Mapping[int, Vector], clip: float) -> None:
+    """Take one step down the mean of the gradients -(∂θ_i/∂(ψ, v_i))ᵀΔ_i."""
+    import torch
+    from torch.nn.utils import clip_grad_norm_
+
+    optimizer.zero_grad()
+    mean = torch.from_numpy(np.stack(list(changes.values())) / np.float32(-len(changes)))
+    hyper(torch.tensor(list(changes))).backward(mean)
+    clip_grad_norm_(hyper.parameters(), clip)
+    optimizer.step()
