@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedgram.heads.temperature import COLDEST, DOUBT, HOTTEST, ClassScores, temperature
+from fedgram.heads.temperature import COLDEST, DOUBT, HOTTEST, MOST_CLASSES, ClassScores, temperature
 from support.campaign import examples
 
 
@@ -61,6 +61,13 @@ def test_scores_that_say_nothing_make_all_classes_alike():
 
 def test_there_is_an_end_to_being_sure():
     assert temperature(known(2, spread=0.0, pull=1.0, n=1e300)) == COLDEST
+
+
+def test_of_many_classes_some_are_enough():
+    """The classes here are all alike, so which of them are considered makes no difference but for the points."""
+    assert 2 * MOST_CLASSES < 600
+    few, many = temperature(known(200, spread=0.002)), temperature(known(600, spread=0.002))
+    assert few < many < 1.3 * few, "more classes to be mistaken for, and little else"
 
 
 def test_a_class_without_samples_has_no_say():
