@@ -1,31 +1,26 @@
 """GramClassifier and GramRegressor keep scikit-learn's contract, equal its ridge models, and add up."""
 
 import pickle
-import sys
 import tracemalloc
 import warnings
 
 import numpy as np
-import pyarrow
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csc_array, csr_array
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits
-from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import Ridge, RidgeClassifier
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch, MissingExtra, NotMoments, RankDeficient
 from fedgram.sklearn import GramClassifier, GramRegressor
 from support.campaign import examples
+from support.estimators import BOTH, assert_same, problem
 from support.problems import relative_error, seeds
-
-BOTH = [GramClassifier, GramRegressor]
 
 
 @parametrize_with_checks(
@@ -35,23 +30,6 @@ def test_scikit_learns_own_checks(estimator, check):
     with warnings.catch_warnings():
         warnings.simplefilter("default")  # the checks fit what they like, and look at warnings themselves
         check(estimator)
-
-
-def problem(kind, rng, n=60, d=5):
-    """Return features far from zero, and labels or outcomes that depend on them."""
-    x = rng.normal(size=(n, d)) + 20 * rng.normal(size=d)
-    scores = x @ rng.normal(size=(d, 3))
-    scores += 0.5 * rng.normal(size=(n, 3)) * scores.std(axis=0)
-    labels = np.array(["bone", "lung", "skin"])[(scores - scores.mean(axis=0)).argmax(axis=1)]
-    return x, labels if kind is GramClassifier else scores[:, :2]
-
-
-def assert_same(one, other, x, tolerance=1e-9):
-    assert relative_error(one.coef_, other.coef_) < tolerance
-    assert relative_error(one.intercept_, other.intercept_) < tolerance
-    if isinstance(one, GramClassifier):
-        assert one.classes_.tolist() == other.classes_.tolist()
-        np.testing.assert_allclose(one.predict_proba(x), other.predict_proba(x), atol=1e-6)
 
 
 @examples(40)
@@ -181,99 +159,6 @@ def test_a_class_whose_samples_have_left_is_not_predicted():
 
 
 @pytest.mark.parametrize("kind", BOTH)
-def test_loo_is_for_fit_alone(kind):
-    x, y = problem(kind, np.random.default_rng(0))
-    fitted = kind("loo").fit(x, y)
-    assert fitted.ridge_ > 0
-    for wrong in (
-        lambda: kind("loo").partial_fit(x, y),
-        lambda: fitted + fitted,
-        lambda: fitted - kind("loo").fit(x[:5], y[:5]),
-    ):
-        with pytest.raises(InvalidParameter, match="ridge='loo' needs all the samples at once"):
-            wrong()
-
-
-@pytest.mark.parametrize("kind", BOTH)
-@pytest.mark.parametrize("ridge", [-1.0, np.nan, np.inf, "best", None, True])
-def test_a_ridge_that_is_none_is_refused_with_its_value(kind, ridge):
-    with pytest.raises(InvalidParameter, match=f"ridge must be .*got {ridge!r}"):
-        kind(ridge).fit(*problem(kind, np.random.default_rng(0)))
-
-
-def test_a_ridge_of_zero_says_the_rank():
-    with pytest.warns(RankDeficient, match="rank 1 of 2"):
-        GramRegressor(0).fit([[1.0, 2.0], [2.0, 4.0], [3.0, 6.0]], [1.0, 2.0, 3.0])
-
-
-def test_only_what_is_alike_is_combined():
-    x, y = problem(GramRegressor, np.random.default_rng(0))
-    fitted = GramRegressor().fit(x, y)
-    refusals = {
-        "different ridge: 'auto' and 1.0": GramRegressor(1.0).fit(x, y),
-        "different fit_intercept: True and False": GramRegressor(fit_intercept=False).fit(x, y),
-        "5 and 4 features": GramRegressor().fit(x[:, :4], y),
-        r"different outcomes: shape \(n, 2\) and shape \(n,\)": GramRegressor().fit(x, y[:, 0]),
-        "GramRegressor and GramClassifier": GramClassifier().fit(x, y[:, 0] > 0),
-    }
-    for message, other in refusals.items():
-        for combine in (type(fitted).__add__, type(fitted).__sub__):
-            with pytest.raises(Mismatch, match=message):
-                combine(fitted, other)
-    with pytest.raises(NotFittedError):
-        fitted + GramRegressor()
-    with pytest.raises(NotMoments, match="nothing would be left"):
-        fitted - fitted
-    with pytest.raises(TypeError):
-        fitted + 3
-
-
-def table(x, names):
-    return pyarrow.table(dict(zip(names, x.T, strict=True)))
-
-
-@pytest.mark.parametrize("kind", BOTH)
-def test_columns_have_names_and_an_order(kind):
-    x, y = problem(kind, np.random.default_rng(0), d=2)
-    fitted = kind().fit(table(x, ["age", "bmi"]), y)
-    assert fitted.feature_names_in_.tolist() == ["age", "bmi"]
-    swapped = table(x[:, ::-1], ["bmi", "age"])
-    with pytest.raises(ValueError, match="feature names"):
-        fitted.predict(swapped)
-    with pytest.raises(ValueError, match="feature names"):
-        fitted.partial_fit(swapped, y)
-    with pytest.raises(Mismatch, match="features in another order"):
-        fitted + kind().fit(swapped, y)
-    with pytest.raises(Mismatch, match="lacks column 'bmi'; has unknown column 'bp'"):
-        fitted + kind().fit(table(x, ["age", "bp"]), y)
-    with pytest.raises(Mismatch, match="has no column names"):
-        fitted + kind().fit(x, y)
-    assert (fitted + fitted).feature_names_in_.tolist() == ["age", "bmi"]
-
-
-def test_blocks_must_agree():
-    x, y = problem(GramClassifier, np.random.default_rng(0))
-    fitted = GramClassifier().partial_fit(x, y, classes=["bone", "lung", "skin", "liver"])
-    assert fitted.predict_proba(x).shape == (60, 4)
-    with pytest.raises(InvalidData, match="label 'lng' is not among the classes"):
-        fitted.partial_fit(x[:1], ["lng"])
-    with pytest.raises(InvalidData, match="name the same, or none"):
-        fitted.partial_fit(x, y, classes=["bone", "lung", "skin"])
-    outcomes = GramRegressor().partial_fit(x, x[:, 0])
-    with pytest.raises(Mismatch, match=r"y has shape \(60, 1\), but was fitted with shape \(n,\)"):
-        outcomes.partial_fit(x, x[:, :1])
-
-
-@pytest.mark.parametrize(
-    "weights", [-np.ones(60), np.ones(59), np.ones((60, 2)), np.zeros(60), np.full(60, np.nan), -1.0]
-)
-def test_weights_must_fit(weights):
-    x, y = problem(GramRegressor, np.random.default_rng(0))
-    with pytest.raises(ValueError, match=r"weight|inconsistent"):
-        GramRegressor().fit(x, y, weights)
-
-
-@pytest.mark.parametrize("kind", BOTH)
 def test_in_a_pipeline_a_search_and_a_file(kind):
     x, y = problem(kind, np.random.default_rng(0))
     pipeline = make_pipeline(StandardScaler(), kind())
@@ -328,11 +213,3 @@ def test_scores_are_those_of_the_data():
     x, y = load_diabetes(return_X_y=True)
     assert GramRegressor().fit(x, y).score(x, y) > 0.5
     assert GramClassifier().fit(x, y > 150).score(x, y > 150) > 0.7
-
-
-def test_without_scikit_learn_one_line_says_what_to_install(monkeypatch):
-    for name in [name for name in sys.modules if name.startswith("fedgram.sklearn")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "sklearn.base", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'fedgram\[sklearn\]'"):
-        import fedgram.sklearn  # noqa: F401
