@@ -17,6 +17,7 @@ ALL = (
     "estimates",
     "partition",
     "tables",
+    "estimators",
     "extraction",
     "flower",
 )

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,30 @@ from benchmarks.measure import Results, cpu_seconds
 from fedgram.experiments.measure import peak_memory, reset_peak_memory
 
 D, CLASSES, LR = 1280, 10, 0.01
+# At most how many times the CPU seconds of FedAvg's rounds each method's take, on LeNet-5 and on features, and why. One
+# epoch forward and backward is three forward passes. On features FedAvg's gradient is written out, and terms need
+# autograd, which takes about twice as long for products as small as these.
+RIVALS: dict[str, tuple[dict[str, Any], float, float, str]] = {
+    "fedper": ({"network": "mlp:128"}, 1.15, 1.2, "nothing more"),
+    "feddisco": ({}, 1.1, 1.15, "one number more, once"),
+    "fedntd": ({}, 1.5, 2.5, "one forward pass more"),
+    "moon": ({"network": "mlp:128"}, 2.0, 3.2, "two forward passes more"),
+    "fedgen": ({"network": "mlp:128"}, 2.0, 6.0, "two passes of the generator, and its fit at the server"),
+    "fedpcl": ({"network": "mlp:128"}, 2.0, 4.0, "(K + 1) c products a sample, and a pass for class means"),
+    "fedgh": ({"network": "mlp:128"}, 1.6, 1.7, "a pass for class means"),
+    "fedpac": ({"network": "mlp:128"}, 3.2, 3.8, "an epoch of the head, two passes for statistics"),
+    "fedas": ({"network": "mlp:128"}, 5.5, 5.5, "a pass, an epoch in batches of 16, two epochs for Fisher"),
+    "fedselect": ({"every": 1}, 2.4, 3.5, "two epochs instead of one, a mask on each gradient"),
+    "apple": ({}, 1.4, 5.0, "products with K cores in each batch"),
+    "pfedhn": ({}, 1.6, 2.0, "100 numbers for each weight at the server"),
+    "pfedla": ({}, 1.4, 4.0, "K² products of weights at the server"),
+    "fedzo": (
+        {"lr": 1e-4, "local_steps": None},
+        16.0,
+        45.0,
+        "21 forward passes in double precision, and drawing directions",
+    ),
+}
 
 
 def features(clients: int, n: int) -> list[fg.Client]:
@@ -86,6 +111,26 @@ def method(network: str, batch: int = 32) -> fg.FedAvg:
     return fg.FedAvg(network=network, rounds=1, epochs=1, batch=batch, lr=LR, momentum=0.0)
 
 
+def rivals() -> None:
+    """Print each method's rounds against FedAvg's."""
+    photos, rows = images(8, 256), features(20, 240)
+    results = Results(
+        "Three rounds of each method / FedAvg's: LeNet-5, 8 clients of 256 images; 20 clients of 1,280 features"
+    )
+    for name, (settings, on_images, on_features, why) in RIVALS.items():
+        shape = {"rounds": 3, "epochs": 1, "momentum": 0.0, "lr": LR}
+        changed = {key: value for key, value in settings.items() if key != "network"}
+        for what, parties, network, batch, bound in (
+            ("LeNet-5", photos, "lenet5", 64, on_images),
+            ("features", rows, settings.get("network", "linear"), 32, on_features),
+        ):
+            common = shape | {"network": network, "batch": batch}
+            methods = fg.registry[name](**common | changed), fg.FedAvg(**common)
+            theirs, plain = cpu_seconds(*(partial(one.fit, parties, classes=CLASSES) for one in methods), repeats=3)
+            results.at_most(f"{name} on {what} ({why})", theirs / plain, bound)
+    results.show()
+
+
 def peak_of_a_round(clients: int) -> int:
     """Return by how much a round with so many clients lets the process's memory grow at most."""
     parties = features(clients, 64)
@@ -125,6 +170,8 @@ def main() -> None:
     # Both spend nearly all of it in the same convolutions; equal to within what two runs differ.
     results.at_most("ours / the leanest loop we can write", ours / lean, 1.05)
     results.show()
+
+    rivals()
 
     few, many = peak_of_a_round(100), peak_of_a_round(1000)
     results = Results("Memory of a FedAvg round on features, beyond the clients' own samples")

@@ -21,6 +21,8 @@ from fedgram.core.errors import InvalidData
 
 Label: TypeAlias = int | str
 Classes: TypeAlias = tuple[Label, ...]
+# The one class of samples whose outcome is a number, a column beside the features.
+NUMERIC: Classes = ("numeric outcome",)
 # A number that another party may send without sending as many of anything else.
 MOST_CLASSES = 2**20
 # Only lists of so many classes are remembered, so that nobody can fill our memory with theirs.
@@ -79,7 +81,7 @@ def _checked(classes: tuple[Any, ...]) -> Classes:
         raise InvalidData(f"class {twice!r} is listed twice: give each class once")
     if len({type(name) for name in names}) > 1:
         raise InvalidData(f"classes {names[:5]} mix numbers and names: give all of one kind")
-    if len(names) < 2:
+    if len(names) < 2 and names != NUMERIC:
         raise InvalidData(f"a classifier needs at least two classes, got {len(names)}: {list(names)}").telling(
             "a classifier needs at least two classes"
         )

@@ -73,7 +73,7 @@ class Logistic:
         # Where nothing varies there is nothing to learn, and what seems to be a gradient is rounding.
         self._curvatures, self._directions = problem.eigenpairs
         self._free = max(int(np.count_nonzero(total.counts)) - 1, 1)
-        self._weight = self._per_sample(total.n * (1 - (problem.frequencies**2).sum()))
+        self._weight = self._per_sample(problem.squares)
         # What least squares on the labels asks for; without any weights yet, the same goes for the first step.
         self._squares = problem.cross_validated() if ridge == "auto" else None
         self.ridge = float(ridge if self._squares is None else self._squares * self._weight)

@@ -58,7 +58,7 @@ class System:
                 "use a larger one to personalize"
             )
         lower = solve.pack(np.tril(factor.lower) / factor.scale[:, None])
-        mean, frequencies, n = (problem.mean, problem.frequencies, total.n) if intercept else (None, None, 0)
+        mean, frequencies, n = (problem.mean, problem.target_mean, total.n) if intercept else (None, None, 0)
         weights, kind = factor.solve(problem.cross), total.kind
         return cls(lower, weights, kind.classes, kind.features, mean, frequencies, n, kind.columns)
 

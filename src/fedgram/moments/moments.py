@@ -116,7 +116,10 @@ class Moments(Statistic):
 
     def regression(self, *, intercept: bool) -> Regression:
         """Return the regression of the classes on the features, about the means if with an intercept."""
-        return Regression.of(self.packed, self.cross, self.counts, intercept=intercept)
+        counts, squares = self.counts.astype(np.float64), float(self.n)  # a one-hot row has length 1
+        return Regression.of(
+            self.packed, self.cross, self.cross.sum(axis=1), counts, squares, self.n, intercept=intercept
+        )
 
     def __add__(self, other: "Moments") -> "Moments":
         """Return the moments of both data sets together."""

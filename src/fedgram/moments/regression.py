@@ -1,7 +1,7 @@
 """Ridge regression from moments, with an intercept that no ridge shrinks, or none. Arrays only.
 
 The W and b that minimise ‖Y - XW - 1bᵀ‖² + r‖W‖² are the ridge solution of features and targets less their means,
-and b = mean(Y) - Wᵀ mean(X). Both means are in the moments: the class sums of X add up to nμ.
+and b = mean(Y) - Wᵀ mean(X). Targets are numbers, or classes as one-hot rows.
 """
 
 from dataclasses import dataclass, replace
@@ -22,51 +22,61 @@ STEPS = np.geomspace(1e-5, 1e3, 49)
 
 @dataclass(frozen=True, eq=False)
 class Regression:
-    """XᵀX, packed, and XᵀY (d, c) for one-hot Y of n samples; with an intercept, of both less their means.
+    """XᵀX, packed, XᵀY (d, t) and ‖Y‖², `squares`, of n samples; with an intercept, all less their means.
 
-    `mean` (d,) and `frequencies` (c,) are these means, zero without an intercept.
+    `mean` (d,) and `target_mean` (t,) are these means, zero without an intercept. `removed` (d,) is the diagonal of
+    what centring has subtracted from XᵀX, and left its rounding errors. `n` is a sum of weights where samples have
+    them.
     """
 
     packed: Array
     cross: Array
     mean: Array
-    frequencies: Array
-    n: int
+    target_mean: Array
+    n: float
     intercept: bool
+    squares: float
+    removed: Array
 
     @classmethod
-    def of(cls, packed: Array, cross: Array, counts: npt.NDArray[np.int64], *, intercept: bool) -> Self:
-        """Return the regression of a packed XᵀX, XᵀY and the class counts.
+    def of(
+        cls, packed: Array, cross: Array, sums: Array, target_sums: Array, squares: float, n: int, *, intercept: bool
+    ) -> Self:
+        """Return the regression of a packed XᵀX, XᵀY, the sums of features (d,) and targets (t,), and ‖Y‖².
 
         With an intercept, a feature that does not vary beyond rounding becomes exactly zero, and so will its weight.
 
         >>> x, y = np.array([[1.0, 7.0], [3.0, 7.0]]), np.eye(2)
-        >>> centred = Regression.of(solve.pack(x.T @ x), x.T @ y, np.array([1, 1]), intercept=True)
+        >>> centred = Regression.of(
+        ...     solve.pack(x.T @ x), x.T @ y, x.sum(axis=0), y.sum(axis=0), squares=2.0, n=2, intercept=True
+        ... )
         >>> solve.unpack(centred.packed, 2), centred.mean
         (array([[2., 0.],
                [0., 0.]]), array([2., 7.]))
         """
-        (d, c), n = cross.shape, int(counts.sum())
+        d, t = cross.shape
         if not intercept:
-            return cls(packed, cross, np.zeros(d), np.zeros(c), n, intercept)
-        mean, diagonal = cross.sum(axis=1) / max(n, 1), solve.packed_diagonal(d)
+            return cls(packed, cross, np.zeros(d), np.zeros(t), n, intercept, squares, np.zeros(d))
+        mean, target_mean, diagonal = sums / max(n, 1), target_sums / max(n, 1), solve.packed_diagonal(d)
         centred = np.asarray(lapack.dsfrk(d, 1, -float(n), mean[:, None], 1.0, packed, trans="N", uplo="L"))
-        whole = cls(centred, cross - np.outer(mean, counts), mean, counts / max(n, 1), n, intercept)
-        constant = centred[diagonal] <= solve.rounding_level(d, n) * packed[diagonal]
-        return replace(whole.scaled(np.where(constant, 0.0, 1.0)), mean=mean) if constant.any() else whole
+        about = max(squares - n * float(target_mean @ target_mean), 0.0)
+        varies = centred[diagonal] > solve.rounding_level(d, n) * packed[diagonal]
+        removed = np.where(varies, n * mean**2, 0.0)
+        whole = cls(centred, cross - np.outer(mean, target_sums), mean, target_mean, n, intercept, about, removed)
+        return whole if varies.all() else replace(whole.scaled(np.where(varies, 1.0, 0.0)), mean=mean)
 
     def scaled(self, factors: Array) -> Self:
         """Return the regression on features that have been multiplied by `factors` (d,)."""
         full = solve.unpack(self.packed, len(factors))
         full *= factors
         full *= factors[:, None]
-        return replace(self, packed=solve.pack(full), cross=self.cross * factors[:, None], mean=self.mean * factors)
-
-    @property
-    def removed(self) -> Array:
-        """The diagonal (d,) of nμμᵀ where features vary: what centring has subtracted, and left its rounding errors."""
-        varies = self.packed[solve.packed_diagonal(len(self.mean))] > 0
-        return np.where(varies, self.n * self.mean**2, 0.0)
+        return replace(
+            self,
+            packed=solve.pack(full),
+            cross=self.cross * factors[:, None],
+            mean=self.mean * factors,
+            removed=self.removed * factors**2,
+        )
 
     @cached_property
     def eigenpairs(self) -> tuple[Array, Array]:
@@ -77,9 +87,21 @@ class Regression:
         """Factor XᵀX with a ridge."""
         return solve.factor(self.packed, len(self.mean), ridge=ridge, n=self.n, removed=self.removed)
 
+    def solve(self, ridge: Ridge) -> tuple[Array, float]:
+        """Return the weights (d, t) and their ridge; for "auto", one decomposition gives both."""
+        if ridge != "auto":
+            return self.factor(ridge).solve(self.cross), ridge
+        best, (values, vectors) = self.cross_validated(), self.eigenpairs
+        return vectors @ (vectors.T @ self.cross / (values + best)[:, None]), best
+
     def offset(self, weights: Array) -> Array | None:
-        """Return the intercept (c,) that goes with weights (d, c), None for a regression without."""
-        return self.frequencies - self.mean @ weights if self.intercept else None
+        """Return the intercept (t,) that goes with weights (d, t), None for a regression without."""
+        return self.target_mean - self.mean @ weights if self.intercept else None
+
+    def degrees_of_freedom(self, ridge: float) -> float:
+        """Return the trace of the hat matrix: how many of the n numbers a fit with this ridge uses up."""
+        values, _ = self.eigenpairs
+        return float((values / (values + ridge)).sum()) + self.intercept
 
     def cross_validated(self, ridges: npt.ArrayLike | None = None) -> float:
         """Return the ridge of least generalised cross-validation error, among `STEPS` mean eigenvalues by default.
@@ -94,5 +116,5 @@ class Regression:
             vectors.T @ self.cross,
             STEPS * values.mean() if ridges is None else ridges,
             freedom=self.n - self.intercept,
-            squares=self.n * (1 - (self.frequencies**2).sum()),  # ‖Y‖² of one-hot targets less their means
+            squares=self.squares,
         )

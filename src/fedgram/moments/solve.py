@@ -23,6 +23,8 @@ from fedgram.core.errors import InvalidData, InvalidParameter, RankDeficient
 from fedgram.moments import blas
 
 EPS = float(np.finfo(np.float64).eps)
+# Errors that differ by less than this, relative to their size, differ by rounding.
+AS_GOOD = 1e-9
 
 
 def packed_size(d: int) -> int:
@@ -141,7 +143,7 @@ def _below_diagonal(m: int) -> npt.NDArray[np.bool_]:
     return np.tri(m, k=-1, dtype=np.bool_)
 
 
-def rounding_level(d: int, n: int) -> float:
+def rounding_level(d: int, n: float) -> float:
     """Return the size, relative to the largest eigenvalue, below which an eigenvalue of a Gram matrix is noise.
 
     Each element is a sum of n products; rounding errors of BLAS' blocked sums grow like √n, and d of them meet in
@@ -197,7 +199,7 @@ class Factor:
         return self.vectors @ projected
 
 
-def factor(packed: Array, d: int, *, ridge: float = 0.0, n: int = 0, removed: Array | None = None) -> Factor:
+def factor(packed: Array, d: int, *, ridge: float = 0.0, n: float = 0, removed: Array | None = None) -> Factor:
     """Factor A + ridge · I once, A being the packed Gram matrix of n samples.
 
     Where it is singular to rounding, warn with the rank and keep the eigenpairs that mean something. `removed` (d,) is
@@ -239,7 +241,7 @@ def factor(packed: Array, d: int, *, ridge: float = 0.0, n: int = 0, removed: Ar
 
 
 def generalised_cross_validation(
-    values: Array, projected: Array, ridges: npt.ArrayLike, *, freedom: int, squares: float
+    values: Array, projected: Array, ridges: npt.ArrayLike, *, freedom: float, squares: float
 ) -> float:
     """Return the ridge of least generalised cross-validation error of a regression: moments are all that is needed.
 
@@ -252,7 +254,16 @@ def generalised_cross_validation(
     beyond = max(squares - explained.sum(), 0.0) if rest else 0.0
     left = steps[:, None] / (values + steps[:, None])
     errors = (beyond + left**2 @ explained) / (rest + left.sum(axis=1)) ** 2
-    return float(steps[int(np.argmin(errors))])
+    return least(steps, errors)
+
+
+def least(steps: Array, errors: Array) -> float:
+    """Return the step of least error. Rounding must not choose between steps as good as each other: the last is taken.
+
+    >>> least(np.array([1.0, 2.0, 3.0]), np.array([0.5, 0.5 + 1e-15, 0.7]))
+    2.0
+    """
+    return float(steps[np.flatnonzero(errors <= errors.min() * (1 + AS_GOOD))[-1]])
 
 
 def check_ridge(ridge: float) -> None:
@@ -261,7 +272,7 @@ def check_ridge(ridge: float) -> None:
         raise InvalidParameter(f"ridge must be a number ≥ 0, got {ridge}")
 
 
-def eigenpairs(packed: Array, d: int, n: int, removed: Array | None = None) -> tuple[Array, Array]:
+def eigenpairs(packed: Array, d: int, n: float, removed: Array | None = None) -> tuple[Array, Array]:
     """Return the eigenvalues of a packed Gram matrix above the rounding level, ascending, and their vectors (d, r).
 
     `removed` is as in `factor`.
