@@ -4,9 +4,10 @@ Whatever is affine in the columns can be done to moments instead of samples: Xáµ
 So imputing pooled means, standardising and recoding need no second message.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,7 @@ from scipy.sparse import csr_array
 
 from fedgram.core import wire
 from fedgram.core.arrays import Array
-from fedgram.core.columns import Columns, samples_of
+from fedgram.core.columns import Columns, as_columns, samples_of
 from fedgram.core.errors import Mismatch
 from fedgram.core.labels import Classes
 from fedgram.models import LinearModel, Model
@@ -106,37 +107,51 @@ class Basis:
         return replace(model, weights=np.asarray(self.matrix @ model.weights), intercept=intercept, columns=source)
 
 
-@wire.message("in-basis", version=1)
+@wire.register_message
 @dataclass(frozen=True, eq=False)
 class InBasis:
     """A model of columns that are made of others, as a model of these others."""
 
-    model: Any
+    model: Model
     basis: Basis
     columns: Columns = ()
+
+    wire_name: ClassVar[str] = "in-basis"
+    wire_version: ClassVar[int] = 1
+    wire_fields: ClassVar[Mapping[str, wire.Field]] = {}
 
     @property
     def classes(self) -> Classes:
         """The classes, in the order of the scores' columns."""
-        return self.model.classes  # type: ignore[no-any-return]
+        return self.model.classes
 
     @property
     def features(self) -> str:
         """The fingerprint of the features that the model was made from."""
-        return self.model.features  # type: ignore[no-any-return]
+        return self.model.features
 
     def scores(self, x: Any) -> Array:
         """Return one score per sample and class."""
-        return self.model.scores(self._made(x))  # type: ignore[no-any-return]
+        return self.model.scores(self._made(x))
 
     def predict(self, x: Any) -> npt.NDArray[Any]:
         """Return the label of each sample."""
-        return self.model.predict(self._made(x))  # type: ignore[no-any-return]
+        return self.model.predict(self._made(x))
 
     def _made(self, x: Any) -> Array:
         return self.basis.apply(samples_of(x, self.columns))
 
+    def to_fields(self) -> dict[str, Any]:
+        """Take the model apart for the wire."""
+        return {"model": self.model, "basis": self.basis, "columns": self.columns}
+
+    @classmethod
+    def from_fields(cls, fields: dict[str, Any]) -> "InBasis":
+        """Put a model together from the wire."""
+        model, basis = fields["model"], fields["basis"]
+        if not isinstance(model, Model) or not isinstance(basis, Basis):
+            raise Mismatch("an in-basis must hold a model and a basis")
+        return cls(model, basis, as_columns(fields["columns"], basis.source))
+
     def check(self) -> None:
-        """Refuse what is no model."""
-        if not isinstance(self.model, Model):
-            raise Mismatch(f"field 'model' must be a model, got a {type(self.model).__name__}")
+        """Nothing more: model and basis are messages that have been checked."""

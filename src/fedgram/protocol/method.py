@@ -208,7 +208,7 @@ class Method:
     def column_sums(self, client: ClientSide) -> dict[str, Any]:
         """Return the sums of the columns and of their squares: all that standardising and imputing means need."""
         x = client.data.x.astype(np.float64, copy=False)
-        return {"sums": x.sum(axis=0), "squares": np.square(x).sum(axis=0), "n": np.array(len(x))}
+        return {"sums": x.sum(axis=0), "squares": np.square(x).sum(axis=0), "n": len(x)}
 
     @step
     def receive(self, client: ClientSide, model: Model) -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 from fedgram.core.columns import Columns
 from fedgram.core.errors import InvalidData, InvalidParameter
@@ -98,6 +98,8 @@ class Publishes(Protocol):
 @runtime_checkable
 class Pooling(Publishes, Protocol):
     """A method that makes everything of a pool."""
+
+    finds_columns: ClassVar[bool]
 
     def publish(self, pool: Pool) -> Any:
         """Return the message to all clients."""

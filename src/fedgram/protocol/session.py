@@ -48,9 +48,8 @@ def run(
     agreement = agree(channel, quorum, () if classes is None else as_classes(classes))
     if recipe is not None:
         if agreement.features != recipe.features:
-            raise Mismatch(
-                f"clients have {agreement.features or 'data of no study'!r}, and this is {recipe.features!r}"
-            )
+            have = agreement.features or "data of no study"
+            raise Mismatch(f"clients have {have!r}, and this is {recipe.features!r}")
         agreement = replace(agreement, recipe=recipe)
     clients = Clients(method, agreement, channel, quorum, seed=seed)
     if not method.finds_columns:
