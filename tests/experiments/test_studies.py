@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import fedgram as fg
 from fedgram.cli import app
-from fedgram.core.errors import BadSamples, InvalidData, InvalidParameter, UnknownName
+from fedgram.core.errors import BadSamples, Doubtful, InvalidData, InvalidParameter, UnknownName
 from fedgram.experiments import Experiment, Run, Scenario
 from fedgram.studies import Study
 from fedgram.studies.drafting import draft
@@ -155,6 +155,38 @@ def test_several_files_need_a_study_and_names(tmp_path, mixed, agreed):
         Scenario(data=both, study=str(agreed), client_column="hospital").prepare()
     with pytest.raises(InvalidParameter, match="data set 'digits' has no columns"):
         Scenario(data="digits", study=str(agreed))
+
+
+def test_values_that_look_alike_are_warned_of_once(mixed):
+    mixed.write_text(mixed.read_text() + "W1,2026-01-01,50,70,f,Ill,a\n")
+    for settings in ({}, {"drop": "age"}):
+        with pytest.warns(Doubtful) as heard:
+            Scenario(data=str(mixed), label_column="diagnosis", client_column="hospital", **settings).prepare()
+        assert sorted(str(warning.message)[:13] for warning in heard) == ["'F' and 'f' i", "'Ill' and 'il"]
+
+
+def test_decimal_commas_are_not_ignored_as_texts(tmp_path):
+    path = tmp_path / "commas.csv"
+    path.write_text("a;b;label\n" + "".join(f"{k},5;{k};{k % 2}\n" for k in range(50)))
+    with pytest.raises(InvalidData, match="column 'a' has numbers with commas: write a decimal point"):
+        Scenario(data=str(path)).prepare()
+
+
+def test_some_of_the_samples_and_other_partitions(mixed):
+    prepared = Scenario(data=str(mixed), label_column="diagnosis", samples=90, clients=4, partition="iid").prepare()
+    assert sum(len(client.x) + len(client.x_test) for client in prepared.clients) == 90
+    assert prepared.fit(fg.FedGram()).contributors == tuple(prepared.names)
+
+
+def test_parquet_drafts_the_same_study(mixed):
+    arrow_csv, parquet = (pytest.importorskip(f"pyarrow.{name}") for name in ("csv", "parquet"))
+    parquet.write_table(arrow_csv.read_csv(mixed), mixed.with_suffix(".parquet"))
+    one, other = (
+        Scenario(data=str(path), label_column="diagnosis", client_column="hospital").prepare()
+        for path in (mixed, mixed.with_suffix(".parquet"))
+    )
+    assert one.study == other.study
+    np.testing.assert_array_equal(one.data.x, other.data.x)
 
 
 def test_rows_that_are_really_bad_are_refused_by_line_or_skipped(mixed):

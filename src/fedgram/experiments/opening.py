@@ -1,5 +1,6 @@
 """Data as a scenario names them, opened once: data sets by name, files, and tables under a study."""
 
+import warnings
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -55,19 +56,19 @@ def open_source(source: Source) -> Dataset:
     """Return the data set. A table that is not all numbers gets a study, drafted from it if none is given."""
     if source.wants_study or len(tables_of(source.data)) > 1:
         return _under_study(source)
-    try:
-        return load_dataset(
-            source.data,
-            label=source.label,
-            group=source.client,
-            on_bad=source.on_bad,
-            clients=source.clients,
-            seed=source.seed,
-        )
-    except BadSamples:
-        if not tables_of(source.data):
-            raise
+    if not tables_of(source.data):
+        return _as_it_is(source)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            data = _as_it_is(source)
+        except BadSamples:
+            data = None
+    if data is None:  # whatever the attempt warned of, reading it under a study warns of again
         return _under_study(source)
+    for warning in caught:
+        warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    return data
 
 
 @lru_cache(maxsize=1)
@@ -80,6 +81,17 @@ def load_source(
     if as_features:
         return load_features(data, backbone=backbone, samples=samples, own_test=own_test)
     return load_samples(data, samples=samples, own_test=own_test)
+
+
+def _as_it_is(source: Source) -> Dataset:
+    return load_dataset(
+        source.data,
+        label=source.label,
+        group=source.client,
+        on_bad=source.on_bad,
+        clients=source.clients,
+        seed=source.seed,
+    )
 
 
 def _under_study(source: Source) -> Dataset:

@@ -18,6 +18,7 @@ MOST_CLASSES, MOST_VALUES = 20, 30
 ROWS = 200_000  # that are looked at
 _DATE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}([T ].*)?|\d{1,2}[./]\d{1,2}[./]\d{2,4}( .*)?")
 _ID = re.compile(r"(.*[_\-. ])?(id|ids|uuid|guid|mrn|nr|no|name)|unnamed: 0|index", re.IGNORECASE)
+_COMMA = re.compile(r"[+-]?\d+(,\d+)+(\.\d+)?|[+-]?\d+(\.\d{3})*,\d+")
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -189,6 +190,9 @@ def _useless(column: Seen, values: Any, bad: Any, *, wanted: bool) -> str:
         return "nothing is in it here"
     if all(_DATE.fullmatch(cell) for cell in column.cells):
         return "dates; a number of days since an event can be used"
+    if sum(_COMMA.fullmatch(cell) is not None for cell in column.cells) > 0.5 * len(column.cells):
+        # Ignored as texts, such a column would be missed by nobody but the model.
+        raise InvalidData(f"column {column.name!r} has numbers with commas: write a decimal point, and no separators")
     if not wanted and (_ID.fullmatch(column.name) or (column.all_different and (bad.any() or _whole(values)))):
         return "looks like an identifier"
     if _numeric(column, bad):

@@ -15,12 +15,12 @@ from fedgram.core.errors import InvalidData, InvalidParameter, UnknownName
 from fedgram.core.labels import to_indices
 from fedgram.data.dataset import Dataset
 from fedgram.data.fingerprint import fingerprint
-from fedgram.data.own.bad import OnBad
+from fedgram.data.own.bad import OnBad, warn_of_look_alikes
 from fedgram.data.own.blocks import open_table
 from fedgram.data.own.tables import CLIENT_NAME
 from fedgram.studies.drafting import draft
 from fedgram.studies.encoding import gather, open_for
-from fedgram.studies.kinds import Ignore
+from fedgram.studies.kinds import Category, Ignore
 from fedgram.studies.study import Study
 
 TABLES = (".csv", ".tsv", ".parquet", ".pq")
@@ -66,6 +66,9 @@ def drafted(
     unused = dict.fromkeys(name for name in (owner, *drop) if name is not None)
     text = draft(table, outcome, name="drafted", ignore=list(unused), columns=columns, rows=None)
     study = Study.parse(text, where=f"the study drafted from {table}")
+    values = {name: column.values for name, column in study.columns.items() if isinstance(column, Category)}
+    for name, found in (values | {", ".join(study.outcomes): study.classes}).items():
+        warn_of_look_alikes(found, f"column {name!r} of {table}")
     return replace(study, minimum_samples=0, minimum_cell=0)
 
 
@@ -153,6 +156,8 @@ def _gathered(
         [path] = files
         owner = client or _usual_client(path, (*study.columns, *study.outcomes))
         x, labels, groups = gather(open_for(study, path, group=owner), on_bad)
+        if groups is not None:
+            warn_of_look_alikes(np.unique(groups).tolist(), f"column {owner!r} of {path}")
         return x, to_indices(labels, study.classes), groups
     parts = [gather(open_for(study, path), on_bad) for path in files]
     owners = np.repeat(np.array(names), [len(x) for x, _, _ in parts])
