@@ -107,6 +107,12 @@ def test_an_agreed_study_from_one_file_and_from_a_file_for_each_party(tmp_path, 
     assert len(direct.x) == len(many.clients[0].x) + len(many.clients[0].x_test)
 
 
+def test_whoever_is_no_party_is_refused_by_name(mixed, agreed):
+    agreed.write_text(agreed.read_text().replace("parties = []", 'parties = ["a", "b", "north"]'))
+    with pytest.raises(UnknownName, match="unknown party of study 'my-study' 'c': known: a, b, north"):
+        Scenario(data=str(mixed), client_column="hospital", study=str(agreed)).prepare()
+
+
 def test_a_study_file_that_changes_changes_the_data(mixed, agreed):
     scenario = Scenario(data=str(mixed), client_column="hospital", study=str(agreed))
     before = scenario.prepare().fingerprint
@@ -170,6 +176,13 @@ def test_decimal_commas_are_not_ignored_as_texts(tmp_path):
     path.write_text("a;b;label\n" + "".join(f"{k},5;{k};{k % 2}\n" for k in range(50)))
     with pytest.raises(InvalidData, match="column 'a' has numbers with commas: write a decimal point"):
         Scenario(data=str(path)).prepare()
+
+
+def test_a_column_named_client_needs_no_option(mixed, agreed):
+    mixed.write_text(mixed.read_text().replace("hospital", "client", 1))
+    agreed.write_text(agreed.read_text().replace("hospital", "client", 1))
+    for settings in ({"label_column": "diagnosis"}, {"study": str(agreed)}):
+        assert Scenario(data=str(mixed), **settings).prepare().names == ["a", "b", "c"]
 
 
 def test_some_of_the_samples_and_other_partitions(mixed):

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log10
@@ -110,22 +111,21 @@ def draft(
 
 
 def _look(table: TableFile, most: int | None) -> dict[str, Seen]:
-    counts: dict[str, dict[str, int]] = {name: {} for name in table.names}
-    empty = dict.fromkeys(table.names, 0)
+    counts: dict[str, Counter[str]] = {name: Counter() for name in table.names}
     rows = 0
     for block in table.blocks([], table.names):
         for name, cells in block.texts.items():
-            for cell in cells.tolist():
-                if is_missing(cell):
-                    empty[name] += 1
-                else:
-                    counts[name][cell] = counts[name].get(cell, 0) + 1
+            counts[name].update(cells.tolist())
         rows += block.rows
         if most is not None and rows >= most:
             break
     if not rows:
         raise InvalidData(f"{table.title} has no rows to draft a study from")
-    return {name: Seen(name, counts[name], empty[name]) for name in table.names}
+    seen = {}
+    for name, found in counts.items():
+        empty = sum(found.pop(cell) for cell in list(found) if is_missing(cell))
+        seen[name] = Seen(name, found, empty)
+    return seen
 
 
 def _outcome(table: TableFile, asked: str | None) -> str:

@@ -108,6 +108,9 @@ def read_tables(
     if test_files and len(test_files) != len(files):
         raise InvalidParameter(f"{len(test_files)} test tables for {len(files)} tables: give one for each")
     x, y, groups = _gathered(study, files, names, client, on_bad)
+    for owner in () if groups is None or not study.parties else np.unique(groups).tolist():
+        if owner not in study.parties:
+            raise UnknownName(f"party of study {study.name!r}", owner, study.parties)
     arrays: dict[str, Any] = {"x": x, "y": y, "groups": groups}
     if test_files:
         arrays |= dict(
@@ -154,7 +157,7 @@ def _gathered(
     """Return the samples of all files, their labels as indices of the classes, and whose they are."""
     if not names:
         [path] = files
-        owner = client or _usual_client(path, (*study.columns, *study.outcomes))
+        owner = client or _usual_client(path, (*study.used, *study.outcomes))
         x, labels, groups = gather(open_for(study, path, group=owner), on_bad)
         if groups is not None:
             warn_of_look_alikes(np.unique(groups).tolist(), f"column {owner!r} of {path}")
