@@ -104,9 +104,10 @@ def draft(
     for column in seen.values():
         if column.name == chosen and _has_classes(column):
             continue
-        wanted = column.name == chosen or (columns is not None and column.name in columns)
+        outcome_itself = column.name == chosen
+        wanted = outcome_itself or (columns is not None and column.name in columns)
         ignored = column.name in ignore or (columns is not None and not wanted)
-        lines += [*_column_lines(column, ignored=ignored, wanted=wanted), ""]
+        lines += [*_column_lines(column, ignored=ignored, wanted=wanted, outcome=outcome_itself), ""]
     return "\n".join(lines)
 
 
@@ -160,7 +161,7 @@ def _outcome_lines(column: Seen) -> list[str]:
     return [f"classes = [{classes}]  # of this table; add those that others have"]
 
 
-def _column_lines(column: Seen, *, ignored: bool, wanted: bool) -> list[str]:
+def _column_lines(column: Seen, *, ignored: bool, wanted: bool, outcome: bool) -> list[str]:
     head = f"[columns.{column.name if _BARE.fullmatch(column.name) else _quoted(column.name)}]"
     if ignored:
         return [head, 'kind = "ignore"']
@@ -173,7 +174,7 @@ def _column_lines(column: Seen, *, ignored: bool, wanted: bool) -> list[str]:
         return [head, 'kind = "flag"', 'missing = "mean"']
     wrong = _wrong(column, bad)
     if _numeric(column, bad):
-        return _number_lines(head, values[~bad], wrong)
+        return _number_lines(head, values[~bad], wrong, "refuse" if outcome else "mean")
     listed = ", ".join(_quoted(cell) for cell in sorted(column.cells))
     missing = "category" if column.empty else "refuse"
     return [
@@ -212,7 +213,7 @@ def _numeric(column: Seen, bad: Any) -> bool:
     return not bad.all() and _wrong(column, bad) <= 0.05 * column.rows
 
 
-def _number_lines(head: str, values: Any, wrong: int) -> list[str]:
+def _number_lines(head: str, values: Any, wrong: int, missing: str) -> list[str]:
     low, high = rounded_outward(float(values.min()), float(values.max()))
     lines = [head, 'kind = "number"']
     if wrong:
@@ -221,7 +222,7 @@ def _number_lines(head: str, values: Any, wrong: int) -> list[str]:
         *lines,
         'unit = ""  # say in what it is measured',
         f"range = [{low:.12g}, {high:.12g}]  # of this table, rounded outward; widen it to what can be",
-        'missing = "mean"',
+        f'missing = "{missing}"',
     ]
 
 
