@@ -41,15 +41,15 @@ def test_parties_below_the_thresholds_send_nothing_and_the_others_go_on(method):
     fit = method.fit(clients, study=STUDY, classes=STUDY.classes, require=3)
     assert set(fit.contributors) == {"north", "south", "one"}, "a class that a party lacks altogether passes"
     assert set(fit.absent) == {"tiny", "rare"}
-    assert "fewer than 10 training samples" in fit.absent["tiny"]
-    assert "fewer than 3 samples of a class" in fit.absent["rare"]
+    assert "at least 10 training samples" in fit.absent["tiny"]
+    assert "at least 3 training samples of each class" in fit.absent["rare"]
     told = f"{fit.absent['tiny']} {fit.absent['rare']}".split()
     assert not {"8", "4", "2", "40", "42", "'ill'", "'well'"}.intersection(told), "a refusal gives no figures away"
     assert fit.traffic.by_client["tiny"].get("up", 0) == 0
 
 
 def test_without_a_quorum_the_run_ends_and_names_the_party():
-    with pytest.raises(FedgramError, match="client 'tiny': study 'small' has nothing sent of fewer than 10"):
+    with pytest.raises(FedgramError, match="client 'tiny': study 'small' asks every party for at least 10"):
         fg.AFL().fit(parties(north=(20, 20), tiny=(4, 4)), study=STUDY, classes=STUDY.classes)
 
 
@@ -61,13 +61,13 @@ def test_exactly_the_threshold_is_enough():
 def test_a_late_party_keeps_to_the_thresholds():
     north, late = parties(north=(20, 20), late=(4, 4))
     fit = fg.AFL().fit([north], study=STUDY, classes=STUDY.classes)
-    with pytest.raises(InvalidData, match="fewer than 10 training samples"):
+    with pytest.raises(InvalidData, match="at least 10 training samples"):
         fit.summarize(late)
 
 
 def test_a_method_that_uses_few_samples_of_a_reply_is_refused():
     method = fg.FedAvg(rounds=1, local_steps=1, batch=4)
-    with pytest.raises(FedgramError, match="fewer than 10 training samples"):
+    with pytest.raises(FedgramError, match="at least 10 training samples"):
         method.fit(parties(north=(20, 20)), study=STUDY, classes=STUDY.classes)
 
 

@@ -116,19 +116,20 @@ class Study:
         `used` is of how few samples a reply may be made. A class that the party lacks altogether passes. The refusal
         names the rule, and none of the party's own figures, since the others hear it.
         """
-        rule = f"study {self.name!r} has nothing sent of fewer than"
+        rule = f"study {self.name!r} asks every party for at least"
         if used < self.minimum_samples:
-            raise InvalidData(f"{rule} {self.minimum_samples} training samples, and here are fewer").telling()
+            raise InvalidData(f"{rule} {self.minimum_samples} training samples, and this one has fewer").telling()
         cells = np.unique(client.y, return_counts=True)[1] if self.classes else np.zeros(0)
         if (cells < self.minimum_cell).any():
-            raise InvalidData(f"{rule} {self.minimum_cell} samples of a class, and here are fewer of one").telling()
-        # Parties that have set both to 0 have decided that there is nothing to hide.
+            per_class = f"{self.minimum_cell} training samples of each class that it has"
+            raise InvalidData(f"{rule} {per_class}, and this one has fewer of some class").telling()
+        # With both set to 0, the parties have agreed that there is nothing to protect.
         if used <= len(self.sent) and (self.minimum_samples or self.minimum_cell):
             warnings.warn(
                 f"party {client.name!r} sends sums of {used} samples in {len(self.sent)} columns: with no more samples "
-                "than columns, sums of products tell the samples but for a rotation, and columns of 0 and 1 often tell "
-                "that, too, so single rows may be found; let a trusted party add several sites' sums first, or drop "
-                "columns",
+                "than columns, sums of products determine the samples up to a rotation, and columns of 0 and 1 often "
+                "settle the rotation, so that single rows can be recovered; merge with another site before anything is "
+                "sent, or drop columns",
                 Revealing,
                 stacklevel=2,
             )

@@ -72,7 +72,7 @@ def a_study_is_kept_to(simulation):
     )
     np.testing.assert_allclose(there.model.weights, here.model.weights, rtol=1e-9)
     assert here.absent.keys() == there.absent.keys() == {"tiny"}
-    assert "fewer than 10 training samples" in there.absent["tiny"]
+    assert "at least 10 training samples" in there.absent["tiny"]
 
 
 def parties(count=3, d=3, n=6):
