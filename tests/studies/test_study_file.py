@@ -143,3 +143,11 @@ def test_a_text_that_is_the_same_everywhere_is_ignored(tmp_path):
     path = tmp_path / "same.csv"
     path.write_text("age,country,label\n" + "".join(f"{20 + k % 9},FR,{k % 2}\n" for k in range(40)))
     assert Study.parse(draft(path)).sent == ("age", "age missing")
+
+
+def test_a_text_among_numbers_that_all_differ_does_not_make_identifiers_of_them(tmp_path):
+    path = tmp_path / "pressures.csv"
+    path.write_text("pressure,label\nhigh,0\n" + "".join(f"{80 + k / 7:.3f},{k % 2}\n" for k in range(60)))
+    text = draft(path)
+    assert isinstance(Study.parse(text).columns["pressure"], Number)
+    assert "1 cells here are no numbers: mend them" in text

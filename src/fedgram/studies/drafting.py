@@ -194,9 +194,11 @@ def _useless(column: Seen, values: Any, bad: Any, *, wanted: bool) -> str:
     if sum(_COMMA.fullmatch(cell) is not None for cell in column.cells) > 0.5 * len(column.cells):
         # Ignored as texts, such a column would be missed by nobody but the model.
         raise InvalidData(f"column {column.name!r} has numbers with commas: write a decimal point, and no separators")
-    if not wanted and (_ID.fullmatch(column.name) or (column.all_different and (bad.any() or _whole(values)))):
+    numeric = _numeric(column, bad)  # one text among measured numbers does not make identifiers of them
+    names_rows = column.all_different and (not numeric or _whole(values[~bad]))
+    if not wanted and (_ID.fullmatch(column.name) or names_rows):
         return "looks like an identifier"
-    if _numeric(column, bad):
+    if numeric:
         return ""
     if len(column.cells) > MOST_VALUES:
         return f"{len(column.cells)} different texts: too many to be categories"
