@@ -11,7 +11,7 @@ from fedgram.core import wire
 from fedgram.core.arrays import Array
 from fedgram.core.columns import Columns, as_columns, samples_of
 from fedgram.core.errors import InvalidData, Mismatch
-from fedgram.core.labels import Classes
+from fedgram.core.labels import NUMERIC, Classes
 
 T = TypeVar("T")
 
@@ -62,6 +62,11 @@ class BlockModel(ABC):
         return 4096
 
     @property
+    def width(self) -> int:
+        """How many scores a sample has: one for each class, or for each numeric outcome."""
+        return len(self.classes)
+
+    @property
     @abstractmethod
     def sample_shape(self) -> tuple[int, ...]:
         """The shape of one sample."""
@@ -73,7 +78,7 @@ class BlockModel(ABC):
     def scores(self, x: Any) -> Array:
         """Return the scores (n, c) of samples: an array, or a table with the model's columns."""
         samples = self.checked(samples_of(x, self.columns))
-        out = np.empty((len(samples), len(self.classes)))
+        out = np.empty((len(samples), self.width))
         at_once = self.at_once
         for start in range(0, len(samples), at_once):
             block = slice(start, start + at_once)
@@ -124,7 +129,8 @@ def sent_columns(columns: Columns) -> dict[str, Any]:
 class LinearModel(BlockModel):
     """Scores x @ weights + intercept.
 
-    `weights` is (d, c) float64, `intercept` (c,) or None.
+    `weights` is (d, c) float64, `intercept` (c,) or None. Where the scores are numeric outcomes, c is their number and
+    the classes are NUMERIC.
 
     >>> model = LinearModel(np.eye(2), ("cat", "dog"))
     >>> model.predict([[0.1, 0.9], [0.7, 0.2]])
@@ -140,12 +146,17 @@ class LinearModel(BlockModel):
     def __post_init__(self) -> None:
         """Refuse arrays that do not fit together; lay the weights out as the wire does, so that bits stay the same."""
         object.__setattr__(self, "weights", np.ascontiguousarray(self.weights))
-        count = len(self.classes)
+        count = self.width
         if np.shape(self.weights)[1:] != (count,) or (self.intercept is not None and len(self.intercept) != count):
             shapes = f"{np.shape(self.weights)} and {None if self.intercept is None else np.shape(self.intercept)}"
             raise Mismatch(
                 f"a linear model of {count} classes has weights (d, {count}), intercept ({count},); got {shapes}"
             )
+
+    @property
+    def width(self) -> int:
+        """How many scores a sample has."""
+        return self.weights.shape[-1] if self.classes == NUMERIC else len(self.classes)
 
     @property
     def sample_shape(self) -> tuple[int, ...]:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from math import sqrt
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +19,11 @@ from fedgram.moments import solve
 from fedgram.moments.accumulate import as_features
 from fedgram.moments.blas import solve_triangular
 from fedgram.moments.moments import Moments
+from fedgram.moments.outcomes import regression_of
 from fedgram.moments.regression import Ridge
 
+# Label indices (m,), or one-hot rows or numeric outcomes (m, c).
+Targets: TypeAlias = npt.NDArray[Any]
 # Where "auto" looks: from not at all to own samples only, five steps a decade.
 ALPHAS = (0.0, *np.geomspace(0.1, 1e5, 31).tolist())
 
@@ -34,7 +37,8 @@ class System:
 
     An intercept that β does not shrink is one more feature, always 1, without its share of β. With the other
     features less their `mean`, that of all n samples, it has nothing to do with them in S: L only gets √n as a last
-    diagonal element, and G the class `frequencies` as a last row.
+    diagonal element, and G the class `frequencies` as a last row. Numeric outcomes take the place of classes: c is
+    then their number, the classes are NUMERIC, and `frequencies` are the outcomes' means.
     """
 
     lower: Annotated[Array, wire.Shape("p")]
@@ -47,30 +51,34 @@ class System:
     columns: Columns = ()
 
     @classmethod
-    def of(cls, total: Moments, *, ridge: Ridge, intercept: bool = False) -> Self:
-        """Factor the pooled moments; "auto" takes the ridge of least generalised cross-validation error."""
-        problem = total.regression(intercept=intercept)
+    def of(cls, total: Moments, *, ridge: Ridge, intercept: bool = False, outcomes: int = 0) -> Self:
+        """Factor the pooled moments; "auto" takes the ridge of least generalised cross-validation error.
+
+        `outcomes` says how many of the last columns are numeric outcomes.
+        """
+        problem = regression_of(total, outcomes, intercept=intercept)
         ridge = problem.cross_validated() if ridge == "auto" else ridge
         factor = problem.factor(ridge)
         if factor.lower is None or factor.scale is None:
             raise InvalidParameter(
-                f"a ridge of {ridge} leaves the pooled features singular (rank {factor.rank} of {total.d}): "
+                f"a ridge of {ridge} leaves the pooled features singular (rank {factor.rank} of {len(problem.mean)}): "
                 "use a larger one to personalize"
             )
         lower = solve.pack(np.tril(factor.lower) / factor.scale[:, None])
         mean, frequencies, n = (problem.mean, problem.target_mean, total.n) if intercept else (None, None, 0)
         weights, kind = factor.solve(problem.cross), total.kind
-        return cls(lower, weights, kind.classes, kind.features, mean, frequencies, n, kind.columns)
+        columns = kind.columns[: len(problem.mean)]
+        return cls(lower, weights, kind.classes, kind.features, mean, frequencies, n, columns)
 
     def model(self) -> LinearModel:
         """Return the global model."""
         return self._as_model(self.weights, self.frequencies)
 
     def emphasize(
-        self, x: npt.ArrayLike, y: npt.NDArray[np.int64], alpha: float | Literal["auto"], *, member: bool = True
+        self, x: npt.ArrayLike, y: Targets, alpha: float | Literal["auto"], *, member: bool = True
     ) -> LinearModel:
         """Return a client's own model: (S + αX_kᵀX_k)⁻¹(XᵀY + αX_kᵀY_k) for its samples x (m, d) with label
-        indices y (m,).
+        indices y (m,) or targets y (m, c).
 
         "auto" takes the α of least squared leave-one-out error. `member` says whether the client's samples are in
         the total.
@@ -82,9 +90,7 @@ class System:
         v, residual = self._seen_by(x, y, lower)
         return self._changed(adapt.correction(v, residual, alpha), lower)
 
-    def choose(
-        self, x: npt.ArrayLike, y: npt.NDArray[np.int64], *, member: bool = True
-    ) -> tuple[LinearModel, adapt.Chosen]:
+    def choose(self, x: npt.ArrayLike, y: Targets, *, member: bool = True) -> tuple[LinearModel, adapt.Chosen]:
         """Return a client's own model with the α of least squared leave-one-out error, that α and that error."""
         lower = self._lower()
         v, residual = self._seen_by(x, y, lower)
@@ -101,20 +107,18 @@ class System:
         own = None if self.frequencies is None else self.frequencies + change[d] / sqrt(self.n)
         return self._as_model(weights, own)
 
-    def leave_one_out(
-        self, x: npt.ArrayLike, y: npt.NDArray[np.int64], alphas: npt.ArrayLike, *, member: bool = True
-    ) -> Array:
+    def leave_one_out(self, x: npt.ArrayLike, y: Targets, alphas: npt.ArrayLike, *, member: bool = True) -> Array:
         """Return the mean squared error of a client's own models on its samples, each left out, for each α."""
         v, residual = self._seen_by(x, y, self._lower())
         return adapt.Spectrum.of(v).leave_one_out(residual, alphas, member=member)
 
-    def _seen_by(self, x: npt.ArrayLike, y: npt.NDArray[np.int64], lower: Array) -> tuple[Array, Array]:
-        """Return V of a client's samples, and what G leaves of their labels."""
+    def _seen_by(self, x: npt.ArrayLike, y: Targets, lower: Array) -> tuple[Array, Array]:
+        """Return V of a client's samples, and what G leaves of their labels or outcomes."""
         rows = np.ascontiguousarray(as_features(x), dtype=np.float64)
         if rows.shape[1] != len(self.weights) or len(rows) != len(y):
             raise InvalidData(f"samples {rows.shape} with {len(y)} labels do not fit {len(self.weights)} features")
         rows = rows if self.mean is None else rows - self.mean
-        residual = np.eye(len(self.classes))[y] - rows @ self.weights
+        residual = (y if y.ndim == 2 else np.eye(len(self.classes))[y]) - rows @ self.weights
         return self._whitened(rows, lower), residual if self.frequencies is None else residual - self.frequencies
 
     def influence(self, rows: Array) -> adapt.Influence:

@@ -17,6 +17,8 @@ from fedgram.evaluation import Evaluation
 from fedgram.models import Model
 from fedgram.moments.basis import Basis
 from fedgram.moments.moments import Moments
+from fedgram.numeric_evaluation import NumericEvaluation
+from fedgram.protocol import judging
 from fedgram.protocol.agreement import Agreement
 from fedgram.protocol.channel import Channel, Task
 from fedgram.protocol.contributions import Recorder
@@ -147,7 +149,8 @@ class Clients:
             )
         known = recorder.contributions(tallied.clients)
         shape, recipe = self.shape, None if self.agreement.basis else self.agreement.recipe
-        self.pooled = Pool(tallied.total, tuple(self.contributors), shape, known, recipe)
+        outcomes = len(self.agreement.outcomes)
+        self.pooled = Pool(tallied.total, tuple(self.contributors), shape, known, recipe, outcomes)
         if self.pooled.basis is not None:
             self._make(self.pooled.basis)
         return self.pooled
@@ -242,17 +245,18 @@ class Clients:
         """Let clients score the model (None: each its own) on their own test samples; only counts come back.
 
         With `per_client` each scores the model that it is sent, and who is sent none is not asked. A client that cannot
-        is listed in the evaluation; the model is what it is, and not lost for that.
+        is listed in the evaluation; the model is what it is, and not lost for that. Numbers are neither right nor
+        wrong: for numeric outcomes this is None, and `errors` has how far off they are.
         """
-        able = [name for name in self.present if self.tested[name] and (per_client is None or name in per_client)]
-        if not able:
+        if self.agreement.outcomes:
             return None
-        failures: dict[str, FedgramError] = {}
-        models = {name: model if per_client is None else per_client[name] for name in able}
-        answers = self.ask(self._method.evaluate, per_client=models, counted=False, failures=failures)
-        correct = {reply.client: reply.value for reply in answers if reply.value is not None}
-        tested = {name: self.tested[name] if name in correct else 0 for name in self.present}
-        return Evaluation(correct, tested, {name: str(error) for name, error in failures.items()})
+        models = dict.fromkeys(self.present, model) if per_client is None else per_client
+        asked = {name: models[name] for name in self.present if name in models}
+        return judging.count_right(self, self._method.evaluate, asked)
+
+    def errors(self) -> NumericEvaluation | None:
+        """Let clients sum up the errors of their models in numeric outcomes; None where there are classes."""
+        return judging.sum_up_errors(self, self._method.sum_errors) if self.agreement.outcomes else None
 
     def ask(
         self,

@@ -17,6 +17,7 @@ from fedgram.evaluation import Evaluation
 from fedgram.models import Model, with_columns
 from fedgram.moments.basis import Basis
 from fedgram.moments.moments import Moments
+from fedgram.numeric_evaluation import NumericEvaluation
 from fedgram.protocol.contributions import Contributions
 from fedgram.protocol.fitfields import check_fields
 from fedgram.protocol.pool import Pool, Pooling, Publishes
@@ -35,7 +36,8 @@ class Fit:
     data entered the model; `absent` says of every other one why not, `lost` of which contributors nothing more was
     heard, and why.
     `personal` holds the clients' own models where the engine can see them (in one process). `evaluation` is None
-    if no client has test samples; `rounds` has one evaluation per round that an iterative method reported. `total`
+    if no client has test samples; `rounds` has one evaluation per round that an iterative method reported. Where the
+    outcome is a number, `errors` takes the place of `evaluation`. `total`
     holds the pooled moments where the method needs no more: then `add` and `remove` work, and `contributions` has a
     record of each client's moments. `message` is what the server published, where moments alone do not give it again.
     `traffic` counts our messages; `carried` is what the `engine` itself counts, envelopes and evaluation included.
@@ -66,6 +68,7 @@ class Fit:
     recipe: Recipe | None = None  # the study, where columns are made of those that clients have
     basis: Basis | None = None  # how they were made
     timing: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    errors: NumericEvaluation | None = None
 
     wire_name: ClassVar[str] = "fit"
     wire_version: ClassVar[int] = 1
@@ -92,7 +95,9 @@ class Fit:
                 f"a fit of {self.method} under a study cannot be changed: its columns were standardised by a sum of "
                 "their own, which moments do not hold"
             )
-        return self._configured, Pool(self.total, self.contributors, self.shape, self.contributions, self.recipe)
+        outcomes = 0 if self.recipe is None else len(self.recipe.targets)
+        pool = Pool(self.total, self.contributors, self.shape, self.contributions, self.recipe, outcomes)
+        return self._configured, pool
 
     @cached_property
     def published(self) -> Any:
@@ -147,7 +152,7 @@ class Fit:
         """Return the fit of another pool, by the same method."""
         model = with_columns(method.global_model(method.publish(pool)), pool.total.kind.columns)
         model = in_source(model, pool.basis, pool.sent.kind.columns)
-        changed: dict[str, Any] = {"evaluation": None, "rounds": ()}
+        changed: dict[str, Any] = {"evaluation": None, "errors": None, "rounds": ()}
         changed |= {name: {} for name in ("personal", "absent", "lost", "notes")}
         changed |= {
             "basis": pool.basis,
@@ -170,6 +175,7 @@ class Fit:
             "evaluation": _counts(self.evaluation),
             "rounds": [_counts(evaluation) for evaluation in self.rounds],
             **({"timing": self.timing} if self.timing else {}),
+            **({} if self.errors is None else {"errors": asdict(self.errors)}),
         }
 
     @classmethod
@@ -183,6 +189,7 @@ class Fit:
             traffic=Traffic(found["traffic"]),
             evaluation=found["evaluation"] and Evaluation(**found["evaluation"]),
             rounds=[Evaluation(**counts) for counts in found["rounds"]],
+            errors=NumericEvaluation.of_fields(found["errors"]) if "errors" in found else None,
         )
 
     def check(self) -> None:
@@ -204,7 +211,7 @@ class Fit:
 
 # Fields that cross the wire as they are.
 _LATER = ("recipe", "basis")  # only in fits of studies, so that others are written as before
-_PLAIN = [each.name for each in fields(Fit) if each.name not in ("traffic", "evaluation", "rounds", "timing")]
+_PLAIN = [each.name for each in fields(Fit) if each.name not in ("traffic", "evaluation", "rounds", "timing", "errors")]
 
 
 def _client(given: object, what: str) -> Client:
@@ -220,14 +227,15 @@ def _counts(evaluation: Evaluation | None) -> dict[str, Any] | None:
 def outcome(fit: Fit, evaluation: Evaluation | None = None) -> dict[str, Any]:
     """Return what to report of a fit, ready for JSON; `evaluation` stands in for the fit's own."""
     judged = evaluation or fit.evaluation
+    tested = judged or fit.errors
     return {
         "method": fit.method,
         "settings": dict(fit.settings),
         "seed": fit.seed,
         "engine": fit.engine,
         "accuracy": judged.summary() if judged and any(judged.tested.values()) else None,
-        "untested": judged.untested if judged else len(fit.contributors),
-        "failed": dict(judged.failed) if judged else {},
+        "untested": tested.untested if tested else len(fit.contributors),
+        "failed": dict(tested.failed) if tested else {},
         "absent": dict(fit.absent),
         "lost": dict(fit.lost),
         "traffic": {"up": fit.traffic.up, "down": fit.traffic.down},
@@ -236,6 +244,7 @@ def outcome(fit: Fit, evaluation: Evaluation | None = None) -> dict[str, Any]:
         "seconds": round(fit.seconds, 6),
         "cpu_seconds": {who: round(seconds, 6) for who, seconds in fit.cpu_seconds.items()},
         "timing": {span: round(value, 6) for span, value in Timing.summary(fit.timing).items()},
+        **({} if fit.errors is None else {"errors": fit.errors.summary()}),
     }
 
 

@@ -8,9 +8,10 @@ from fedgram.core.columns import Columns
 from fedgram.core.errors import InvalidData, InvalidParameter
 from fedgram.core.labels import Classes
 from fedgram.data.client import Client
-from fedgram.models import Model
+from fedgram.models import LinearModel, Model
 from fedgram.moments.basis import Basis
 from fedgram.moments.moments import Moments
+from fedgram.moments.outcomes import least_squares
 from fedgram.protocol.contributions import Contributions
 from fedgram.protocol.recipe import Recipe, basis_of
 
@@ -19,7 +20,8 @@ from fedgram.protocol.recipe import Recipe, basis_of
 class Pool:
     """The moments of all contributors added up, and a record of what each contributed.
 
-    `sent` is what clients sent; with a `recipe`, methods see other columns, `total`.
+    `sent` is what clients sent; with a `recipe`, methods see other columns, `total`. The last `outcomes` columns of
+    both are numeric outcomes; 0 where there are classes.
 
     `shape` is that of a sample before the method made features of it. A pool is a value: `add` and `remove` return
     another one.
@@ -30,6 +32,7 @@ class Pool:
     shape: tuple[int, ...]
     contributions: Contributions | None = None  # None in fits that earlier versions saved
     recipe: Recipe | None = None
+    outcomes: int = 0
 
     @cached_property
     def basis(self) -> Basis | None:
@@ -40,6 +43,10 @@ class Pool:
     def total(self) -> Moments:
         """The pooled moments as methods see them."""
         return self.sent if self.basis is None else self.basis.moments(self.sent)
+
+    def least_squares(self, ridge: float, *, intercept: bool) -> LinearModel:
+        """Return the least-squares model of the pooled moments: of their classes, or of numeric outcomes."""
+        return least_squares(self.total, ridge, self.outcomes, intercept=intercept)
 
     @property
     def parties(self) -> int:

@@ -7,6 +7,7 @@ from fedgram.core.columns import Columns
 from fedgram.models import LinearModel, Model
 from fedgram.moments.basis import Basis, InBasis
 from fedgram.moments.moments import Moments
+from fedgram.regressors import Regressor
 
 
 @runtime_checkable
@@ -16,6 +17,11 @@ class Recipe(Protocol):
     @property
     def features(self) -> str:
         """The fingerprint of what clients have; whoever has another is in another study."""
+        ...
+
+    @property
+    def targets(self) -> Columns:
+        """The numeric outcomes, last among the columns that clients have; () where the outcome has classes."""
         ...
 
     def basis(self, sums: Array, squares: Array, n: float) -> Basis:
@@ -32,4 +38,7 @@ def in_source(model: Any, basis: Basis | None, columns: Columns) -> Any:
     """Return a model of the columns that clients have, from one of the columns that are made of them."""
     if basis is None or not isinstance(model, Model):
         return model
+    if basis.outcomes is not None:
+        of_features = in_source(model, basis.of_features, columns[: -len(basis.outcomes)])
+        return Regressor(of_features, basis.outcomes)
     return basis.back(model, columns) if isinstance(model, LinearModel) else InBasis(model, basis, columns)

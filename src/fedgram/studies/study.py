@@ -18,6 +18,7 @@ from fedgram.core.errors import InvalidData, Mismatch
 from fedgram.core.hashing import hash_text
 from fedgram.core.labels import Classes, as_classes
 from fedgram.moments.basis import Basis
+from fedgram.regressors import Outcomes
 from fedgram.studies.kinds import Category, Column, Flag, Ignore, Number
 from fedgram.studies.reading import parse_study, read_tables
 
@@ -65,11 +66,17 @@ class Study:
                     f"{self.outcome!r} is the outcome and has classes, so it cannot be among the columns, too: remove "
                     f"[columns.{self.outcome}]"
                 )
-        for name in self.outcomes if not self.classes else ():
-            if not isinstance(self.columns.get(name), Number):
+        for name in self.targets:
+            column = self.columns.get(name)
+            if not isinstance(column, Number):
                 raise InvalidData(
                     f"outcome {name!r} has no classes, so it must be a number: describe it as [columns.{name}] with "
                     "kind = 'number', or give classes"
+                )
+            if column.missing != "refuse":
+                raise InvalidData(
+                    f"outcome {name!r} cannot be made up where it is missing, got missing = {column.missing!r}: set "
+                    f"missing = 'refuse' in [columns.{name}]"
                 )
         if not self._features:
             raise InvalidData("a study needs at least one column that is used: all are ignored")
@@ -79,6 +86,11 @@ class Study:
     def outcomes(self) -> tuple[str, ...]:
         """The outcome's columns."""
         return (self.outcome,) if isinstance(self.outcome, str) else self.outcome
+
+    @property
+    def targets(self) -> Columns:
+        """The numeric outcomes, the last columns that are sent; () where the outcome has classes."""
+        return () if self.classes else self.outcomes
 
     @cached_property
     def _features(self) -> dict[str, Column]:
@@ -91,7 +103,7 @@ class Study:
     @cached_property
     def used(self) -> dict[str, Column]:
         """The columns that are sent, the numeric outcomes last."""
-        return self._features | {name: self.columns[name] for name in self.outcomes if not self.classes}
+        return self._features | {name: self.columns[name] for name in self.targets}
 
     @cached_property
     def sent(self) -> Columns:
@@ -133,7 +145,13 @@ class Study:
                 spread = mean_square - mean**2
                 scale = 1 / np.sqrt(spread) if spread > 64 * np.finfo(float).eps * mean_square else 0.0
                 made[design] = {part: value * scale for part, value in parts.items()}, -mean * scale
-        return Basis.of(made, self.sent)
+        return Basis.of(made, self.sent, self._numeric())
+
+    def _numeric(self) -> Outcomes | None:
+        """Return the numeric outcomes with what was done to them before they were sent."""
+        found = [column for name in self.targets if isinstance(column := self.columns[name], Number)]
+        centre, unit = (np.array([getattr(column, what) for column in found]) for what in ("centre", "half"))
+        return Outcomes(self.targets, centre, unit) if found else None
 
     # Files and messages
     @classmethod

@@ -17,7 +17,8 @@ Fields are sent in the order of the dataclass. An annotation is one of
 
 - `Annotated[Array, Shape("d", "c")]`, an array of any dtype that NumPy's type says; `Annotated[tuple[Array, ...],
   Shape(None, "c")]`, any number of them; letters stand for the same size throughout a message,
-- `Classes`, as many as the letter c says; where no array is sure to say it, their number is sent, too, as `count`,
+- `Classes`, as many as the letter c says, or NUMERIC for any number of numeric outcomes; where no array is sure to say
+  their number, it is sent, too, as `count`,
 - `Columns`, as many as the letter d says, if any array says it; not sent if there are none,
 - `str`, `bool`, `int`, `float`, `tuple[int, ...]`,
 - another message, or a dataclass of such plain values, which is sent as a table,
@@ -35,7 +36,7 @@ import numpy as np
 from fedgram.core.arrays import Array
 from fedgram.core.columns import Columns, as_columns
 from fedgram.core.errors import RefusedMessage
-from fedgram.core.labels import Classes, read_classes, shorten
+from fedgram.core.labels import NUMERIC, Classes, read_classes, shorten
 from fedgram.core.wire.messages import Field, Message, Payload, Size, check_array, check_arrays, register_message
 
 T = TypeVar("T")
@@ -169,7 +170,7 @@ def _part(hint: Any) -> _Part:
         [inner] = [option for option in get_args(hint) if option is not NoneType]
         return _or_none(_part(inner))
     if hint == Classes:
-        return _Part(lambda what, value, sizes: read_classes(value, sizes[CLASSES]), shorten, names=Classes)
+        return _Part(_read_classes, shorten, names=Classes)
     if hint == Columns:
         return _Part(_read_columns, names=Columns)
     if hint in _PLAIN:
@@ -206,6 +207,12 @@ def _or_none(part: _Part) -> _Part:
         array,
         part.names,
     )
+
+
+def _read_classes(what: str, value: Payload, sizes: Sizes) -> Classes:
+    # Numeric outcomes have one class, and an array has a column for each outcome.
+    numeric = isinstance(value, list | tuple) and tuple(value) == NUMERIC
+    return NUMERIC if numeric else read_classes(value, sizes[CLASSES])
 
 
 def _read_columns(what: str, value: Payload, sizes: Sizes) -> Columns:

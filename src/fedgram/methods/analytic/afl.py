@@ -34,6 +34,8 @@ class AFL(OneMessage):
     True
     """
 
+    numeric = True
+
     gamma: NotNegative = 1.0
     ri: bool = True
     intercept: bool = True
@@ -42,4 +44,4 @@ class AFL(OneMessage):
     def publish(self, pool: Pool) -> LinearModel:
         """Solve once for all clients: the total is C_agg − KγI, and C_agg Ŵ_agg — (9)–(11), (15)."""
         ridge = 0.0 if self.ri else pool.parties * self.gamma  # Ŵ — (16), or Ŵ_agg^r — (14)
-        return pool.total.model(ridge, intercept=self.intercept)
+        return pool.least_squares(ridge, intercept=self.intercept)

@@ -16,6 +16,7 @@ from fedgram.heads import adapt
 from fedgram.heads.system import System
 from fedgram.models import BlockModel
 from fedgram.moments.moments import Moments
+from fedgram.moments.outcomes import regression_of
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.method import step
 from fedgram.protocol.onemessage import OneMessage
@@ -45,6 +46,11 @@ class TwoStreams(BlockModel):
     system: Annotated[Array, wire.Shape("s")] | None = None
     columns: Columns = ()
     classes: Classes
+
+    @property
+    def width(self) -> int:
+        """How many scores a sample has."""
+        return int(self.weights.shape[1])
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
@@ -89,6 +95,7 @@ class APFL(OneMessage):
     """
 
     personal = True
+    numeric = True
     finds_columns = False  # its moments are of a projection, which must see standardised columns
 
     gamma: Positive | Literal["auto"] = "auto"
@@ -114,16 +121,16 @@ class APFL(OneMessage):
     # server
     def publish(self, pool: Pool) -> TwoStreams:
         """Solve the primary stream; the total is (6), (7)."""
-        total = pool.total
-        gamma = self._cross_validated(total) if self.gamma == "auto" else self.gamma
+        total, problem = pool.total, regression_of(pool.total, pool.outcomes, intercept=False)
+        gamma = problem.cross_validated(GAMMAS) if self.gamma == "auto" else self.gamma
         primary, _ = self._maps(*pool.shape)
         backbone = total.kind.features.removesuffix(primary.fingerprint)
         if not self.exact:
-            weights, system = total.solve(gamma), None  # G — (10)
+            weights, system = problem.factor(gamma).solve(problem.cross), None  # G — (10)
         else:
-            pooled = System.of(total, ridge=gamma)
+            pooled = System.of(total, ridge=gamma, outcomes=pool.outcomes)
             weights, system = pooled.weights, pooled.lower
-        columns = total.kind.columns
+        columns = total.kind.columns[: -pool.outcomes] if pool.outcomes else total.kind.columns
         return TwoStreams(
             primary=primary,
             weights=weights,
@@ -141,16 +148,13 @@ class APFL(OneMessage):
         """Return the primary stream alone."""
         return replace(published, system=None)
 
-    def _cross_validated(self, total: Moments) -> float:
-        return total.regression(intercept=False).cross_validated(GAMMAS)
-
     # client
     @step(reply=lambda method, question: method.moments_of(question))
     def summarize(self, client: ClientSide) -> Moments:
         """Return Φ_kᵀΦ_k and Φ_kᵀY_k — (3), (5), (6): moments of another map are of another kind."""
         primary, _ = self._maps(client.x.shape[1])
         phi, features = primary(client.x.astype(np.float64)), client.data.features + primary.fingerprint
-        return Moments.of_indices(phi, client.y, classes=client.classes, features=features, columns=client.columns)
+        return client.moments_of(phi, features=features)
 
     def moments_of(self, question: Question) -> MomentsOf:
         """Return what a client's moments must be."""
@@ -162,7 +166,7 @@ class APFL(OneMessage):
         """Keep G with P_k and λ — (11)–(14)."""
         _, refine = self._maps(client.x.shape[1])
         x = client.x.astype(np.float64)
-        left_over = np.eye(len(client.classes))[client.y] - published.scores(x)
+        left_over = client.targets - published.scores(x)
         psi = np.ascontiguousarray(refine(x).T)
         if self.beta != "auto" and self.lam != "auto":
             lam, own = self.lam, adapt.correction(psi, left_over, 1 / self.beta)  # P_k — (13)
