@@ -81,7 +81,7 @@ def draft(source: Any, outcome: str | None = None, *, name: str = "my-study", ig
     ]
     for column in columns.values():
         if column.name != chosen or not _has_classes(column):
-            lines += [*_column_lines(column, ignored=column.name in ignore), ""]
+            lines += [*_column_lines(column, ignored=column.name in ignore, outcome=column.name == chosen), ""]
     return "\n".join(lines)
 
 
@@ -136,7 +136,7 @@ def _outcome_lines(column: Seen) -> list[str]:
     return [f"classes = [{classes}]  # of this table; add those that others have"]
 
 
-def _column_lines(column: Seen, *, ignored: bool) -> list[str]:
+def _column_lines(column: Seen, *, ignored: bool, outcome: bool) -> list[str]:
     head = f"[columns.{column.name if _BARE.fullmatch(column.name) else _quoted(column.name)}]"
     if ignored:
         return [head, 'kind = "ignore"']
@@ -152,7 +152,7 @@ def _column_lines(column: Seen, *, ignored: bool) -> list[str]:
         return [head, 'kind = "flag"', 'missing = "mean"']
     wrong = sum(count for (_, count), is_bad in zip(column.cells.items(), bad, strict=True) if is_bad)
     if wrong <= 0.05 * column.rows:
-        return _number_lines(head, values[~bad], wrong)
+        return _number_lines(head, values[~bad], wrong, "refuse" if outcome else "mean")
     if len(column.cells) > MOST_VALUES:
         return [head, f'kind = "ignore"  # {len(column.cells)} different texts: too many to be categories']
     listed = ", ".join(_quoted(cell) for cell in sorted(column.cells))
@@ -165,7 +165,7 @@ def _column_lines(column: Seen, *, ignored: bool) -> list[str]:
     ]
 
 
-def _number_lines(head: str, values: Any, wrong: int) -> list[str]:
+def _number_lines(head: str, values: Any, wrong: int, missing: str) -> list[str]:
     low, high = rounded_outward(float(values.min()), float(values.max()))
     lines = [head, 'kind = "number"']
     if wrong:
@@ -174,7 +174,7 @@ def _number_lines(head: str, values: Any, wrong: int) -> list[str]:
         *lines,
         'unit = ""  # say in what it is measured',
         f"range = [{low:.12g}, {high:.12g}]  # of this table, rounded outward; widen it to what can be",
-        'missing = "mean"',
+        f'missing = "{missing}"',
     ]
 
 

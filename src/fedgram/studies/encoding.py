@@ -15,7 +15,7 @@ from fedgram.data.client import Client
 from fedgram.data.own.bad import SHOWN, OnBad, Reason, settle
 from fedgram.data.own.blocks import Block, TableFile, Texts, open_table
 from fedgram.data.own.tables import is_missing
-from fedgram.studies.kinds import Mask, Problem
+from fedgram.studies.kinds import Column, Mask, Problem
 from fedgram.studies.study import Study
 
 _WITH_UNIT = re.compile(r"(?P<name>.*\S)\s*[\[(](?P<unit>[^\[\]()]*)[\])]\s*")
@@ -56,9 +56,14 @@ class StudyTable:
     group: str | None = None
     key: str | None = None
 
+    @property
+    def used(self) -> dict[str, Column]:
+        """The study's columns that are read: all, but for numeric outcomes where these are to be predicted."""
+        return {name: column for name, column in self.study.used.items() if name in self.places}
+
     def rows(self) -> Iterator[Rows]:
         """Yield the rows in blocks, as they are sent."""
-        used = self.study.used
+        used = self.used
         numbers = [self.places[name] for name, column in used.items() if column.numeric]
         texts = [self.places[name] for name, column in used.items() if not column.numeric]
         others = [name for name in (self.outcome, self.group, self.key) if name is not None]
@@ -68,7 +73,7 @@ class StudyTable:
     def _encoded(self, block: Block) -> Rows:
         parts, problems = [np.zeros((block.rows, 0))], []
         none = np.zeros(block.rows, dtype=bool)
-        for name, column in self.study.used.items():
+        for name, column in self.used.items():
             place = self.places[name]
             cells = block.numbers[place] if column.numeric else block.texts[place]
             part, found = column.encode(name, cells, block.bad.get(place, none))
@@ -104,7 +109,8 @@ def open_for(
 ) -> StudyTable:
     """Return a table (a file, or one in memory) as the study sees it; columns are matched by name, or refused.
 
-    `group` and `key` are columns that say whose a row is, and which. Without `labelled` the outcome may be missing.
+    `group` and `key` are columns that say whose a row is, and which. Without `labelled` the outcome may be missing, and
+    is not looked at.
     """
     table = open_table(source)
     asked = {"client": group, "id": key}
@@ -126,7 +132,8 @@ def open_for(
     known = {*found.values(), *(name for name in asked.values() if name)}
     if unknown := [name for name in table.names if name not in known]:
         raise _unknown_columns(study, table, unknown)
-    return StudyTable(study, table, found, outcome if labelled else None, group, key)
+    read = {name: place for name, place in found.items() if labelled or name not in study.targets}
+    return StudyTable(study, table, read, outcome if labelled else None, group, key)
 
 
 def read_client(study: Study, name: str, source: Any, *, on_bad: OnBad = "refuse", **options: Any) -> Client:
@@ -142,7 +149,7 @@ def as_client(study: Study, name: str, x: Array, labels: Any, **test: Any) -> Cl
 
 def gather(table: StudyTable, on_bad: OnBad) -> tuple[Array, Any, Any]:
     """Return all rows that break no rule, their labels and groups."""
-    kept = [np.zeros((0, len(table.study.sent)))]
+    kept = [np.zeros((0, sum(len(column.sent(name)) for name, column in table.used.items())))]
     labels: list[str] = []
     groups: list[str] = []
     reasons: list[str] = []
