@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from fedgram.core import wire
 from fedgram.core.arrays import Array
-from fedgram.core.columns import Columns, as_columns
+from fedgram.core.columns import Columns
 from fedgram.core.errors import InvalidParameter, Mismatch
 from fedgram.core.labels import Classes
 from fedgram.models import Model
@@ -38,10 +38,9 @@ class Outcomes:
         return np.asarray(values * self.unit + self.centre)
 
     def check(self) -> None:
-        """Refuse outcomes without names, and units that are not positive."""
-        as_columns(self.names, len(self.centre))
-        if not self.names or not (self.unit > 0).all():
-            raise Mismatch(f"outcomes must have names and units > 0, got {self.names} and {self.unit.tolist()[:5]}")
+        """Refuse units that are not positive."""
+        if not (self.unit > 0).all():
+            raise Mismatch(f"outcomes must have units > 0, got {self.unit.tolist()[:5]} for {self.names[:5]}")
 
 
 @wire.register_message

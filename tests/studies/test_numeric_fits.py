@@ -15,6 +15,7 @@ from fedgram.methods.analytic.apfl import GAMMAS
 from fedgram.protocol.fit import load, load_model
 from fedgram.regressors import Regressor
 from fedgram.studies import Study
+from fedgram.studies.drafting import draft
 from fedgram.studies.encoding import gather, open_for, read_client
 from fedgram.studies.kinds import Number
 from studies.test_basis import STUDY as CLASSES
@@ -252,3 +253,11 @@ def test_classes_beside_a_numeric_outcome_are_refused(parties):
 def test_an_outcome_that_may_be_missing_is_refused():
     with pytest.raises(InvalidData, match=r"'cost' cannot be made up .* got missing = 'mean'"):
         Study("cost", "cost", {**CLASSES.columns, "cost": replace(COST, missing="mean")})
+
+
+def test_a_draft_wants_a_numeric_outcome_filled_in(tmp_path):
+    rows = [f"{20 + k % 20},{100.5 + k * 1.5}" for k in range(40)]
+    (tmp_path / "north.csv").write_text("\n".join(["age,cost", *rows]))
+    study = Study.parse(draft(tmp_path / "north.csv", "cost"))
+    assert study.targets == ("cost",)
+    assert (study.columns["cost"].missing, study.columns["age"].missing) == ("refuse", "mean")
