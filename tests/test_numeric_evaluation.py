@@ -24,13 +24,13 @@ def test_pooled_errors_are_those_of_all_samples(seed, sizes, offset):
     rng = np.random.default_rng(seed)
     n, outcomes = sum(sizes), Outcomes(NAMES, np.array([offset, 0.0]), np.array([2.0, 0.5]))
     model = Regressor(LinearModel(rng.normal(size=(3, 2)), NUMERIC, rng.normal(size=2)), outcomes)
-    x, sent = rng.normal(size=(n, 3)), rng.normal(size=(n, 2))
+    x, y = rng.normal(size=(n, 3)), outcomes.in_own_unit(rng.normal(size=(n, 2)))
     parts = np.split(np.arange(n), np.cumsum(sizes)[:-1])
     found = NumericEvaluation(
-        {f"{k}": as_errors(sum_errors(model, x[p], sent[p], outcomes), len(p), NAMES) for k, p in enumerate(parts)},
+        {f"{k}": as_errors(sum_errors(model, x[p], y[p]), len(p), NAMES) for k, p in enumerate(parts)},
         {f"{k}": len(p) for k, p in enumerate(parts)},
     )
-    y, predicted = outcomes.in_own_unit(sent), model.predict(x)
+    predicted = model.predict(x)
     for place, name in enumerate(NAMES):
         truth, said = y[:, place], predicted[:, place]
         assert found.summary()[name]["rmse"] == pytest.approx(root_mean_squared_error(truth, said), rel=1e-9)

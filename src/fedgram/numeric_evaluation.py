@@ -10,7 +10,6 @@ import numpy as np
 
 from fedgram.core.arrays import Array
 from fedgram.models import Model, finite
-from fedgram.regressors import Outcomes
 
 
 @dataclass(frozen=True)
@@ -110,9 +109,8 @@ class NumericEvaluation:
         return cls(errors, fields["tested"], fields.get("failed", {}))
 
 
-def sum_errors(model: Model, x: Any, sent: Array, outcomes: Outcomes) -> dict[str, Array]:
-    """Return the sums of `Errors`, (t,) each, of a model for samples x (n, d) whose outcomes were `sent` (n, t)."""
-    values = outcomes.in_own_unit(np.asarray(sent, dtype=np.float64))
+def sum_errors(model: Model, x: Any, values: Array) -> dict[str, Array]:
+    """Return the sums of `Errors`, (t,) each, of a model for samples x (n, d) with these outcomes (n, t)."""
     errors = finite(model.scores(x)) - values
     return {
         "squared": np.square(errors).sum(axis=0),

@@ -18,7 +18,7 @@ from fedgram.models import Model
 @wire.message("outcomes", version=1)
 @dataclass(frozen=True, eq=False)
 class Outcomes:
-    """Numeric outcomes by name. They are sent as (value - centre) / unit, so that sums of squares lose no digits.
+    """Numeric outcomes by name. Methods see them as (value - centre) / unit, about 0 and in units of their range.
 
     >>> cost = Outcomes(("cost",), np.array([500.0]), np.array([250.0]))
     >>> cost.in_own_unit(np.array([[-1.0], [0.5]]))
@@ -34,7 +34,7 @@ class Outcomes:
         return len(self.names)
 
     def in_own_unit(self, values: Array) -> Array:
-        """Return values (n, t) as they were before they were sent."""
+        """Return values (n, t) that methods see as they are in the data."""
         return np.asarray(values * self.unit + self.centre)
 
     def check(self) -> None:
@@ -46,7 +46,7 @@ class Outcomes:
 @wire.register_message
 @dataclass(frozen=True, eq=False)
 class Regressor:
-    """A model of numeric outcomes: `model` scores them as they were sent, and this says them in their own unit.
+    """A model of numeric outcomes: `model` scores them as methods see them, and this says them in their own unit.
 
     >>> from fedgram.core.labels import NUMERIC
     >>> from fedgram.models import LinearModel

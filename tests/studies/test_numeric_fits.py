@@ -16,7 +16,7 @@ from fedgram.protocol.fit import load, load_model
 from fedgram.regressors import Regressor
 from fedgram.studies import Study
 from fedgram.studies.drafting import draft
-from fedgram.studies.encoding import gather, open_for, read_client
+from fedgram.studies.encoding import as_client, gather, open_for, read_client
 from fedgram.studies.kinds import Number
 from studies.test_basis import STUDY as CLASSES
 from studies.test_basis import Table, by_hand, table
@@ -84,8 +84,8 @@ def test_the_pooled_ridge_is_that_of_the_preprocessed_table(sizes, seed, interce
     tables, x, y = problem(sizes, seed)
     clients = encoded(STUDY, tables)
     fit = fg.FedHiP(beta=2.0, alpha=1.0, intercept=intercept).fit(clients, study=STUDY)
-    # Without an intercept, what is regressed are the outcomes as they were sent, about the centre of their range.
-    centre = np.array([20_000.0, 0.0])
+    # Without an intercept, what is regressed are the outcomes about their pooled mean.
+    centre = y.mean(axis=0)
     want = Ridge(alpha=2.0, fit_intercept=intercept).fit(x, y - centre).predict(x) + centre
     got = np.concatenate([fit.model.predict(features(client)) for client in clients])
     np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
@@ -103,7 +103,8 @@ def test_afl_is_ridge_with_gamma_once_per_client(parties):
 def test_a_personal_model_counts_own_samples_more(parties, intercept):
     clients, rows, outcomes = parties
     fit = fg.FedHiP(alpha=3.0, beta=2.0, intercept=intercept).fit(clients, study=STUDY)
-    centre, x, y = np.array([20_000.0, 0.0]), np.concatenate(rows), np.concatenate(outcomes)
+    x, y = np.concatenate(rows), np.concatenate(outcomes)
+    centre = y.mean(axis=0)
     for k, client in enumerate(clients):
         weights = np.concatenate([np.full(len(part), 4.0 if j == k else 1.0) for j, part in enumerate(rows)])
         want = Ridge(alpha=2.0, fit_intercept=intercept).fit(x, y - centre, sample_weight=weights)
@@ -143,7 +144,8 @@ def test_apfl_projects_features_and_not_outcomes(parties, exact):
     method = fg.APFL(dim_primary=12, dim_refine=8, gamma=float(GAMMAS[14]), beta=2.0, lam=0.5, exact=exact)
     fit = method.fit(clients, study=STUDY)
     maps = [streams(np.concatenate(rows)) for streams in method._maps(rows[0].shape[1])]
-    centre, y = np.array([20_000.0, 0.0]), np.concatenate(outcomes)
+    y = np.concatenate(outcomes)
+    centre = y.mean(axis=0)
     pooled = Ridge(alpha=float(GAMMAS[14]), fit_intercept=False).fit(maps[0], y - centre)
     got = np.concatenate([fit.model.predict(features(client)) for client in clients])
     np.testing.assert_allclose(got, pooled.predict(maps[0]) + centre, rtol=1e-8)
@@ -261,3 +263,21 @@ def test_a_draft_wants_a_numeric_outcome_filled_in(tmp_path):
     study = Study.parse(draft(tmp_path / "north.csv", "cost"))
     assert study.targets == ("cost",)
     assert (study.columns["cost"].missing, study.columns["age"].missing) == ("refuse", "mean")
+
+
+@pytest.mark.parametrize("method", TAKES_NUMBERS, ids=named)
+def test_an_outcome_far_from_zero_is_predicted_as_well_as_one_about_it(method):
+    found = []
+    for offset in (0.0, 2000.0):
+        study = Study("years", "year", {"age": Number(), "year": Number()})
+        rng = np.random.default_rng(3)
+        clients = []
+        for k in range(3):
+            age = rng.normal(size=60)
+            rows = np.column_stack([age, age + 0.5 * rng.normal(size=60) + offset])
+            labels = np.zeros(60, dtype=np.int64)
+            tested = {"x_test": rows[40:], "y_test": labels[40:]}
+            clients.append(as_client(study, f"party-{k}", rows[:40], labels[:40], **tested))
+        found.append(method.fit(clients, study=study).errors.pooled["year"].r2)
+    assert found[0] > 0.7
+    assert found[1] == pytest.approx(found[0], abs=1e-6)

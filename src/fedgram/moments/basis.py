@@ -104,6 +104,10 @@ class Basis:
             raise Mismatch(f"samples of {self.source} columns are wanted, got shape {z.shape}")
         return np.asarray((self.matrix.T @ np.asarray(z, dtype=np.float64).T).T) + self.shift
 
+    def outcome_values(self, z: npt.NDArray[Any]) -> Array:
+        """Return the numeric outcomes (n, t) of samples Z (n, p), as methods see them."""
+        return self.apply(z)[:, len(self.of_features.shift) :]
+
     def moments(self, sent: Moments) -> Moments:
         """Return the moments of X from those of Z."""
         if sent.kind.bias or sent.d != self.source:

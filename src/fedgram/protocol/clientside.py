@@ -91,10 +91,10 @@ class ClientSide:
 
     @property
     def targets(self) -> Array:
-        """What is to be predicted of the training samples, (n, c): one-hot rows, or numeric outcomes as sent."""
-        if self.outcomes is None:
+        """What is to be predicted of the training samples, (n, c): one-hot rows, or numeric outcomes about 0."""
+        if self.basis is None or self.basis.outcomes is None:
             return np.eye(len(self.classes))[self.y]
-        return np.asarray(self.data.x[:, -len(self.outcomes) :], dtype=np.float64)
+        return self.basis.outcome_values(self.data.x)
 
     def _made(self, samples: Any) -> Any:
         """Return samples of the data in the columns of x, without numeric outcomes."""

@@ -228,10 +228,11 @@ class Method:
     @step(reply=Either(None, ErrorSums()))
     def sum_errors(self, client: ClientSide) -> dict[str, Any] | None:
         """Return sums of the errors in numeric outcomes that the client's model makes on its own test samples."""
-        if client.model is None or client.outcomes is None:
+        basis, samples = client.basis, client.data.x_test
+        if client.model is None or basis is None or basis.outcomes is None:
             return None
-        x, sent = np.split(client.data.x_test, [-len(client.outcomes)], axis=1)
-        return sum_errors(client.model, x, sent, client.outcomes)
+        values = basis.outcomes.in_own_unit(basis.outcome_values(samples))
+        return sum_errors(client.model, samples[:, : basis.of_features.source], values)
 
 
 @cache

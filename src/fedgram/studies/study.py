@@ -125,7 +125,7 @@ class Study:
         """Return how the columns that a model sees are made of those that were sent, given pooled sums of these.
 
         Missing values get the pooled mean, and all get mean 0 and standard deviation 1 in the pool. A column that does
-        not vary becomes 0. Outcomes stay as they are.
+        not vary becomes 0. Numeric outcomes lose their pooled mean, since not every method has an intercept to find it.
         """
         if len(sums) != len(self.sent) or n < 1:
             raise Mismatch(
@@ -136,21 +136,22 @@ class Study:
         made: dict[str, tuple[dict[str, float], float]] = {}
         for name, column in self.used.items():
             for design, parts in column.design(name, by_name, n).items():
-                if name in self.outcomes:
-                    made[design] = parts, 0.0
-                    continue
                 mean = sum(value * by_name[part] for part, value in parts.items()) / n
+                if name in self.targets:
+                    made[design] = parts, -mean
+                    continue
                 # A value and its indicator are never both other than 0, so there are no products to add.
                 mean_square = sum(value**2 * power[part] for part, value in parts.items()) / n
                 spread = mean_square - mean**2
                 scale = 1 / np.sqrt(spread) if spread > 64 * np.finfo(float).eps * mean_square else 0.0
                 made[design] = {part: value * scale for part, value in parts.items()}, -mean * scale
-        return Basis.of(made, self.sent, self._numeric())
+        return Basis.of(made, self.sent, self._numeric({name: -shift for name, (_, shift) in made.items()}))
 
-    def _numeric(self) -> Outcomes | None:
-        """Return the numeric outcomes with what was done to them before they were sent."""
-        found = [column for name in self.targets if isinstance(column := self.columns[name], Number)]
-        centre, unit = (np.array([getattr(column, what) for column in found]) for what in ("centre", "half"))
+    def _numeric(self, means: Mapping[str, float]) -> Outcomes | None:
+        """Return the numeric outcomes with what was done to them: their range, and pooled means of what was sent."""
+        found = {name: column for name in self.targets if isinstance(column := self.columns[name], Number)}
+        centre = np.array([column.centre + means[name] * column.half for name, column in found.items()])
+        unit = np.array([column.half for column in found.values()])
         return Outcomes(self.targets, centre, unit) if found else None
 
     # Files and messages
