@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from fedgram.heads.leastsquares import classifier
 from fedgram.models import LinearModel
 from fedgram.protocol.onemessage import OneMessage
 from fedgram.protocol.parameters import NotNegative
@@ -42,4 +43,4 @@ class AFL(OneMessage):
     def publish(self, pool: Pool) -> LinearModel:
         """Solve once for all clients: the total is C_agg − KγI, and C_agg Ŵ_agg — (9)–(11), (15)."""
         ridge = 0.0 if self.ri else pool.parties * self.gamma  # Ŵ — (16), or Ŵ_agg^r — (14)
-        return pool.total.model(ridge, intercept=self.intercept)
+        return classifier(pool.total, ridge, intercept=self.intercept)

@@ -6,6 +6,7 @@ from typing import Literal
 import numpy as np
 
 from fedgram.heads import adapt
+from fedgram.heads.leastsquares import classifier
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.method import Method, step
@@ -41,4 +42,4 @@ class Local(Method):
             targets = np.eye(len(client.classes))[client.y]
             own = adapt.own_ridge(client.x.astype(np.float64), targets, intercept=self.intercept)
             ridge = 1.0 if own is None else own.ridge
-        client.keep(moments.model(ridge, intercept=self.intercept))
+        client.keep(classifier(moments, ridge, intercept=self.intercept))
