@@ -113,10 +113,8 @@ def _checked(probabilities: npt.ArrayLike, y: npt.ArrayLike) -> tuple[Array, npt
         )
     if not np.isclose(found.sum(axis=1), 1.0).all() or (found < 0).any():
         raise InvalidData(
-            "probabilities must be at least 0 and add up to 1 for each sample: `predict_proba` gives such"
+            "probabilities must be at least 0 and add up to 1 for each sample, as `predict_proba` does it"
         )
     if labels.size and (labels.dtype.kind not in "iu" or labels.min() < 0 or labels.max() >= found.shape[1]):
-        raise InvalidData(
-            f"labels must be indices from 0 to {found.shape[1] - 1}, got {labels.min()} to {labels.max()}"
-        )
+        raise InvalidData(f"labels must be indices up to {found.shape[1] - 1}, got {labels.min()} to {labels.max()}")
     return found, labels.astype(np.int64)

@@ -64,8 +64,8 @@ def gradient(x: npt.NDArray[Any], labels: Labels, model: LinearModel, leverage: 
         sharper += float((left_out[np.arange(len(rows)), own] - expected).sum())
         sums += (residual**2).sum(), len(rows) - (p**2).sum(), len(rows) - (without**2).sum(), spread
         total += as_block(rows, bias=True).T @ residual
-    *of_ridge, bend = sums.clip(0).tolist()  # rounding may leave less than nothing
-    return Said(total, *of_ridge, sharper, bend)
+    unexplained, undecided, by_others, bend = sums.clip(0).tolist()  # rounding may leave less than nothing
+    return Said(total, unexplained, undecided, by_others, sharper, bend)
 
 
 class Logistic:

@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 
 from fedgram.heads import adapt
-from fedgram.heads.leastsquares import classifier
+from fedgram.heads.leastsquares import own_classifier
 from fedgram.heads.system import System
 from fedgram.models import LinearModel
 from fedgram.protocol.clientside import ClientSide
@@ -66,5 +66,5 @@ class FedHiP(OneMessage):
             targets = np.eye(len(client.classes))[client.y]
             own = adapt.own_ridge(client.x.astype(np.float64), targets, intercept=self.intercept)
             if own is not None and own.error < chosen.error:
-                model = classifier(client.moments(), own.ridge, intercept=self.intercept)
+                model = own_classifier(client.moments(), own, client.y, intercept=self.intercept)
         client.keep(model)

@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 
 from fedgram.heads import adapt
-from fedgram.heads.leastsquares import classifier
+from fedgram.heads.leastsquares import classifier, own_classifier
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.method import Method, step
@@ -37,9 +37,12 @@ class Local(Method):
     @step
     def train(self, client: ClientSide) -> None:
         """Keep the ridge solution of the client's own samples."""
-        moments, ridge = client.moments(), self.ridge
-        if ridge == "auto":
+        moments, own = client.moments(), None
+        if self.ridge == "auto":
             targets = np.eye(len(client.classes))[client.y]
             own = adapt.own_ridge(client.x.astype(np.float64), targets, intercept=self.intercept)
-            ridge = 1.0 if own is None else own.ridge
-        client.keep(classifier(moments, ridge, intercept=self.intercept))
+        if own is not None:
+            client.keep(own_classifier(moments, own, client.y, intercept=self.intercept))
+        else:
+            ridge = 1.0 if self.ridge == "auto" else self.ridge
+            client.keep(classifier(moments, ridge, intercept=self.intercept))
