@@ -14,8 +14,11 @@ from fedgram.core.errors import Mismatch
 from fedgram.core.labels import Classes
 from fedgram.data.own.blocks import Texts
 from fedgram.models import Model, finite, probabilities, temperature_of
-from fedgram.studies.encoding import gather, open_for
+from fedgram.studies.encoding import Rows, gather, open_for
+from fedgram.studies.kinds import Mask
 from fedgram.studies.study import Study
+
+ROWS = 1 << 14  # that are predicted at a time
 
 
 @dataclass(frozen=True)
@@ -106,10 +109,17 @@ class StudyModel:
             )
         for rows in open_for(self.study, source, labelled=False, key=key).rows():
             good = rows.good
-            scores = np.zeros((len(good), len(self.classes)))
-            scores[good] = finite(self.model.scores(rows.x[good]))
-            reasons = ["" if fine else rows.reasons(row) for row, fine in enumerate(good.tolist())]
-            yield Predicted(scores.argmax(axis=1), probabilities(self.model, scores), reasons, rows.keys, rows.labels)
+            # A block of a narrow table has very many rows, and what is said of a row takes more memory than the row.
+            for start in range(0, len(good), ROWS):
+                yield self._predicted(rows, good, slice(start, start + ROWS))
+
+    def _predicted(self, rows: Rows, good: Mask, part: slice) -> Predicted:
+        fine = good[part]
+        scores = np.zeros((len(fine), len(self.classes)))
+        scores[fine] = finite(self.model.scores(rows.x[part][fine]))
+        reasons = ["" if ok else rows.reasons(part.start + row) for row, ok in enumerate(fine.tolist())]
+        keys, known = (None if texts is None else texts[part] for texts in (rows.keys, rows.labels))
+        return Predicted(scores.argmax(axis=1), probabilities(self.model, scores), reasons, keys, known)
 
     def to_fields(self) -> dict[str, Any]:
         """Take the model apart for the wire."""
