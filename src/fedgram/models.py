@@ -2,10 +2,11 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Protocol, TypeVar, runtime_checkable
+from typing import Annotated, Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import softmax
 
 from fedgram.core import wire
 from fedgram.core.arrays import Array
@@ -14,6 +15,8 @@ from fedgram.core.errors import InvalidData, Mismatch
 from fedgram.core.labels import NUMERIC, Classes
 
 T = TypeVar("T")
+# What scores are divided by to be log-probabilities; None where they are that already, up to a constant per sample.
+Temperature: TypeAlias = Annotated[float | None, wire.Later()]
 
 
 @runtime_checkable
@@ -49,12 +52,14 @@ class BlockModel(ABC):
 
     `features` is the fingerprint of the features that the model was made from, for whoever scores with it to compare;
     `columns` are their names, where they came from a table: a table that is scored is aligned by them, an array is
-    taken as it comes.
+    taken as it comes. `temperature` is what scores are divided by to be log-probabilities, where they are not that
+    already.
     """
 
     classes: Classes
     features: str
     columns: Columns
+    temperature: float | None = None
 
     @property
     def at_once(self) -> int:
@@ -90,6 +95,10 @@ class BlockModel(ABC):
         best: npt.NDArray[np.intp] = self.scores(x).argmax(axis=1)
         return np.asarray(self.classes)[best]
 
+    def predict_proba(self, x: Any) -> Array:
+        """Return a probability per sample and class, (n, c)."""
+        return probabilities(self, self.scores(x))
+
     def checked(self, samples: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return the samples; refuse those of another shape."""
         if not self.takes(samples.shape[1:]):
@@ -102,8 +111,10 @@ class BlockModel(ABC):
         return shape == self.sample_shape
 
     def check(self) -> None:
-        """Refuse another number of columns than samples have; finite values of fitting shapes are all else it takes."""
+        """Refuse another number of columns than samples have, and a temperature that is not positive."""
         as_columns(self.columns, *self.sample_shape[:1])
+        if self.temperature is not None and not self.temperature > 0:
+            raise Mismatch(f"field 'temperature' must be more than 0, got {self.temperature}")
 
 
 def finite(scores: Array) -> Array:
@@ -112,6 +123,23 @@ def finite(scores: Array) -> Array:
         row = int(np.argmin(np.isfinite(scores).all(axis=1)))
         raise InvalidData(f"sample {row} has scores that are not finite: check its features")
     return scores
+
+
+def temperature_of(model: Model) -> float | None:
+    """Return what a model's scores are divided by to be log-probabilities, None where they are that already."""
+    return getattr(model, "temperature", None)
+
+
+def probabilities(model: Model, scores: Array) -> Array:
+    """Return the probabilities (n, c) that go with a model's scores (n, c).
+
+    >>> sure, unsure = (LinearModel(np.eye(2), ("cat", "dog"), temperature=degrees) for degrees in (0.1, 1.0))
+    >>> scores = sure.scores([[0.3, 0.7]])
+    >>> probabilities(sure, scores).round(2), probabilities(unsure, scores).round(2)
+    (array([[0.02, 0.98]]), array([[0.4, 0.6]]))
+    """
+    temperature = temperature_of(model)
+    return np.asarray(softmax(scores if temperature is None else scores / temperature, axis=1))
 
 
 def with_columns(model: T, columns: Columns) -> T:
@@ -142,6 +170,7 @@ class LinearModel(BlockModel):
     intercept: Annotated[Array, wire.Shape("c")] | None = None
     features: str = ""
     columns: Columns = ()
+    temperature: Temperature = None
 
     def __post_init__(self) -> None:
         """Refuse arrays that do not fit together; lay the weights out as the wire does, so that bits stay the same."""

@@ -18,7 +18,7 @@ from fedgram.core.arrays import Array
 from fedgram.core.columns import Columns, as_columns, samples_of
 from fedgram.core.errors import Mismatch
 from fedgram.core.labels import Classes
-from fedgram.models import LinearModel, Model
+from fedgram.models import LinearModel, Model, probabilities, temperature_of
 from fedgram.moments import solve
 from fedgram.moments.moments import Moments
 from fedgram.regressors import Outcomes
@@ -162,6 +162,11 @@ class InBasis:
         """The fingerprint of the features that the model was made from."""
         return self.model.features
 
+    @property
+    def temperature(self) -> float | None:
+        """What scores are divided by to be log-probabilities, None where they are that already."""
+        return temperature_of(self.model)
+
     def scores(self, x: Any) -> Array:
         """Return one score per sample and class."""
         return self.model.scores(self._made(x))
@@ -169,6 +174,10 @@ class InBasis:
     def predict(self, x: Any) -> npt.NDArray[Any]:
         """Return the label of each sample."""
         return self.model.predict(self._made(x))
+
+    def predict_proba(self, x: Any) -> Array:
+        """Return a probability per sample and class."""
+        return probabilities(self.model, self.scores(x))
 
     def _made(self, x: Any) -> Array:
         return self.basis.apply(samples_of(x, self.columns))

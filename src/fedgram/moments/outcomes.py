@@ -15,7 +15,6 @@ from fedgram.core.arrays import Array
 from fedgram.core.columns import as_columns, as_table, names_of, samples_of
 from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch
 from fedgram.core.labels import NUMERIC
-from fedgram.models import LinearModel
 from fedgram.moments import solve
 from fedgram.moments.accumulate import as_features
 from fedgram.moments.moments import Moments
@@ -57,15 +56,6 @@ def regression_of(moments: Moments, outcomes: int = 0, *, intercept: bool) -> Re
     if not outcomes:
         return moments.regression(intercept=intercept)
     return Joint.of(moments, outcomes=outcomes).regression(intercept=intercept)
-
-
-def least_squares(moments: Moments, ridge: float, outcomes: int = 0, *, intercept: bool) -> LinearModel:
-    """Return the least-squares model of the classes, or of the last `outcomes` columns where there are any."""
-    if not outcomes:
-        return moments.model(ridge, intercept=intercept)
-    problem, kind = regression_of(moments, outcomes, intercept=intercept), moments.kind
-    weights, _ = problem.solve(ridge)
-    return LinearModel(weights, NUMERIC, problem.offset(weights), kind.features, kind.columns[:-outcomes])
 
 
 @dataclass(frozen=True, eq=False)

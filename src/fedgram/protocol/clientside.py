@@ -13,11 +13,12 @@ from fedgram.core.labels import Classes, as_classes, to_indices
 from fedgram.core.randomness import generator
 from fedgram.core.wire import Payload
 from fedgram.data.client import Client
+from fedgram.heads.adapt import OwnRidge
+from fedgram.heads.leastsquares import least_squares, own_classifier
 from fedgram.models import LinearModel, Model, with_columns
 from fedgram.moments.accumulate import as_features
 from fedgram.moments.basis import Basis
 from fedgram.moments.moments import Moments
-from fedgram.moments.outcomes import least_squares
 from fedgram.protocol.recipe import in_source
 from fedgram.regressors import Outcomes
 
@@ -126,8 +127,12 @@ class ClientSide:
             columns=(*self.columns, *names),
         )
 
-    def least_squares(self, ridge: float, *, intercept: bool) -> LinearModel:
-        """Return the least-squares model of the client's own samples."""
+    def least_squares(self, ridge: float | OwnRidge, *, intercept: bool) -> LinearModel:
+        """Return the least-squares model of the client's own samples, with a ridge or with the one that was chosen."""
+        if isinstance(ridge, OwnRidge):
+            if self.outcomes is None:
+                return own_classifier(self.moments(), ridge, self.y, intercept=intercept)
+            ridge = ridge.ridge
         return least_squares(self.moments(), ridge, len(self.outcomes or ()), intercept=intercept)
 
     def keep(self, model: Model) -> None:

@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -162,6 +163,17 @@ class Fit:
         }
         return replace(self, model=model, **changed)
 
+    def predictor(self, client: str | None = None) -> Model:
+        """Return the global model, or a client's own; under a study, as a model of tables as the parties have them."""
+        model = self.model
+        if client is not None:
+            if client not in self.personal:
+                raise UnknownName("client with a model of its own in this fit", client, self.personal)
+            model = self.personal[client]
+        if model is None:
+            raise InvalidParameter(f"a fit of {self.method} has no global model: name a client, to use its own")
+        return model if self.recipe is None else self.recipe.model(model)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fit to one file, whole or not at all."""
         with writing(Path(path)):
@@ -256,14 +268,26 @@ def load(path: str | os.PathLike[str]) -> Fit:
     return fit
 
 
-def load_model(path: str | os.PathLike[str]) -> Model:
-    """Return the model of a file: one that a client kept, or the global one of a fit."""
+def load_model(path: str | os.PathLike[str], client: str | None = None) -> Model:
+    """Return the model of a file: one that a client kept, or of a fit the global one, or that of a client."""
     found = _read(path)
-    model = found.model if isinstance(found, Fit) else found
-    if not isinstance(model, Model):
-        what = "a fit without a global model" if isinstance(found, Fit) else f"a {type(found).__name__}"
+    if isinstance(found, Fit) and (client is not None or found.model is not None):
+        return found.predictor(client)
+    if client is not None:
+        raise InvalidParameter(f"{os.fspath(path)} is no fit with models of several clients: leave the client out")
+    if not isinstance(found, Model):
+        own = f" (it has those of {', '.join(list(found.personal)[:5])})" if getattr(found, "personal", None) else ""
+        what = f"a fit without a global model{own}" if isinstance(found, Fit) else f"a {type(found).__name__}"
         raise Mismatch(f"{os.fspath(path)} holds {what}, not a model")
-    return model
+    return found
+
+
+def _read_studies() -> None:
+    """Have the messages of studies registered, which few files hold."""
+    import_module("fedgram.studies.model")
+
+
+wire.when_unknown(_read_studies)
 
 
 def _read(path: str | os.PathLike[str]) -> Any:

@@ -8,10 +8,9 @@ from fedgram.core.columns import Columns
 from fedgram.core.errors import InvalidData, InvalidParameter
 from fedgram.core.labels import Classes
 from fedgram.data.client import Client
-from fedgram.models import LinearModel, Model
+from fedgram.models import Model
 from fedgram.moments.basis import Basis
 from fedgram.moments.moments import Moments
-from fedgram.moments.outcomes import least_squares
 from fedgram.protocol.contributions import Contributions
 from fedgram.protocol.recipe import Recipe, basis_of
 
@@ -43,10 +42,6 @@ class Pool:
     def total(self) -> Moments:
         """The pooled moments as methods see them."""
         return self.sent if self.basis is None else self.basis.moments(self.sent)
-
-    def least_squares(self, ridge: float, *, intercept: bool) -> LinearModel:
-        """Return the least-squares model of the pooled moments: of their classes, or of numeric outcomes."""
-        return least_squares(self.total, ridge, self.outcomes, intercept=intercept)
 
     @property
     def parties(self) -> int:

@@ -28,6 +28,10 @@ class Recipe(Protocol):
         """Return the columns that a model sees, given the pooled sums of what clients have, and of its squares."""
         ...
 
+    def model(self, model: Model) -> Model:
+        """Return a model of what clients have as one of their data before they were encoded."""
+        ...
+
 
 def basis_of(recipe: Recipe, total: Moments) -> Basis:
     """Return the columns that a model sees, given the pooled moments of what clients have."""

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -17,10 +17,14 @@ from fedgram.core.columns import Columns
 from fedgram.core.errors import InvalidData, Mismatch
 from fedgram.core.hashing import hash_text
 from fedgram.core.labels import Classes, as_classes
+from fedgram.models import Model
 from fedgram.moments.basis import Basis
 from fedgram.regressors import Outcomes
 from fedgram.studies.kinds import Category, Column, Flag, Ignore, Number
 from fedgram.studies.reading import parse_study, read_tables
+
+if TYPE_CHECKING:
+    from fedgram.studies.model import StudyModel
 
 SHOWN_DIGITS = 16  # of the fingerprint: short enough to be read aloud
 
@@ -153,6 +157,12 @@ class Study:
         centre = np.array([column.centre + means[name] * column.half for name, column in found.items()])
         unit = np.array([column.half for column in found.values()])
         return Outcomes(self.targets, centre, unit) if found else None
+
+    def model(self, model: Model) -> "StudyModel":
+        """Return a model of the columns that are sent as one that takes tables as parties have them."""
+        from fedgram.studies.model import StudyModel  # which needs this module
+
+        return StudyModel(self, model)
 
     # Files and messages
     @classmethod

@@ -24,10 +24,12 @@ Fields are sent in the order of the dataclass. An annotation is one of
 - another message, or a dataclass of such plain values, which is sent as a table,
 
 or one of these `| None`. A field that a message lacks takes its default: files of earlier versions keep loading.
+`Annotated[float | None, Later()]` is a field that is not sent where it is None, so that messages without it are
+written as they were before there was such a field.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
+from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass, replace
 from types import NoneType
 from typing import Annotated, Any, TypeAlias, TypeVar, cast, get_args, get_origin, get_type_hints
 
@@ -55,6 +57,10 @@ class Shape:
         self.sizes = sizes
 
 
+class Later:
+    """Marks a field that was added later, and is not sent where it is None: `Annotated[float | None, Later()]`."""
+
+
 @dataclass(frozen=True)
 class _Part:
     """How a field is sent, and read again: `read` gets what to call it, the payload and the letters' sizes."""
@@ -63,6 +69,7 @@ class _Part:
     send: Callable[[Any], Payload] = lambda value: value
     array: Field | None = None
     names: Any = None  # Classes or Columns, whose number other fields tell
+    later: bool = False
 
 
 def message(name: str, *, version: int) -> Callable[[type[T]], type[T]]:
@@ -112,7 +119,7 @@ class _Form:
         found: dict[str, Payload] = {}
         for name, part in self._parts.items():
             value = getattr(own, name)
-            if part.names is Columns and not value:
+            if (part.names is Columns and not value) or (part.later and value is None):
                 continue
             found[name] = None if value is None else part.send(value)
             if self._counted and part.names is Classes:
@@ -177,6 +184,8 @@ def _part(hint: Any) -> _Part:
         return _PLAIN[hint]
     if get_origin(hint) is Annotated:
         kind, *notes = get_args(hint)
+        if any(isinstance(note, Later) for note in notes):
+            return replace(_part(kind), later=True)
         [shape] = [note.sizes for note in notes if isinstance(note, Shape)]
         return _array_part(kind, shape)
     if hasattr(hint, "wire_name"):

@@ -13,8 +13,10 @@ from fedgram.core.errors import Mismatch
 from fedgram.core.labels import Classes
 from fedgram.features.projection import RandomFeatures
 from fedgram.heads import adapt
+from fedgram.heads.leastsquares import least_squares
 from fedgram.heads.system import System
-from fedgram.models import BlockModel
+from fedgram.heads.temperature import of_left_out
+from fedgram.models import BlockModel, Temperature
 from fedgram.moments.moments import Moments
 from fedgram.moments.outcomes import regression_of
 from fedgram.protocol.clientside import ClientSide
@@ -45,6 +47,7 @@ class TwoStreams(BlockModel):
     features: str = ""
     system: Annotated[Array, wire.Shape("s")] | None = None
     columns: Columns = ()
+    temperature: Temperature = None
     classes: Classes
 
     @property
@@ -125,19 +128,20 @@ class APFL(OneMessage):
         gamma = problem.cross_validated(GAMMAS) if self.gamma == "auto" else self.gamma
         primary, _ = self._maps(*pool.shape)
         backbone = total.kind.features.removesuffix(primary.fingerprint)
-        if not self.exact:
-            weights, system = problem.factor(gamma).solve(problem.cross), None  # G — (10)
-        else:
-            pooled = System.of(total, ridge=gamma, outcomes=pool.outcomes)
-            weights, system = pooled.weights, pooled.lower
-        columns = total.kind.columns[: -pool.outcomes] if pool.outcomes else total.kind.columns
+        # G — (10)
+        solved = (
+            System.of(total, ridge=gamma, outcomes=pool.outcomes)
+            if self.exact
+            else least_squares(total, gamma, pool.outcomes, intercept=False)
+        )
         return TwoStreams(
             primary=primary,
-            weights=weights,
+            weights=solved.weights,
             classes=total.classes,
             features=backbone,
-            system=system,
-            columns=columns,
+            system=solved.lower if isinstance(solved, System) else None,
+            columns=solved.columns,
+            temperature=solved.temperature,
         )
 
     def reveals(self) -> str:
@@ -166,7 +170,8 @@ class APFL(OneMessage):
         """Keep G with P_k and λ — (11)–(14)."""
         _, refine = self._maps(client.x.shape[1])
         x = client.x.astype(np.float64)
-        left_over = client.targets - published.scores(x)
+        targets, temperature = client.targets, published.temperature
+        left_over = targets - published.scores(x)
         psi = np.ascontiguousarray(refine(x).T)
         if self.beta != "auto" and self.lam != "auto":
             lam, own = self.lam, adapt.correction(psi, left_over, 1 / self.beta)  # P_k — (13)
@@ -176,7 +181,11 @@ class APFL(OneMessage):
             seen = published.influence(x) if self.exact and client.member else None
             beta, lam = self._chosen(spectrum, left_over, seen)
             own = spectrum.correction(left_over, 1 / beta)
-        client.keep(replace(published, refine=refine, own=own, lam=lam, system=None))
+            if temperature is not None:
+                [predicted] = spectrum.predict_left_out(left_over, [1 / beta], seen)
+                unexplained = left_over if seen is None else seen.left_out(left_over)
+                temperature = of_left_out(targets - unexplained + lam * predicted, client.y, temperature)
+        client.keep(replace(published, refine=refine, own=own, lam=lam, system=None, temperature=temperature))
 
     def _chosen(
         self, spectrum: adapt.Spectrum, left_over: Array, influence: adapt.Influence | None

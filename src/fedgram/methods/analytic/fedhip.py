@@ -66,5 +66,5 @@ class FedHiP(OneMessage):
         if self.alone:
             own = adapt.own_ridge(client.x.astype(np.float64), targets, intercept=self.intercept)
             if own is not None and own.error < chosen.error:
-                model = client.least_squares(own.ridge, intercept=self.intercept)
+                model = client.least_squares(own, intercept=self.intercept)
         client.keep(model)

@@ -37,8 +37,10 @@ class Local(Method):
     @step
     def train(self, client: ClientSide) -> None:
         """Keep the ridge solution of the client's own samples."""
-        ridge = self.ridge
-        if ridge == "auto":
+        ridge: float | adapt.OwnRidge
+        if self.ridge == "auto":
             own = adapt.own_ridge(client.x.astype(np.float64), client.targets, intercept=self.intercept)
-            ridge = 1.0 if own is None else own.ridge
+            ridge = 1.0 if own is None else own
+        else:
+            ridge = self.ridge
         client.keep(client.least_squares(ridge, intercept=self.intercept))
