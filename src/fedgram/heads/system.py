@@ -19,7 +19,7 @@ from fedgram.moments import solve
 from fedgram.moments.accumulate import as_features
 from fedgram.moments.blas import solve_triangular
 from fedgram.moments.moments import Moments
-from fedgram.moments.outcomes import regression_of
+from fedgram.moments.outcomes import feature_columns, regression_of
 from fedgram.moments.regression import Ridge
 
 # Label indices (m,), or one-hot rows or numeric outcomes (m, c).
@@ -67,7 +67,7 @@ class System:
         lower = solve.pack(np.tril(factor.lower) / factor.scale[:, None])
         mean, frequencies, n = (problem.mean, problem.target_mean, total.n) if intercept else (None, None, 0)
         weights, kind = factor.solve(problem.cross), total.kind
-        columns = kind.columns[: len(problem.mean)]
+        columns = feature_columns(total, outcomes)
         return cls(lower, weights, kind.classes, kind.features, mean, frequencies, n, columns)
 
     def model(self) -> LinearModel:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgram.core.arrays import Array
-from fedgram.core.columns import as_columns, as_table, names_of, samples_of
+from fedgram.core.columns import Columns, as_columns, as_table, names_of, samples_of
 from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch
 from fedgram.core.labels import NUMERIC
 from fedgram.models import LinearModel
@@ -59,13 +59,19 @@ def regression_of(moments: Moments, outcomes: int = 0, *, intercept: bool) -> Re
     return Joint.of(moments, outcomes=outcomes).regression(intercept=intercept)
 
 
+def feature_columns(moments: Moments, outcomes: int = 0) -> Columns:
+    """Return the names of the columns that features are, or were made from, without the last `outcomes` ones."""
+    columns = moments.kind.columns
+    return columns[: len(columns) - outcomes]
+
+
 def least_squares(moments: Moments, ridge: float, outcomes: int = 0, *, intercept: bool) -> LinearModel:
     """Return the least-squares model of the classes, or of the last `outcomes` columns where there are any."""
     if not outcomes:
         return moments.model(ridge, intercept=intercept)
     problem, kind = regression_of(moments, outcomes, intercept=intercept), moments.kind
     weights, _ = problem.solve(ridge)
-    return LinearModel(weights, NUMERIC, problem.offset(weights), kind.features, kind.columns[:-outcomes])
+    return LinearModel(weights, NUMERIC, problem.offset(weights), kind.features, feature_columns(moments, outcomes))
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ from fedgram.heads import adapt
 from fedgram.heads.system import System
 from fedgram.models import BlockModel
 from fedgram.moments.moments import Moments
-from fedgram.moments.outcomes import regression_of
+from fedgram.moments.outcomes import feature_columns, regression_of
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.method import step
 from fedgram.protocol.onemessage import OneMessage
@@ -130,7 +130,7 @@ class APFL(OneMessage):
         else:
             pooled = System.of(total, ridge=gamma, outcomes=pool.outcomes)
             weights, system = pooled.weights, pooled.lower
-        columns = total.kind.columns[: -pool.outcomes] if pool.outcomes else total.kind.columns
+        columns = feature_columns(total, pool.outcomes)
         return TwoStreams(
             primary=primary,
             weights=weights,
