@@ -7,7 +7,7 @@ from fedgram.heads.likelihood import Labels
 from fedgram.heads.temperature import of_left_out, of_regression
 from fedgram.models import LinearModel
 from fedgram.moments.moments import Moments
-from fedgram.moments.outcomes import regression_of
+from fedgram.moments.outcomes import feature_columns, regression_of
 
 # What is expected of a client's own regression: where its scores are right they are near 0 and 1, and nearly sure.
 EXPECTED = 0.1
@@ -21,7 +21,7 @@ def least_squares(moments: Moments, ridge: float, outcomes: int = 0, *, intercep
     kind, temperature = moments.kind, None
     if not outcomes:
         temperature = of_regression(problem, moments.counts.astype(float), weights, factor.freedom(ridge))
-    columns = kind.columns[: len(weights)]
+    columns = feature_columns(moments, outcomes)
     return LinearModel(weights, kind.classes, problem.offset(weights), kind.features, columns, temperature)
 
 

@@ -20,7 +20,7 @@ from fedgram.moments import solve
 from fedgram.moments.accumulate import as_features
 from fedgram.moments.blas import solve_triangular
 from fedgram.moments.moments import Moments
-from fedgram.moments.outcomes import regression_of
+from fedgram.moments.outcomes import feature_columns, regression_of
 from fedgram.moments.regression import Ridge
 
 # Label indices (m,), or one-hot rows or numeric outcomes (m, c).
@@ -69,7 +69,7 @@ class System:
         lower = solve.pack(np.tril(factor.lower) / factor.scale[:, None])
         mean, frequencies, n = (problem.mean, problem.target_mean, total.n) if intercept else (None, None, 0)
         weights, kind = factor.solve(problem.cross), total.kind
-        columns, temperature = kind.columns[: len(problem.mean)], None
+        columns, temperature = feature_columns(total, outcomes), None
         if not outcomes:
             temperature = of_regression(problem, total.counts.astype(float), weights, factor.freedom(ridge))
         return cls(lower, weights, kind.classes, kind.features, mean, frequencies, n, columns, temperature)
