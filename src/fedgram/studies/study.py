@@ -2,6 +2,7 @@
 
 import json
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -14,9 +15,10 @@ import numpy as np
 from fedgram.core import wire
 from fedgram.core.arrays import Array
 from fedgram.core.columns import Columns
-from fedgram.core.errors import InvalidData, Mismatch
+from fedgram.core.errors import InvalidData, Mismatch, Revealing
 from fedgram.core.hashing import hash_text
 from fedgram.core.labels import Classes, as_classes
+from fedgram.data.client import Client
 from fedgram.models import Model
 from fedgram.moments.basis import Basis
 from fedgram.regressors import Outcomes
@@ -123,6 +125,29 @@ class Study:
     def features(self) -> str:
         """What moments under this study are moments of."""
         return f"study:{self.name}@{self.fingerprint}"
+
+    def admit(self, client: Client, used: int) -> None:
+        """Refuse, at a party, to send anything of fewer samples than the study asks for.
+
+        `used` is of how few samples a reply may be made. A class that the party lacks altogether passes. The refusal
+        names the rule, and none of the party's own figures, since the others hear it.
+        """
+        rule = f"study {self.name!r} has nothing sent of fewer than"
+        if used < self.minimum_samples:
+            raise InvalidData(f"{rule} {self.minimum_samples} training samples, and here are fewer").telling()
+        cells = np.unique(client.y, return_counts=True)[1] if self.classes else np.zeros(0)
+        if (cells < self.minimum_cell).any():
+            raise InvalidData(f"{rule} {self.minimum_cell} samples of a class, and here are fewer of one").telling()
+        # Parties that have set both to 0 have decided that there is nothing to hide.
+        if used <= len(self.sent) and (self.minimum_samples or self.minimum_cell):
+            warnings.warn(
+                f"party {client.name!r} sends sums of {used} samples in {len(self.sent)} columns: with no more samples "
+                "than columns, sums of products tell the samples but for a rotation, and columns of 0 and 1 often tell "
+                "that, too, so single rows may be found; let a trusted party add several sites' sums first, or drop "
+                "columns",
+                Revealing,
+                stacklevel=2,
+            )
 
     # Columns that a model sees
     def basis(self, sums: Array, squares: Array, n: float) -> Basis:
