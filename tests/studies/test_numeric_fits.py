@@ -79,7 +79,7 @@ def parties():
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.lists(st.integers(12, 50), min_size=1, max_size=6), st.integers(0, 10**6), st.booleans())
+@given(st.lists(st.integers(15, 50), min_size=1, max_size=6), st.integers(0, 10**6), st.booleans())
 def test_the_pooled_ridge_is_that_of_the_preprocessed_table(sizes, seed, intercept):
     tables, x, y = problem(sizes, seed)
     clients = encoded(STUDY, tables)
