@@ -11,7 +11,7 @@ from scipy.special import softmax
 from fedgram.core import wire
 from fedgram.core.arrays import Array
 from fedgram.core.columns import Columns, as_columns, samples_of
-from fedgram.core.errors import InvalidData, Mismatch
+from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch
 from fedgram.core.labels import NUMERIC, Classes
 
 T = TypeVar("T")
@@ -138,6 +138,8 @@ def probabilities(model: Model, scores: Array) -> Array:
     >>> probabilities(sure, scores).round(2), probabilities(unsure, scores).round(2)
     (array([[0.02, 0.98]]), array([[0.4, 0.6]]))
     """
+    if model.classes == NUMERIC:
+        raise InvalidParameter("a model of numeric outcomes predicts numbers and has no probabilities: use predict")
     temperature = temperature_of(model)
     return np.asarray(softmax(scores if temperature is None else scores / temperature, axis=1))
 

@@ -281,3 +281,16 @@ def test_an_outcome_far_from_zero_is_predicted_as_well_as_one_about_it(method):
         found.append(method.fit(clients, study=study).errors.pooled["year"].r2)
     assert found[0] > 0.7
     assert found[1] == pytest.approx(found[0], abs=1e-6)
+
+
+def test_a_predictor_takes_tables_and_gives_numbers_but_no_probabilities(parties):
+    tables, *_ = problem((30, 30), 1)
+    clients = encoded(STUDY, tables)
+    fit = fg.FedHiP().fit(clients, study=STUDY)
+    unknown = Counted({name: column for name, column in tables[0].items() if name not in STUDY.targets})
+    for client, model in ((None, fit.model), ("party-0", fit.personal["party-0"])):
+        np.testing.assert_array_equal(fit.predictor(client).predict(unknown), model.predict(features(clients[0])))
+    with pytest.raises(InvalidParameter, match="predicts numbers and has no probabilities"):
+        fit.predictor().predict_proba(unknown)
+    with pytest.raises(InvalidParameter, match="cost, stay of study 'costs' is a number"):
+        next(fit.predictor().read(unknown))
