@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from math import isfinite
 from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
@@ -25,7 +24,7 @@ from fedgram.protocol.contributions import Recorder
 from fedgram.protocol.pool import Pool
 from fedgram.protocol.quorum import Quorum
 from fedgram.protocol.recipe import basis_of
-from fedgram.protocol.totals import Tally, tally
+from fedgram.protocol.totals import Tally, checked_weights, tally, telling
 from fedgram.protocol.transport import Reply
 
 if TYPE_CHECKING:
@@ -176,9 +175,9 @@ class Clients:
             asked = [name for name, _ in self._tasks(payload, options.get("to"), options.get("per_client"))]
             if options.get("per_client") is None:
                 options["to"] = asked
-            weight = _checked_weights(weights, asked, weighted=weighted).__getitem__
+            weight = checked_weights(weights, asked, weighted=weighted).__getitem__
         replies = self.ask(step, payload, **options)
-        tallied = self._tally(step, replies if heard is None else _telling(replies, heard), weight)
+        tallied = self._tally(step, replies if heard is None else telling(replies, heard), weight)
         if weights is not None and not tallied.weights:
             raise InvalidParameter(f"step {step.__name__!r}: those who replied weigh 0 together, so there is no mean")
         return tallied.mean
@@ -295,21 +294,3 @@ class Clients:
         if strangers := {name for name, _ in tasks}.difference(everyone):
             raise UnknownName("client", min(strangers), everyone)
         return tasks
-
-
-def _telling(replies: Iterable[Reply], heard: Callable[[str, Any], None]) -> Iterator[Reply]:
-    for reply in replies:
-        heard(*reply)
-        yield reply
-
-
-def _checked_weights(weights: Mapping[str, float], asked: Iterable[str], *, weighted: bool) -> Mapping[str, float]:
-    """Return the weights of a mean, if every client that is asked has one that makes sense."""
-    if not weighted:
-        raise InvalidParameter("give `weights` or `weighted=False`, not both")
-    for name in asked:
-        if name not in weights:
-            raise InvalidParameter(f"weights has none for client {name!r}: give one for every client that is asked")
-        if not (isfinite(weights[name]) and weights[name] >= 0):
-            raise InvalidParameter(f"the weight of client {name!r} must be a number ≥ 0, got {weights[name]}")
-    return weights
