@@ -2,18 +2,21 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Protocol, TypeVar, runtime_checkable
+from typing import Annotated, Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import softmax
 
 from fedgram.core import wire
 from fedgram.core.arrays import Array
 from fedgram.core.columns import Columns, as_columns, samples_of
-from fedgram.core.errors import InvalidData, Mismatch
-from fedgram.core.labels import Classes
+from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch
+from fedgram.core.labels import NUMERIC, Classes
 
 T = TypeVar("T")
+# What scores are divided by to be log-probabilities; None where they are that already, up to a constant per sample.
+Temperature: TypeAlias = Annotated[float | None, wire.Later()]
 
 
 @runtime_checkable
@@ -49,17 +52,24 @@ class BlockModel(ABC):
 
     `features` is the fingerprint of the features that the model was made from, for whoever scores with it to compare;
     `columns` are their names, where they came from a table: a table that is scored is aligned by them, an array is
-    taken as it comes.
+    taken as it comes. `temperature` is what scores are divided by to be log-probabilities, where they are not that
+    already.
     """
 
     classes: Classes
     features: str
     columns: Columns
+    temperature: float | None = None
 
     @property
     def at_once(self) -> int:
         """How many samples make a block."""
         return 4096
+
+    @property
+    def width(self) -> int:
+        """How many scores a sample has: one for each class, or for each numeric outcome."""
+        return len(self.classes)
 
     @property
     @abstractmethod
@@ -73,7 +83,7 @@ class BlockModel(ABC):
     def scores(self, x: Any) -> Array:
         """Return the scores (n, c) of samples: an array, or a table with the model's columns."""
         samples = self.checked(samples_of(x, self.columns))
-        out = np.empty((len(samples), len(self.classes)))
+        out = np.empty((len(samples), self.width))
         at_once = self.at_once
         for start in range(0, len(samples), at_once):
             block = slice(start, start + at_once)
@@ -84,6 +94,10 @@ class BlockModel(ABC):
         """Return the labels (n,) of samples."""
         best: npt.NDArray[np.intp] = self.scores(x).argmax(axis=1)
         return np.asarray(self.classes)[best]
+
+    def predict_proba(self, x: Any) -> Array:
+        """Return a probability per sample and class, (n, c)."""
+        return probabilities(self, self.scores(x))
 
     def checked(self, samples: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return the samples; refuse those of another shape."""
@@ -97,8 +111,10 @@ class BlockModel(ABC):
         return shape == self.sample_shape
 
     def check(self) -> None:
-        """Refuse another number of columns than samples have; finite values of fitting shapes are all else it takes."""
+        """Refuse another number of columns than samples have, and a temperature that is not positive."""
         as_columns(self.columns, *self.sample_shape[:1])
+        if self.temperature is not None and not self.temperature > 0:
+            raise Mismatch(f"field 'temperature' must be more than 0, got {self.temperature}")
 
 
 def finite(scores: Array) -> Array:
@@ -107,6 +123,25 @@ def finite(scores: Array) -> Array:
         row = int(np.argmin(np.isfinite(scores).all(axis=1)))
         raise InvalidData(f"sample {row} has scores that are not finite: check its features")
     return scores
+
+
+def temperature_of(model: Model) -> float | None:
+    """Return what a model's scores are divided by to be log-probabilities, None where they are that already."""
+    return getattr(model, "temperature", None)
+
+
+def probabilities(model: Model, scores: Array) -> Array:
+    """Return the probabilities (n, c) that go with a model's scores (n, c).
+
+    >>> sure, unsure = (LinearModel(np.eye(2), ("cat", "dog"), temperature=degrees) for degrees in (0.1, 1.0))
+    >>> scores = sure.scores([[0.3, 0.7]])
+    >>> probabilities(sure, scores).round(2), probabilities(unsure, scores).round(2)
+    (array([[0.02, 0.98]]), array([[0.4, 0.6]]))
+    """
+    if model.classes == NUMERIC:
+        raise InvalidParameter("a model of numeric outcomes predicts numbers and has no probabilities: use predict")
+    temperature = temperature_of(model)
+    return np.asarray(softmax(scores if temperature is None else scores / temperature, axis=1))
 
 
 def with_columns(model: T, columns: Columns) -> T:
@@ -124,7 +159,8 @@ def sent_columns(columns: Columns) -> dict[str, Any]:
 class LinearModel(BlockModel):
     """Scores x @ weights + intercept.
 
-    `weights` is (d, c) float64, `intercept` (c,) or None.
+    `weights` is (d, c) float64, `intercept` (c,) or None. Where the scores are numeric outcomes, c is their number and
+    the classes are NUMERIC.
 
     >>> model = LinearModel(np.eye(2), ("cat", "dog"))
     >>> model.predict([[0.1, 0.9], [0.7, 0.2]])
@@ -136,16 +172,22 @@ class LinearModel(BlockModel):
     intercept: Annotated[Array, wire.Shape("c")] | None = None
     features: str = ""
     columns: Columns = ()
+    temperature: Temperature = None
 
     def __post_init__(self) -> None:
         """Refuse arrays that do not fit together; lay the weights out as the wire does, so that bits stay the same."""
         object.__setattr__(self, "weights", np.ascontiguousarray(self.weights))
-        count = len(self.classes)
+        count = self.width
         if np.shape(self.weights)[1:] != (count,) or (self.intercept is not None and len(self.intercept) != count):
             shapes = f"{np.shape(self.weights)} and {None if self.intercept is None else np.shape(self.intercept)}"
             raise Mismatch(
                 f"a linear model of {count} classes has weights (d, {count}), intercept ({count},); got {shapes}"
             )
+
+    @property
+    def width(self) -> int:
+        """How many scores a sample has."""
+        return self.weights.shape[-1] if self.classes == NUMERIC else len(self.classes)
 
     @property
     def sample_shape(self) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import BinaryIO
 from uuid import uuid4
 
 from filelock import FileLock, Timeout
@@ -29,17 +30,24 @@ def writing(
         raise (refused if told is None else refused.telling(told)) from error
 
 
-def replace_file(path: Path, content: bytes, *, mode: int = 0o666) -> None:
-    """Write a file so that a reader sees the old content or the new, never a part."""
+@contextmanager
+def replacing(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
+    """Yield a file to write to, in parts; a reader of `path` sees the old content or all of the new, never a part."""
     if not path.name:  # "", "." and "/"
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     made = path.with_name(f".{path.name}.{uuid4().hex}")
     try:
         with open(made, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
-            file.write(content)
+            yield file
         os.replace(made, path)
     finally:
         made.unlink(missing_ok=True)
+
+
+def replace_file(path: Path, content: bytes, *, mode: int = 0o666) -> None:
+    """Write a file so that a reader sees the old content or the new, never a part."""
+    with replacing(path, mode=mode) as file:
+        file.write(content)
 
 
 @contextmanager

@@ -37,9 +37,12 @@ def spinner(text: str, show: bool | None = None) -> Iterator[None]:
 
 @contextmanager
 def count_bar(
-    text: str, total: int, show: bool | None = None, *, done: int = 0, transient: bool = False
+    text: str, total: int | None, show: bool | None = None, *, done: int = 0, transient: bool = False
 ) -> Iterator[Callable[[int], None]]:
-    """Show how many of something are done, and how many a second; call what is given with the number that was added."""
+    """Show how many of something are done, and how many a second; call what is given with the number that was added.
+
+    `total` is None where nobody knows how many there will be.
+    """
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
     speed = TextColumn("{task.fields[speed]}")

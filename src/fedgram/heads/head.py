@@ -14,7 +14,9 @@ from fedgram.core.columns import Columns
 from fedgram.core.errors import Mismatch
 from fedgram.core.labels import Classes
 from fedgram.heads.likelihood import Labels
-from fedgram.models import LinearModel
+from fedgram.heads.temperature import ClassScores
+from fedgram.heads.temperature import temperature as best_temperature
+from fedgram.models import LinearModel, Temperature
 from fedgram.moments import solve
 from fedgram.moments.moments import Moments
 
@@ -30,6 +32,7 @@ class Head:
 
     `scale` has the features' standard deviations within classes, `counts` the classes' samples. `leverage` says how
     much a sample's own scores owe to the sample, on average (`left_out_scores`); `gaussian`, in which of two ways.
+    `temperature` is that of the global model's scores.
     """
 
     weights: Annotated[Array, wire.Shape("d", "c")]
@@ -41,6 +44,7 @@ class Head:
     columns: Columns = ()
     leverage: float = 0.0
     gaussian: bool = False
+    temperature: Temperature = None
 
     @classmethod
     def of_gaussians(cls, total: Moments, shrinkage: float | Literal["auto"]) -> Self:
@@ -63,6 +67,9 @@ class Head:
         # tr(Σ_r⁻¹Σ): how far samples lie from the mean of their class on average, in the head's own metric
         inverse, _ = lapack.dtrtri(lower, lower=1, overwrite_c=1)
         leverage = max(total.d - shrinkage * float(np.vdot(inverse, inverse)), 0.0)
+        # (Σ + rI) W = μ, hence WᵀΣW, the covariance of scores within classes
+        covariance = means.T @ weights - shrinkage * weights.T @ weights
+        scores = means.T @ weights + intercept + log_frequencies(counts)
         kind = total.kind
         return cls(
             weights / scale[:, None],
@@ -74,6 +81,7 @@ class Head:
             kind.columns,
             leverage=leverage,
             gaussian=True,
+            temperature=_temperature(scores, covariance, counts, leverage),
         )
 
     @classmethod
@@ -115,7 +123,7 @@ class Head:
     def model(self) -> LinearModel:
         """Return the model for the pooled class frequencies."""
         intercept = self.intercept + log_frequencies(self.counts)
-        return LinearModel(self.weights, self.classes, intercept, self.features, self.columns)
+        return LinearModel(self.weights, self.classes, intercept, self.features, self.columns, self.temperature)
 
     def _count(self, labels: Labels) -> Array:
         return np.bincount(labels, minlength=len(self.classes)).astype(np.float64)
@@ -151,6 +159,18 @@ def deviations(total: Moments) -> tuple[Array, npt.NDArray[np.bool_]]:
     # A feature that never varies within a class cannot be told from one that never varies.
     constant = variances <= solve.rounding_level(total.d, total.n) * np.maximum(squares, 1e-300)
     return np.sqrt(np.where(constant, 1.0, variances)), constant
+
+
+def _temperature(scores: Array, covariance: Array, counts: Array, leverage: float) -> float:
+    """Return that of a Gaussian head, given its mean scores of each class's samples, a row for each, and their spread.
+
+    Without a sample, the mean of its class is further away from it: see `left_out_scores`.
+    """
+    seen = counts > 0
+    left_out = scores[np.ix_(seen, seen)] - np.diag(leverage / np.maximum(counts[seen] - 1, 1))
+    n, targets = counts.sum(), np.eye(len(left_out))
+    known = ClassScores(left_out, targets, covariance[np.ix_(seen, seen)], counts[seen] / n, leverage=0.0, n=n)
+    return best_temperature(known)
 
 
 def _cross_validated(total: Moments, factors: Array) -> float:

@@ -23,19 +23,24 @@ from fedgram.moments.regression import STEPS
 
 # Above what part of least squares' ridge that of the logistic model stays.
 FLOOR = 1 / 3
+# Scores of classes that nobody has are huge, and their squares no numbers; so far behind, a class is impossible.
+IMPOSSIBLE = -1e3
 
 
 class Said(NamedTuple):
-    """What samples say of a model: their log-likelihood's gradient [X 1]ᵀ(Y - P), (d + 1, c), and three numbers.
+    """What samples say of a model: their log-likelihood's gradient [X 1]ᵀ(Y - P), (d + 1, c), and five numbers.
 
-    These are for the ridge: `unexplained` is ‖Y - P‖², `undecided` is Σ 1 - ‖p‖², and `left_out` is the same by models
-    that have not seen the sample.
+    Three are for the ridge: `unexplained` is ‖Y - P‖², `undecided` is Σ 1 - ‖p‖², and `left_out` is the same by models
+    that have not seen the sample. Two are for the temperature: what the log-likelihood by such models would gain if
+    all scores were larger, `sharper` · t - `bend` · t²/2 for factors 1 + t.
     """
 
     gradient: Array
     unexplained: float
     undecided: float
     left_out: float
+    sharper: float
+    bend: float
 
 
 def gradient(x: npt.NDArray[Any], labels: Labels, model: LinearModel, leverage: float = 0.0) -> Said:
@@ -43,17 +48,24 @@ def gradient(x: npt.NDArray[Any], labels: Labels, model: LinearModel, leverage: 
 
     `leverage` is what part of its residual a sample's scores would lack without it, on average over all samples.
     """
-    total, sums = np.zeros((x.shape[1] + 1, len(model.classes))), np.zeros(3)
+    total, sums = np.zeros((x.shape[1] + 1, len(model.classes))), np.zeros(4)
+    sharper = 0.0
     for start in range(0, len(x), ROWS_AT_ONCE):
-        rows = x[start : start + ROWS_AT_ONCE]
+        rows, own = x[start : start + ROWS_AT_ONCE], labels[start : start + ROWS_AT_ONCE]
         scores = model.scores(rows)
         p = softmax(scores, axis=1)
         residual = -p
-        residual[np.arange(len(rows)), labels[start : start + ROWS_AT_ONCE]] += 1
-        without = softmax(scores - leverage * residual, axis=1)
-        sums += (residual**2).sum(), len(rows) - (p**2).sum(), len(rows) - (without**2).sum()
+        residual[np.arange(len(rows)), own] += 1
+        left_out = scores - leverage * residual
+        without = softmax(left_out, axis=1)
+        left_out = np.maximum(left_out - left_out.max(axis=1, keepdims=True), IMPOSSIBLE)
+        expected = (without * left_out).sum(axis=1)
+        spread = (without * left_out**2).sum() - (expected**2).sum()
+        sharper += float((left_out[np.arange(len(rows)), own] - expected).sum())
+        sums += (residual**2).sum(), len(rows) - (p**2).sum(), len(rows) - (without**2).sum(), spread
         total += as_block(rows, bias=True).T @ residual
-    return Said(total, *sums.clip(0).tolist())  # rounding may leave less than nothing
+    unexplained, undecided, by_others, bend = sums.clip(0).tolist()  # rounding may leave less than nothing
+    return Said(total, unexplained, undecided, by_others, sharper, bend)
 
 
 class Logistic:
@@ -81,6 +93,7 @@ class Logistic:
         self._point = np.zeros((total.d + 1, len(total.classes)))
         self._point[-1] = log_frequencies(total.counts)
         self._ahead, self._pace = self._point.copy(), 1.0
+        self.temperature = 1.0  # of scores, for left-out samples
 
     @property
     def model(self) -> LinearModel:
@@ -107,6 +120,8 @@ class Logistic:
         gradient = said.gradient
         rise = np.vstack([(gradient[:-1] - np.outer(self._mean, gradient[-1])) / self._scale[:, None], gradient[-1:]])
         self._update_ridge(said, rise)
+        # Newton's step in the logarithm of the sharpness, which stays positive.
+        self.temperature = float(np.exp(np.clip(-said.sharper / said.bend, -1.0, 1.0))) if said.bend > 0 else 1.0
         rise[:-1] -= self.ridge * self._ahead[:-1]
         lengths = 1 / (self._curvatures / 2 + self.ridge)
         climbed = self._directions @ (lengths[:, None] * (self._directions.T @ rise[:-1]))

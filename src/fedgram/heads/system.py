@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from math import sqrt
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,13 +14,17 @@ from fedgram.core.columns import Columns
 from fedgram.core.errors import InvalidData, InvalidParameter, NotMoments
 from fedgram.core.labels import Classes
 from fedgram.heads import adapt
-from fedgram.models import LinearModel
+from fedgram.heads.temperature import of_left_out, of_regression
+from fedgram.models import LinearModel, Temperature
 from fedgram.moments import solve
 from fedgram.moments.accumulate import as_features
 from fedgram.moments.blas import solve_triangular
 from fedgram.moments.moments import Moments
+from fedgram.moments.outcomes import feature_columns, regression_of
 from fedgram.moments.regression import Ridge
 
+# Label indices (m,), or one-hot rows or numeric outcomes (m, c).
+Targets: TypeAlias = npt.NDArray[Any]
 # Where "auto" looks: from not at all to own samples only, five steps a decade.
 ALPHAS = (0.0, *np.geomspace(0.1, 1e5, 31).tolist())
 
@@ -34,7 +38,8 @@ class System:
 
     An intercept that β does not shrink is one more feature, always 1, without its share of β. With the other
     features less their `mean`, that of all n samples, it has nothing to do with them in S: L only gets √n as a last
-    diagonal element, and G the class `frequencies` as a last row.
+    diagonal element, and G the class `frequencies` as a last row. Numeric outcomes take the place of classes: c is
+    then their number, the classes are NUMERIC, and `frequencies` are the outcomes' means.
     """
 
     lower: Annotated[Array, wire.Shape("p")]
@@ -45,77 +50,88 @@ class System:
     frequencies: Annotated[Array, wire.Shape("c")] | None = None
     n: int = 0
     columns: Columns = ()
+    temperature: Temperature = None  # of the global model's scores
 
     @classmethod
-    def of(cls, total: Moments, *, ridge: Ridge, intercept: bool = False) -> Self:
-        """Factor the pooled moments; "auto" takes the ridge of least generalised cross-validation error."""
-        problem = total.regression(intercept=intercept)
+    def of(cls, total: Moments, *, ridge: Ridge, intercept: bool = False, outcomes: int = 0) -> Self:
+        """Factor the pooled moments; "auto" takes the ridge of least generalised cross-validation error.
+
+        `outcomes` says how many of the last columns are numeric outcomes.
+        """
+        problem = regression_of(total, outcomes, intercept=intercept)
         ridge = problem.cross_validated() if ridge == "auto" else ridge
         factor = problem.factor(ridge)
         if factor.lower is None or factor.scale is None:
             raise InvalidParameter(
-                f"a ridge of {ridge} leaves the pooled features singular (rank {factor.rank} of {total.d}): "
+                f"a ridge of {ridge} leaves the pooled features singular (rank {factor.rank} of {len(problem.mean)}): "
                 "use a larger one to personalize"
             )
         lower = solve.pack(np.tril(factor.lower) / factor.scale[:, None])
         mean, frequencies, n = (problem.mean, problem.target_mean, total.n) if intercept else (None, None, 0)
         weights, kind = factor.solve(problem.cross), total.kind
-        return cls(lower, weights, kind.classes, kind.features, mean, frequencies, n, kind.columns)
+        columns, temperature = feature_columns(total, outcomes), None
+        if not outcomes:
+            temperature = of_regression(problem, total.counts.astype(float), weights, factor.freedom(ridge))
+        return cls(lower, weights, kind.classes, kind.features, mean, frequencies, n, columns, temperature)
 
     def model(self) -> LinearModel:
         """Return the global model."""
-        return self._as_model(self.weights, self.frequencies)
+        return self._as_model(self.weights, self.frequencies, self.temperature)
 
     def emphasize(
-        self, x: npt.ArrayLike, y: npt.NDArray[np.int64], alpha: float | Literal["auto"], *, member: bool = True
+        self, x: npt.ArrayLike, y: Targets, alpha: float | Literal["auto"], *, member: bool = True
     ) -> LinearModel:
         """Return a client's own model: (S + αX_kᵀX_k)⁻¹(XᵀY + αX_kᵀY_k) for its samples x (m, d) with label
-        indices y (m,).
+        indices y (m,) or targets y (m, c).
 
         "auto" takes the α of least squared leave-one-out error. `member` says whether the client's samples are in
-        the total.
+        the total. With an α that was given, its probabilities have the global model's temperature.
         """
         if alpha == "auto":
             model, _ = self.choose(x, y, member=member)
             return model
         lower = self._lower()
         v, residual = self._seen_by(x, y, lower)
-        return self._changed(adapt.correction(v, residual, alpha), lower)
+        return self._changed(adapt.correction(v, residual, alpha), lower, self.temperature)
 
-    def choose(
-        self, x: npt.ArrayLike, y: npt.NDArray[np.int64], *, member: bool = True
-    ) -> tuple[LinearModel, adapt.Chosen]:
+    def choose(self, x: npt.ArrayLike, y: Targets, *, member: bool = True) -> tuple[LinearModel, adapt.Chosen]:
         """Return a client's own model with the α of least squared leave-one-out error, that α and that error."""
         lower = self._lower()
         v, residual = self._seen_by(x, y, lower)
         spectrum = adapt.Spectrum.of(v)
         errors = spectrum.leave_one_out(residual, ALPHAS, member=member)
         best = int(errors.argmin())
-        model = self._changed(spectrum.correction(residual, ALPHAS[best]), lower)
+        temperature = self.temperature
+        if temperature is not None:
+            [left_out] = spectrum.left_out_residuals(residual, ALPHAS[best], member=member)
+            targets = self._targets(y)
+            temperature = of_left_out(targets - left_out, targets.argmax(axis=1), temperature)
+        model = self._changed(spectrum.correction(residual, ALPHAS[best]), lower, temperature)
         return model, adapt.Chosen(ALPHAS[best], float(errors[best]))
 
-    def _changed(self, change: Array, lower: Array) -> LinearModel:
+    def _changed(self, change: Array, lower: Array, temperature: float | None) -> LinearModel:
         """Return the model whose weights, in terms of V, differ from G by `change`."""
         d = len(self.weights)
         weights = self.weights + solve_triangular(lower, change[:d], transposed=True)
         own = None if self.frequencies is None else self.frequencies + change[d] / sqrt(self.n)
-        return self._as_model(weights, own)
+        return self._as_model(weights, own, temperature)
 
-    def leave_one_out(
-        self, x: npt.ArrayLike, y: npt.NDArray[np.int64], alphas: npt.ArrayLike, *, member: bool = True
-    ) -> Array:
+    def leave_one_out(self, x: npt.ArrayLike, y: Targets, alphas: npt.ArrayLike, *, member: bool = True) -> Array:
         """Return the mean squared error of a client's own models on its samples, each left out, for each α."""
         v, residual = self._seen_by(x, y, self._lower())
         return adapt.Spectrum.of(v).leave_one_out(residual, alphas, member=member)
 
-    def _seen_by(self, x: npt.ArrayLike, y: npt.NDArray[np.int64], lower: Array) -> tuple[Array, Array]:
-        """Return V of a client's samples, and what G leaves of their labels."""
+    def _seen_by(self, x: npt.ArrayLike, y: Targets, lower: Array) -> tuple[Array, Array]:
+        """Return V of a client's samples, and what G leaves of their labels or outcomes."""
         rows = np.ascontiguousarray(as_features(x), dtype=np.float64)
         if rows.shape[1] != len(self.weights) or len(rows) != len(y):
             raise InvalidData(f"samples {rows.shape} with {len(y)} labels do not fit {len(self.weights)} features")
         rows = rows if self.mean is None else rows - self.mean
-        residual = np.eye(len(self.classes))[y] - rows @ self.weights
+        residual = self._targets(y) - rows @ self.weights
         return self._whitened(rows, lower), residual if self.frequencies is None else residual - self.frequencies
+
+    def _targets(self, y: Targets) -> Array:
+        return y if y.ndim == 2 else np.eye(len(self.classes))[y]
 
     def influence(self, rows: Array) -> adapt.Influence:
         """Return what samples (m, d) that are in the total have done to G."""
@@ -126,10 +142,10 @@ class System:
         v = solve_triangular(lower, rows.T)
         return v if self.mean is None else np.vstack([v, np.full(len(rows), 1 / sqrt(self.n))])
 
-    def _as_model(self, weights: Array, level: Array | None) -> LinearModel:
+    def _as_model(self, weights: Array, level: Array | None, temperature: float | None) -> LinearModel:
         """Return the model with weights (d, c), and scores `level` (c,) at the mean."""
         intercept = None if level is None or self.mean is None else level - self.mean @ weights
-        return LinearModel(weights, self.classes, intercept, self.features, self.columns)
+        return LinearModel(weights, self.classes, intercept, self.features, self.columns, temperature)
 
     def _lower(self) -> Array:
         lower, _ = lapack.dtfttr(len(self.weights), self.lower, uplo="L")

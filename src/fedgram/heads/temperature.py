@@ -8,6 +8,8 @@ looking better than they are:
 - a model has seen the samples that its moments are of. Leaving a sample out moves its score away from its target y, to
   y - (y - s)/(1 - h) with h its leverage; here the mean leverage is taken, as in generalised cross-validation;
 - samples that were all right do not prove certainty: each class is expected a little more often than it was seen.
+
+A client has samples: it takes the temperature under which its labels are most likely, by scores of models without them.
 """
 
 from typing import NamedTuple
@@ -17,6 +19,9 @@ from scipy.optimize import brentq
 from scipy.special import ndtri, softmax
 
 from fedgram.core.arrays import Array
+from fedgram.heads.likelihood import Expert, Labels, best_weights
+from fedgram.moments import solve
+from fedgram.moments.regression import Regression
 
 # How many samples of each class are expected that nobody saw. A whole one is too unsure for the 142 samples of wine.
 DOUBT = 0.1
@@ -78,6 +83,30 @@ def temperature(known: ClassScores) -> float:
     if gradient(high) >= 0:
         return COLDEST * size
     return float(np.exp(-brentq(gradient, low, high, xtol=1e-13)))
+
+
+def of_regression(problem: Regression, counts: Array, weights: Array, freedom: float) -> float:
+    """Return the temperature of weights (d, c) that solve the regression of classes, with `counts` (c,) samples.
+
+    `freedom` is the trace of the hat matrix without the intercept.
+    """
+    # Where there is no sample of a class, its mean is of no account.
+    apart = (problem.cross / np.where(counts > 0, counts, 1.0)).T @ weights
+    scatter = weights.T @ solve.unpack(problem.packed, len(weights)) @ weights - (apart.T * counts) @ apart
+    n = problem.n
+    leverage = (freedom + problem.intercept) / n
+    scores = apart + problem.target_mean
+    return temperature(ClassScores(scores, np.eye(len(counts)), scatter / n, counts / n, leverage, n))
+
+
+def of_left_out(scores: Array, labels: Labels, expected: float) -> float:
+    """Return the temperature for scores (n, c) of samples by models that have not seen them.
+
+    `expected` is what to take if these samples have nothing to say on it. Twice as sure may well be, too.
+    """
+    sharpness = 1 / expected
+    found = best_weights([Expert(scores, sharpness, sharpness)], np.zeros(scores.shape), labels)
+    return 1 / max(float(found.values[0]), sharpness / HOTTEST)
 
 
 def _points(dimensions: int, count: int) -> Array:

@@ -18,9 +18,10 @@ from fedgram.core.arrays import Array
 from fedgram.core.columns import Columns, as_columns, samples_of
 from fedgram.core.errors import Mismatch
 from fedgram.core.labels import Classes
-from fedgram.models import LinearModel, Model
+from fedgram.models import LinearModel, Model, probabilities, temperature_of
 from fedgram.moments import solve
 from fedgram.moments.moments import Moments
+from fedgram.regressors import Outcomes
 
 
 @wire.message("basis", version=1)
@@ -29,7 +30,7 @@ class Basis:
     """A matrix T (source, columns), given by its elements other than 0, and a shift t.
 
     `values[i]` stands in row `rows[i]` and column `places[i]`. `columns` names what comes out; it has a number in
-    `shift` for each.
+    `shift` for each. Numeric `outcomes` are the last columns, both of what goes in and of what comes out.
 
     >>> basis = Basis.of({"height in m": ({"height": 0.01}, 0.0)}, ("height", "weight"))
     >>> basis.apply(np.array([[180.0, 70.0]]))
@@ -42,9 +43,12 @@ class Basis:
     shift: Annotated[Array, wire.Shape("d")]
     columns: Columns
     source: int  # how many columns go in
+    outcomes: Outcomes | None = None
 
     @classmethod
-    def of(cls, made: "dict[str, tuple[dict[str, float], float]]", source: Columns) -> "Basis":
+    def of(
+        cls, made: "dict[str, tuple[dict[str, float], float]]", source: Columns, outcomes: Outcomes | None = None
+    ) -> "Basis":
         """Return the basis in which each column is a sum of source columns times numbers, plus a number."""
         place = {name: i for i, name in enumerate(source)}
         elements = [
@@ -58,6 +62,7 @@ class Basis:
             np.array([shift for _, shift in made.values()], dtype=np.float64),
             tuple(made),
             len(source),
+            outcomes,
         )
 
     def check(self) -> None:
@@ -65,6 +70,28 @@ class Basis:
         for name, found, size in (("rows", self.rows, self.source), ("places", self.places, len(self.shift))):
             if found.size and not (found.min() >= 0 and found.max() < size):
                 raise Mismatch(f"field {name!r} of a basis must be from 0 to {size - 1}")
+        if self.outcomes is not None:
+            names = self.outcomes.names
+            if self.columns[-len(names) :] != names or not len(names) < min(self.source, len(self.shift)):
+                raise Mismatch(f"outcomes {names} must be the last columns of a basis, after others: {self.columns}")
+            if ((self.rows >= self.source - len(names)) != (self.places >= len(self.shift) - len(names))).any():
+                raise Mismatch(f"a basis must not mix outcomes {names} with other columns")
+
+    @cached_property
+    def of_features(self) -> "Basis":
+        """The same without the outcomes."""
+        if self.outcomes is None:
+            return self
+        t = len(self.outcomes)
+        kept = self.places < len(self.shift) - t
+        return Basis(
+            self.rows[kept],
+            self.places[kept],
+            self.values[kept],
+            self.shift[:-t],
+            self.columns[:-t],
+            self.source - t,
+        )
 
     @cached_property
     def matrix(self) -> Any:
@@ -76,6 +103,10 @@ class Basis:
         if z.ndim != 2 or z.shape[1] != self.source:
             raise Mismatch(f"samples of {self.source} columns are wanted, got shape {z.shape}")
         return np.asarray((self.matrix.T @ np.asarray(z, dtype=np.float64).T).T) + self.shift
+
+    def outcome_values(self, z: npt.NDArray[Any]) -> Array:
+        """Return the numeric outcomes (n, t) of samples Z (n, p), as methods see them."""
+        return self.apply(z)[:, len(self.of_features.shift) :]
 
     def moments(self, sent: Moments) -> Moments:
         """Return the moments of X from those of Z."""
@@ -94,7 +125,8 @@ class Basis:
     def same(self, other: "Basis | None") -> bool:
         """Say whether both make the same columns."""
         return other is not None and (
-            np.array_equal(self.values, other.values)
+            (self.outcomes is None) == (other.outcomes is None)
+            and np.array_equal(self.values, other.values)
             and np.array_equal(self.shift, other.shift)
             and np.array_equal(self.rows, other.rows)
             and np.array_equal(self.places, other.places)
@@ -130,6 +162,11 @@ class InBasis:
         """The fingerprint of the features that the model was made from."""
         return self.model.features
 
+    @property
+    def temperature(self) -> float | None:
+        """What scores are divided by to be log-probabilities, None where they are that already."""
+        return temperature_of(self.model)
+
     def scores(self, x: Any) -> Array:
         """Return one score per sample and class."""
         return self.model.scores(self._made(x))
@@ -137,6 +174,10 @@ class InBasis:
     def predict(self, x: Any) -> npt.NDArray[Any]:
         """Return the label of each sample."""
         return self.model.predict(self._made(x))
+
+    def predict_proba(self, x: Any) -> Array:
+        """Return a probability per sample and class."""
+        return probabilities(self.model, self.scores(x))
 
     def _made(self, x: Any) -> Array:
         return self.basis.apply(samples_of(x, self.columns))

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgram.core.arrays import Array
-from fedgram.core.columns import as_columns, as_table, names_of, samples_of
+from fedgram.core.columns import Columns, as_columns, as_table, names_of, samples_of
 from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch
 from fedgram.core.labels import NUMERIC
 from fedgram.moments import solve
@@ -49,6 +49,19 @@ def joint_moments(
         features=features,
         columns=(*names, *labels),
     )
+
+
+def regression_of(moments: Moments, outcomes: int = 0, *, intercept: bool) -> Regression:
+    """Return the regression on the features: of the classes, or of the last `outcomes` columns where there are any."""
+    if not outcomes:
+        return moments.regression(intercept=intercept)
+    return Joint.of(moments, outcomes=outcomes).regression(intercept=intercept)
+
+
+def feature_columns(moments: Moments, outcomes: int = 0) -> Columns:
+    """Return the names of the columns that features are, or were made from, without the last `outcomes` ones."""
+    columns = moments.kind.columns
+    return columns[: len(columns) - outcomes]
 
 
 @dataclass(frozen=True, eq=False)

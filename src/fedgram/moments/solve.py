@@ -198,6 +198,15 @@ class Factor:
         projected /= self.values[:, None]
         return self.vectors @ projected
 
+    def freedom(self, ridge: float) -> float:
+        """Return tr A(A + ridge I)⁻¹: how many degrees of freedom a fit with this ridge, the system's own, has."""
+        if not ridge:
+            return self.rank
+        if self.values is not None:
+            return float((1 - ridge / self.values).sum())
+        inverse, _ = lapack.dtrtri(self.lower, lower=1)
+        return self.d - ridge * float(np.square(np.tril(inverse) * self.scale).sum())
+
 
 def factor(packed: Array, d: int, *, ridge: float = 0.0, n: float = 0, removed: Array | None = None) -> Factor:
     """Factor A + ridge · I once, A being the packed Gram matrix of n samples.

@@ -34,9 +34,14 @@ class Agreement:
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
 
     @property
+    def outcomes(self) -> Columns:
+        """The numeric outcomes, last among the columns; () where there are classes."""
+        return () if self.recipe is None else self.recipe.targets
+
+    @property
     def seen(self) -> tuple[int, ...]:
         """The shape of a sample as methods see it."""
-        return self.shape if self.basis is None else (len(self.basis.shift),)
+        return self.shape if self.basis is None else (self.basis.of_features.shift.size,)
 
     def question(self, client: str, payload: Payload, round: int) -> Question:
         """Return what a client is asked with this payload; its reply is checked against that."""
@@ -49,5 +54,6 @@ class Agreement:
             self.features,
             self.samples.get(client, 0),
             self.tested.get(client, 0),
-            self.columns if self.basis is None else self.basis.columns,
+            self.columns if self.basis is None else self.basis.of_features.columns,
+            () if self.basis is None else self.outcomes,  # before, they are columns like the others
         )

@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from math import isfinite
 from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
@@ -17,13 +16,15 @@ from fedgram.evaluation import Evaluation
 from fedgram.models import Model
 from fedgram.moments.basis import Basis
 from fedgram.moments.moments import Moments
+from fedgram.numeric_evaluation import NumericEvaluation
+from fedgram.protocol import judging
 from fedgram.protocol.agreement import Agreement
 from fedgram.protocol.channel import Channel, Task
 from fedgram.protocol.contributions import Recorder
 from fedgram.protocol.pool import Pool
 from fedgram.protocol.quorum import Quorum
 from fedgram.protocol.recipe import basis_of
-from fedgram.protocol.totals import Tally, tally
+from fedgram.protocol.totals import Tally, checked_weights, tally, telling
 from fedgram.protocol.transport import Reply
 
 if TYPE_CHECKING:
@@ -152,7 +153,8 @@ class Clients:
             )
         known = recorder.contributions(tallied.clients)
         shape, recipe = self.shape, None if self.agreement.basis else self.agreement.recipe
-        self.pooled = Pool(tallied.total, tuple(self.contributors), shape, known, recipe)
+        outcomes = len(self.agreement.outcomes)
+        self.pooled = Pool(tallied.total, tuple(self.contributors), shape, known, recipe, outcomes)
         if self.pooled.basis is not None:
             self._make(self.pooled.basis)
         return self.pooled
@@ -178,9 +180,9 @@ class Clients:
             asked = [name for name, _ in self._tasks(payload, options.get("to"), options.get("per_client"))]
             if options.get("per_client") is None:
                 options["to"] = asked
-            weight = _checked_weights(weights, asked, weighted=weighted).__getitem__
+            weight = checked_weights(weights, asked, weighted=weighted).__getitem__
         replies = self.ask(step, payload, **options)
-        tallied = self._tally(step, replies if heard is None else _telling(replies, heard), weight)
+        tallied = self._tally(step, replies if heard is None else telling(replies, heard), weight)
         if weights is not None and not tallied.weights:
             raise InvalidParameter(f"step {step.__name__!r}: those who replied weigh 0 together, so there is no mean")
         return tallied.mean
@@ -248,17 +250,18 @@ class Clients:
         """Let clients score the model (None: each its own) on their own test samples; only counts come back.
 
         With `per_client` each scores the model that it is sent, and who is sent none is not asked. A client that cannot
-        is listed in the evaluation; the model is what it is, and not lost for that.
+        is listed in the evaluation; the model is what it is, and not lost for that. Numbers are neither right nor
+        wrong: for numeric outcomes this is None, and `errors` has how far off they are.
         """
-        able = [name for name in self.present if self.tested[name] and (per_client is None or name in per_client)]
-        if not able:
+        if self.agreement.outcomes:
             return None
-        failures: dict[str, FedgramError] = {}
-        models = {name: model if per_client is None else per_client[name] for name in able}
-        answers = self.ask(self._method.evaluate, per_client=models, counted=False, failures=failures)
-        correct = {reply.client: reply.value for reply in answers if reply.value is not None}
-        tested = {name: self.tested[name] if name in correct else 0 for name in self.present}
-        return Evaluation(correct, tested, {name: str(error) for name, error in failures.items()})
+        models = dict.fromkeys(self.present, model) if per_client is None else per_client
+        asked = {name: models[name] for name in self.present if name in models}
+        return judging.count_right(self, self._method.evaluate, asked)
+
+    def errors(self) -> NumericEvaluation | None:
+        """Let clients sum up the errors of their models in numeric outcomes; None where there are classes."""
+        return judging.sum_up_errors(self, self._method.sum_errors) if self.agreement.outcomes else None
 
     def ask(
         self,
@@ -297,21 +300,3 @@ class Clients:
         if strangers := {name for name, _ in tasks}.difference(everyone):
             raise UnknownName("client", min(strangers), everyone)
         return tasks
-
-
-def _telling(replies: Iterable[Reply], heard: Callable[[str, Any], None]) -> Iterator[Reply]:
-    for reply in replies:
-        heard(*reply)
-        yield reply
-
-
-def _checked_weights(weights: Mapping[str, float], asked: Iterable[str], *, weighted: bool) -> Mapping[str, float]:
-    """Return the weights of a mean, if every client that is asked has one that makes sense."""
-    if not weighted:
-        raise InvalidParameter("give `weights` or `weighted=False`, not both")
-    for name in asked:
-        if name not in weights:
-            raise InvalidParameter(f"weights has none for client {name!r}: give one for every client that is asked")
-        if not (isfinite(weights[name]) and weights[name] >= 0):
-            raise InvalidParameter(f"the weight of client {name!r} must be a number ≥ 0, got {weights[name]}")
-    return weights

@@ -6,17 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedgram.core.arrays import Array
 from fedgram.core.columns import Columns, as_columns
 from fedgram.core.errors import FedgramError, InvalidParameter, UnknownName
 from fedgram.core.labels import Classes, as_classes, to_indices
 from fedgram.core.randomness import generator
 from fedgram.core.wire import Payload
 from fedgram.data.client import Client
-from fedgram.models import Model, with_columns
+from fedgram.heads.adapt import OwnRidge
+from fedgram.heads.leastsquares import least_squares, own_classifier
+from fedgram.models import LinearModel, Model, with_columns
 from fedgram.moments.accumulate import as_features
 from fedgram.moments.basis import Basis
 from fedgram.moments.moments import Moments
 from fedgram.protocol.recipe import Recipe, in_source
+from fedgram.regressors import Outcomes
 
 if TYPE_CHECKING:
     from fedgram.protocol.method import Method
@@ -45,7 +49,7 @@ class ClientSide:
         self.name = data.name
         self._recipe = recipe  # has rules on who may send
         self.basis = basis  # how the columns of x are made of those of the data
-        self.x = self.data.x if basis is None else basis.apply(self.data.x)
+        self.x = self._made(self.data.x)
         self.classes: Classes = ()
         self.y = self.y_test = np.zeros(0, dtype=np.int64)
         self.round = 0
@@ -65,7 +69,8 @@ class ClientSide:
             self.x = self.data.x if self.basis is None else self.x
         basis = request.get("basis")
         if isinstance(basis, Basis) and not basis.same(self.basis):
-            self.basis, self.x = basis, basis.apply(self.data.x)
+            self.basis = basis
+            self.x = self._made(self.data.x)
         self.round = request["round"]
         self._purpose = (request["seed"], method, request["step"])
         self.__dict__.pop("rng", None)
@@ -80,7 +85,25 @@ class ClientSide:
     @property
     def columns(self) -> Columns:
         """The names of the columns of x, in the agreed order; () where samples have no names."""
-        return self.data.columns if self.basis is None else self.basis.columns
+        return self.data.columns if self.basis is None else self.basis.of_features.columns
+
+    @property
+    def outcomes(self) -> Outcomes | None:
+        """The numeric outcomes, None where there are classes; known as soon as the basis is."""
+        return None if self.basis is None else self.basis.outcomes
+
+    @property
+    def targets(self) -> Array:
+        """What is to be predicted of the training samples, (n, c): one-hot rows, or numeric outcomes about 0."""
+        if self.basis is None or self.basis.outcomes is None:
+            return np.eye(len(self.classes))[self.y]
+        return self.basis.outcome_values(self.data.x)
+
+    def _made(self, samples: Any) -> Any:
+        """Return samples of the data in the columns of x, without numeric outcomes."""
+        if self.basis is None:
+            return samples
+        return self.basis.of_features.apply(samples[:, : self.basis.of_features.source])
 
     @cached_property
     def rng(self) -> np.random.Generator:
@@ -89,15 +112,30 @@ class ClientSide:
         return generator(seed, method, step, self.round, self.name)
 
     def moments(self, *, bias: bool = False) -> Moments:
-        """Return the moments of the client's training samples."""
+        """Return the moments of the client's training samples; numeric outcomes are their last columns."""
+        return self.moments_of(self.x, bias=bias, features=self.data.features)
+
+    def moments_of(self, rows: Any, *, features: str, bias: bool = False) -> Moments:
+        """Return the moments of rows (n, p) that were made of x, with the labels or outcomes of its samples."""
+        names: Columns = ()
+        if self.outcomes is not None:
+            rows, names = np.column_stack([rows, self.targets]), self.outcomes.names
         return Moments.of_indices(
-            as_features(self.x),
+            as_features(rows),
             self.y,
             classes=self.classes,
             bias=bias,
-            features=self.data.features,
-            columns=self.columns,
+            features=features,
+            columns=(*self.columns, *names),
         )
+
+    def least_squares(self, ridge: float | OwnRidge, *, intercept: bool) -> LinearModel:
+        """Return the least-squares model of the client's own samples, with a ridge or with the one that was chosen."""
+        if isinstance(ridge, OwnRidge):
+            if self.outcomes is None:
+                return own_classifier(self.moments(), ridge, self.y, intercept=intercept)
+            ridge = ridge.ridge
+        return least_squares(self.moments(), ridge, len(self.outcomes or ()), intercept=intercept)
 
     def admit(self, method: "Method") -> None:
         """Refuse to take part where the study's rules forbid it; a client without samples has nothing to send."""

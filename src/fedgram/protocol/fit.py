@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -17,6 +18,7 @@ from fedgram.evaluation import Evaluation
 from fedgram.models import Model, with_columns
 from fedgram.moments.basis import Basis
 from fedgram.moments.moments import Moments
+from fedgram.numeric_evaluation import NumericEvaluation
 from fedgram.protocol.contributions import Contributions
 from fedgram.protocol.fitfields import check_fields
 from fedgram.protocol.pool import Pool, Pooling, Publishes
@@ -35,7 +37,8 @@ class Fit:
     data entered the model; `absent` says of every other one why not, `lost` of which contributors nothing more was
     heard, and why.
     `personal` holds the clients' own models where the engine can see them (in one process). `evaluation` is None
-    if no client has test samples; `rounds` has one evaluation per round that an iterative method reported. `total`
+    if no client has test samples; `rounds` has one evaluation per round that an iterative method reported. Where the
+    outcome is a number, `errors` takes the place of `evaluation`. `total`
     holds the pooled moments where the method needs no more: then `add` and `remove` work, and `contributions` has a
     record of each client's moments. `message` is what the server published, where moments alone do not give it again.
     `traffic` counts our messages; `carried` is what the `engine` itself counts, envelopes and evaluation included.
@@ -66,6 +69,7 @@ class Fit:
     recipe: Recipe | None = None  # the study, where columns are made of those that clients have
     basis: Basis | None = None  # how they were made
     timing: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    errors: NumericEvaluation | None = None
 
     wire_name: ClassVar[str] = "fit"
     wire_version: ClassVar[int] = 1
@@ -92,7 +96,9 @@ class Fit:
                 f"a fit of {self.method} under a study cannot be changed: its columns were standardised by a sum of "
                 "their own, which moments do not hold"
             )
-        return self._configured, Pool(self.total, self.contributors, self.shape, self.contributions, self.recipe)
+        outcomes = 0 if self.recipe is None else len(self.recipe.targets)
+        pool = Pool(self.total, self.contributors, self.shape, self.contributions, self.recipe, outcomes)
+        return self._configured, pool
 
     @cached_property
     def published(self) -> Any:
@@ -150,7 +156,7 @@ class Fit:
         """Return the fit of another pool, by the same method."""
         model = with_columns(method.global_model(method.publish(pool)), pool.total.kind.columns)
         model = in_source(model, pool.basis, pool.sent.kind.columns)
-        changed: dict[str, Any] = {"evaluation": None, "rounds": ()}
+        changed: dict[str, Any] = {"evaluation": None, "errors": None, "rounds": ()}
         changed |= {name: {} for name in ("personal", "absent", "lost", "notes")}
         changed |= {
             "basis": pool.basis,
@@ -159,6 +165,17 @@ class Fit:
             "contributions": pool.contributions,
         }
         return replace(self, model=model, **changed)
+
+    def predictor(self, client: str | None = None) -> Model:
+        """Return the global model, or a client's own; under a study, as a model of tables as the parties have them."""
+        model = self.model
+        if client is not None:
+            if client not in self.personal:
+                raise UnknownName("client with a model of its own in this fit", client, self.personal)
+            model = self.personal[client]
+        if model is None:
+            raise InvalidParameter(f"a fit of {self.method} has no global model: name a client, to use its own")
+        return model if self.recipe is None else self.recipe.model(model)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fit to one file, whole or not at all."""
@@ -173,6 +190,7 @@ class Fit:
             "evaluation": _counts(self.evaluation),
             "rounds": [_counts(evaluation) for evaluation in self.rounds],
             **({"timing": self.timing} if self.timing else {}),
+            **({} if self.errors is None else {"errors": asdict(self.errors)}),
         }
 
     @classmethod
@@ -186,6 +204,7 @@ class Fit:
             traffic=Traffic(found["traffic"]),
             evaluation=found["evaluation"] and Evaluation(**found["evaluation"]),
             rounds=[Evaluation(**counts) for counts in found["rounds"]],
+            errors=NumericEvaluation.of_fields(found["errors"]) if "errors" in found else None,
         )
 
     def check(self) -> None:
@@ -207,7 +226,7 @@ class Fit:
 
 # Fields that cross the wire as they are.
 _LATER = ("recipe", "basis")  # only in fits of studies, so that others are written as before
-_PLAIN = [each.name for each in fields(Fit) if each.name not in ("traffic", "evaluation", "rounds", "timing")]
+_PLAIN = [each.name for each in fields(Fit) if each.name not in ("traffic", "evaluation", "rounds", "timing", "errors")]
 
 
 def _client(given: object, what: str) -> Client:
@@ -223,14 +242,15 @@ def _counts(evaluation: Evaluation | None) -> dict[str, Any] | None:
 def outcome(fit: Fit, evaluation: Evaluation | None = None) -> dict[str, Any]:
     """Return what to report of a fit, ready for JSON; `evaluation` stands in for the fit's own."""
     judged = evaluation or fit.evaluation
+    tested = judged or fit.errors
     return {
         "method": fit.method,
         "settings": dict(fit.settings),
         "seed": fit.seed,
         "engine": fit.engine,
         "accuracy": judged.summary() if judged and any(judged.tested.values()) else None,
-        "untested": judged.untested if judged else len(fit.contributors),
-        "failed": dict(judged.failed) if judged else {},
+        "untested": tested.untested if tested else len(fit.contributors),
+        "failed": dict(tested.failed) if tested else {},
         "absent": dict(fit.absent),
         "lost": dict(fit.lost),
         "traffic": {"up": fit.traffic.up, "down": fit.traffic.down},
@@ -239,6 +259,7 @@ def outcome(fit: Fit, evaluation: Evaluation | None = None) -> dict[str, Any]:
         "seconds": round(fit.seconds, 6),
         "cpu_seconds": {who: round(seconds, 6) for who, seconds in fit.cpu_seconds.items()},
         "timing": {span: round(value, 6) for span, value in Timing.summary(fit.timing).items()},
+        **({} if fit.errors is None else {"errors": fit.errors.summary()}),
     }
 
 
@@ -250,14 +271,26 @@ def load(path: str | os.PathLike[str]) -> Fit:
     return fit
 
 
-def load_model(path: str | os.PathLike[str]) -> Model:
-    """Return the model of a file: one that a client kept, or the global one of a fit."""
+def load_model(path: str | os.PathLike[str], client: str | None = None) -> Model:
+    """Return the model of a file: one that a client kept, or of a fit the global one, or that of a client."""
     found = _read(path)
-    model = found.model if isinstance(found, Fit) else found
-    if not isinstance(model, Model):
-        what = "a fit without a global model" if isinstance(found, Fit) else f"a {type(found).__name__}"
+    if isinstance(found, Fit) and (client is not None or found.model is not None):
+        return found.predictor(client)
+    if client is not None:
+        raise InvalidParameter(f"{os.fspath(path)} is no fit with models of several clients: leave the client out")
+    if not isinstance(found, Model):
+        own = f" (it has those of {', '.join(list(found.personal)[:5])})" if getattr(found, "personal", None) else ""
+        what = f"a fit without a global model{own}" if isinstance(found, Fit) else f"a {type(found).__name__}"
         raise Mismatch(f"{os.fspath(path)} holds {what}, not a model")
-    return model
+    return found
+
+
+def _read_studies() -> None:
+    """Have the messages of studies registered, which few files hold."""
+    import_module("fedgram.studies.model")
+
+
+wire.when_unknown(_read_studies)
 
 
 def _read(path: str | os.PathLike[str]) -> Any:

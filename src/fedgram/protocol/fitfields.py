@@ -87,6 +87,21 @@ def _evaluation(name: str, value: Any) -> None:
             raise RefusedMessage(f"field {name!r} of a fit: {client!r} must have from 0 to {tested} correct samples")
 
 
+_POSITIVE = _is("a number ≥ 0", lambda value: _number(value) and value >= 0)
+_SUMS = _has({"n": _COUNT, "squared": _POSITIVE, "absolute": _POSITIVE, "total": _NUMBER, "spread": _POSITIVE})
+_ALL_ERRORS = _has({"errors": _table(_table(_SUMS)), "tested": _table(_COUNT)}, {"failed": _table(_TEXT)})
+
+
+def _errors(name: str, value: Any) -> None:
+    _ALL_ERRORS(name, value)
+    if len({tuple(sums) for sums in value["errors"].values()}) > 1:
+        raise RefusedMessage(f"field {name!r} of a fit: clients must have errors of the same outcomes")
+    for client, tested in value["tested"].items():
+        errors = value["errors"].get(client, {})
+        if tested and (not errors or any(sums["n"] != tested for sums in errors.values())):
+            raise RefusedMessage(f"field {name!r} of a fit: {client!r} must have errors of {tested} samples")
+
+
 _CHECKS: dict[str, Check] = {
     "model": _or_none(_MODEL),
     "method": _TEXT,
@@ -99,6 +114,7 @@ _CHECKS: dict[str, Check] = {
     "traffic": _table(_has({"up": _COUNT, "down": _COUNT})),
     "evaluation": _or_none(_evaluation),
     "rounds": _each(_evaluation),
+    "errors": _errors,
     "seconds": _NUMBER,
     "cpu_seconds": _table(_NUMBER),
     "total": _or_none(_is("moments", lambda value: isinstance(value, Moments))),

@@ -14,12 +14,13 @@ from fedgram.data.client import Client
 from fedgram.evaluation import count_correct
 from fedgram.models import Model
 from fedgram.moments.plausible import MOST_SAMPLES
+from fedgram.numeric_evaluation import sum_errors
 from fedgram.protocol import parameters, replies
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.fit import Fit
 from fedgram.protocol.recipe import Recipe
-from fedgram.protocol.replies import SOMETHING, Either, ListOf, Number, Numbers, Text
+from fedgram.protocol.replies import SOMETHING, Either, ErrorSums, ListOf, Number, Numbers, Text
 from fedgram.protocol.transport import Progress
 
 Require: TypeAlias = Literal["all"] | int | float
@@ -110,6 +111,8 @@ class Method:
     # Whether the moments of samples as they are, which the method asks for first, say which columns a study makes of
     # them; other methods ask for the sums of the columns before they begin.
     finds_columns: ClassVar[bool] = False
+    # Whether the outcome may be a number, or several; methods that need classes refuse such a study.
+    numeric: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         """Name the method after its class, in lower case, unless it names itself."""
@@ -142,7 +145,8 @@ class Method:
     ) -> Fit:
         """Run the method over clients and return what came of it.
 
-        `classes` is a number, or the names in order; None takes the labels that occur. `require` says how many
+        `classes` is a number, or the names in order; None takes the labels that occur, or the numeric outcomes of the
+        study. `require` says how many
         clients must take part: "all", a number, or a fraction; the result lists who did. `engine` is a name or an
         engine object.
         `progress(step, round, done, total)` is called as replies arrive; those that are refused do not count as done.
@@ -221,6 +225,15 @@ class Method:
         """Return how many of its own test samples the client's model (or the one given) gets right."""
         judged = client.model if model is None else client.of_the_data(model)
         return None if judged is None else count_correct(judged, client.data.x_test, client.y_test)
+
+    @step(reply=Either(None, ErrorSums()))
+    def sum_errors(self, client: ClientSide) -> dict[str, Any] | None:
+        """Return sums of the errors in numeric outcomes that the client's model makes on its own test samples."""
+        basis, samples = client.basis, client.data.x_test
+        if client.model is None or basis is None or basis.outcomes is None:
+            return None
+        values = basis.outcomes.in_own_unit(basis.outcome_values(samples))
+        return sum_errors(client.model, samples[:, : basis.of_features.source], values)
 
 
 @cache

@@ -19,7 +19,8 @@ from fedgram.protocol.recipe import Recipe, basis_of
 class Pool:
     """The moments of all contributors added up, and a record of what each contributed.
 
-    `sent` is what clients sent; with a `recipe`, methods see other columns, `total`.
+    `sent` is what clients sent; with a `recipe`, methods see other columns, `total`. The last `outcomes` columns of
+    both are numeric outcomes; 0 where there are classes.
 
     `shape` is that of a sample before the method made features of it. A pool is a value: `add` and `remove` return
     another one.
@@ -30,6 +31,7 @@ class Pool:
     shape: tuple[int, ...]
     contributions: Contributions | None = None  # None in fits that earlier versions saved
     recipe: Recipe | None = None
+    outcomes: int = 0
 
     @cached_property
     def basis(self) -> Basis | None:

@@ -8,6 +8,7 @@ from fedgram.data.client import Client
 from fedgram.models import LinearModel, Model
 from fedgram.moments.basis import Basis, InBasis
 from fedgram.moments.moments import Moments
+from fedgram.regressors import Regressor
 
 
 @runtime_checkable
@@ -19,12 +20,21 @@ class Recipe(Protocol):
         """The fingerprint of what clients have; whoever has another is in another study."""
         ...
 
+    @property
+    def targets(self) -> Columns:
+        """The numeric outcomes, last among the columns that clients have; () where the outcome has classes."""
+        ...
+
     def admit(self, client: Client, used: int) -> None:
         """Refuse, at the client, to send anything of too few samples; `used` is of how few a reply may be made."""
         ...
 
     def basis(self, sums: Array, squares: Array, n: float) -> Basis:
         """Return the columns that a model sees, given the pooled sums of what clients have, and of its squares."""
+        ...
+
+    def model(self, model: Model) -> Model:
+        """Return a model of what clients have as one of their data before they were encoded."""
         ...
 
 
@@ -37,4 +47,7 @@ def in_source(model: Any, basis: Basis | None, columns: Columns) -> Any:
     """Return a model of the columns that clients have, from one of the columns that are made of them."""
     if basis is None or not isinstance(model, Model):
         return model
+    if basis.outcomes is not None:
+        of_features = in_source(model, basis.of_features, columns[: -len(basis.outcomes)])
+        return Regressor(of_features, basis.outcomes)
     return basis.back(model, columns) if isinstance(model, LinearModel) else InBasis(model, basis, columns)

@@ -22,6 +22,7 @@ from fedgram.moments.moments import Moments
 
 Reply: TypeAlias = Any  # a kind, an array, a dict or list of these, None, or a function that returns one of them
 SOMETHING = object()  # any payload at all
+LARGEST_SUM = 1e300  # sums beyond could not be added up
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class Question:
     samples: int
     tested: int
     columns: Columns = ()
+    outcomes: Columns = ()  # numeric ones, which stand beside the columns
 
 
 class Kind(Protocol):
@@ -155,6 +157,23 @@ class LabelCounts:
 
 
 @dataclass(frozen=True)
+class ErrorSums:
+    """Sums over the client's test samples of errors in each outcome, as `numeric_evaluation.sum_errors` makes them."""
+
+    def check(self, value: Any, question: Question, where: str) -> None:
+        """Refuse anything else, and sums that no errors have."""
+        shape = (len(question.outcomes),)
+        positive = Numbers(shape, low=0, high=LARGEST_SUM)
+        kinds = dict.fromkeys(("squared", "absolute", "spread"), positive)
+        check(value, {**kinds, "total": Numbers(shape, low=-LARGEST_SUM, high=LARGEST_SUM)}, question, where)
+        # Of n numbers, the sum is at most √n times the root of the sum of squares, and at least that root.
+        root, much = np.sqrt(value["squared"]), 1 + 1e-9
+        low, high = root / much, np.sqrt(question.tested) * root * much
+        if not ((low <= value["absolute"]) & (value["absolute"] <= high)).all():
+            raise _wrong(f"{where}/absolute", "a sum of the errors whose squares add up to 'squared'", "another sum")
+
+
+@dataclass(frozen=True)
 class MomentsOf:
     """Moments of the agreed classes; by default of the client's samples as they are.
 
@@ -175,12 +194,13 @@ class MomentsOf:
         dimension = question.shape[0] if self.dimension is None else self.dimension
         features = question.features if self.features is None else self.features
         # Features of another dimension may have forgotten what they were made from.
-        columns = () if self.dimension is not None and not kind.columns else question.columns
+        known = (*question.columns, *question.outcomes)
+        columns = () if self.dimension is not None and not kind.columns else known
         for what, got, want in (
             ("classes", kind.classes, question.classes),
             ("features", kind.features, features),
             ("bias", kind.bias, self.bias),
-            ("dimension", kind.dimension - kind.bias, dimension),
+            ("dimension", kind.dimension - kind.bias, dimension + len(question.outcomes)),
             ("columns", kind.columns, columns),
             ("number of samples", value.n, self.rows * question.samples),
         ):

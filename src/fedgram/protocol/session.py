@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from fedgram.core.columns import Columns, as_columns, difference
 from fedgram.core.errors import FedgramError, InvalidData, InvalidParameter, Mismatch
-from fedgram.core.labels import Classes, Label, as_classes
+from fedgram.core.labels import NUMERIC, Classes, Label, as_classes
 from fedgram.core.randomness import read_seed
 from fedgram.data.client import Client
 from fedgram.data.own.bad import warn_of_look_alikes
@@ -45,7 +45,7 @@ def run(
         raise InvalidData(NOBODY)
     channel = Channel(transport, method, seed=seed, progress=progress)
     quorum = Quorum(transport.names, require)
-    agreement = agree(channel, quorum, () if classes is None else as_classes(classes))
+    agreement = agree(channel, quorum, _classes(method, classes, recipe))
     if recipe is not None:
         if agreement.features != recipe.features:
             have = agreement.features or "data of no study"
@@ -69,7 +69,7 @@ def run(
     client_seconds = transport.client_seconds - clients.reporting["clients"]
     server_seconds = cpu_seconds - client_seconds if transport.trusted else cpu_seconds
     timing = channel.timing.by_client
-    evaluation = clients.evaluate()
+    evaluation, errors = clients.evaluate(), clients.errors()
     pool = clients.pooled
     return Fit(
         model=model,
@@ -81,6 +81,7 @@ def run(
         lost=quorum.lost,
         traffic=channel.traffic,
         evaluation=evaluation,
+        errors=errors,
         rounds=clients.rounds,
         seconds=seconds,
         cpu_seconds={"clients": client_seconds, "server": max(0.0, server_seconds)},
@@ -95,6 +96,25 @@ def run(
         notes=clients.notes,
         shape=agreement.shape,
     )
+
+
+def _classes(method: Method, given: int | Iterable[Label] | None, recipe: Recipe | None) -> Classes:
+    """Return the agreed classes, () if they are to be found out; refuse a method that needs some where there are none.
+
+    This comes before anything is sent.
+    """
+    classes = () if given is None else as_classes(given)
+    if recipe is None or not recipe.targets:
+        return classes
+    outcomes = ", ".join(map(repr, recipe.targets))
+    if not method.numeric:
+        raise InvalidParameter(
+            f"{method.name} needs classes, and the outcome {outcomes} is a number: use a method for numbers, such as "
+            "afl, fedhip, apfl, fedgram or local, or give the outcome classes in the study"
+        )
+    if classes not in ((), NUMERIC):
+        raise InvalidParameter(f"classes were given, {classes[:5]}, and the outcome {outcomes} is a number: leave them")
+    return NUMERIC
 
 
 def unique_names(clients: Sequence[Client]) -> list[str]:

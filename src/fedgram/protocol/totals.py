@@ -4,16 +4,18 @@ Replies of one form (moments of one kind, arrays of one shape) have a running to
 clients have is the result; whoever has another is named.
 """
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 
 import numpy as np
 
-from fedgram.core.errors import FedgramError, Mismatch
+from fedgram.core.errors import FedgramError, InvalidParameter, Mismatch
 from fedgram.core.wire import Payload
 from fedgram.moments.moments import Moments
 from fedgram.moments.total import Total
+from fedgram.protocol.transport import Reply
 
 LONGEST_FORM = 200  # characters in an error
 
@@ -72,6 +74,25 @@ def tally(
         if found is not chosen:
             strangers |= {client: Mismatch(f"replied with {_shown(found.form)}, {others}") for client in found.clients}
     return chosen, strangers
+
+
+def telling(replies: Iterable[Reply], heard: Callable[[str, Any], None]) -> Iterator[Reply]:
+    """Pass replies on, and tell `heard` of each as it comes."""
+    for reply in replies:
+        heard(*reply)
+        yield reply
+
+
+def checked_weights(weights: Mapping[str, float], asked: Iterable[str], *, weighted: bool) -> Mapping[str, float]:
+    """Return the weights of a mean, if every client that is asked has one that makes sense."""
+    if not weighted:
+        raise InvalidParameter("give `weights` or `weighted=False`, not both")
+    for name in asked:
+        if name not in weights:
+            raise InvalidParameter(f"weights has none for client {name!r}: give one for every client that is asked")
+        if not (isfinite(weights[name]) and weights[name] >= 0):
+            raise InvalidParameter(f"the weight of client {name!r} must be a number ≥ 0, got {weights[name]}")
+    return weights
 
 
 def form_of(value: Payload) -> Hashable:

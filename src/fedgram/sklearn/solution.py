@@ -6,8 +6,7 @@ from functools import cached_property
 import numpy as np
 
 from fedgram.core.arrays import Array
-from fedgram.heads.temperature import ClassScores, temperature
-from fedgram.moments import solve
+from fedgram.heads.temperature import of_regression
 from fedgram.moments.regression import Regression, Ridge
 from fedgram.moments.weighted import WeightedMoments
 
@@ -47,16 +46,6 @@ class Solution:
     @cached_property
     def temperature(self) -> float:
         """How large a difference of scores makes odds of e, where the targets are classes."""
-        moments, frequencies = self.moments, self.moments.target_mean
-        counts = moments.weight * frequencies
-        # Where there is no sample of a class, its mean is of no account.
-        means = moments.mean + (moments.cross / np.where(counts > 0, counts, 1.0)).T
-        scores = means @ self.weights + self.offset
-        apart = scores - (moments.mean @ self.weights + self.offset)
-        gram = solve.unpack(moments.packed, len(moments.mean))
-        scatter = self.weights.T @ gram @ self.weights - (apart.T * counts) @ apart
-        leverage = self._problem.degrees_of_freedom(self.ridge) / moments.weight
-        targets = np.eye(len(counts))
-        return temperature(
-            ClassScores(scores, targets, scatter / moments.weight, frequencies, leverage, moments.weight)
-        )
+        counts = self.moments.weight * self.moments.target_mean
+        freedom = self._problem.degrees_of_freedom(self.ridge) - self.intercept
+        return of_regression(self._problem, counts, self.weights, freedom)

@@ -15,7 +15,7 @@ from fedgram.data.client import Client
 from fedgram.data.own.bad import SHOWN, OnBad, Reason, settle
 from fedgram.data.own.blocks import Block, TableFile, Texts, open_table
 from fedgram.data.own.tables import is_missing
-from fedgram.studies.kinds import Mask, Problem
+from fedgram.studies.kinds import Column, Mask, Problem
 from fedgram.studies.study import Study
 
 _WITH_UNIT = re.compile(r"(?P<name>.*\S)\s*[\[(](?P<unit>[^\[\]()]*)[\])]\s*")
@@ -53,12 +53,18 @@ class StudyTable:
     table: TableFile
     places: dict[str, str]  # the table's column for each of the study's
     outcome: str | None  # the table's column with the classes
+    labelled: bool = True  # whether rows must have one
     group: str | None = None
     key: str | None = None
 
+    @property
+    def _used(self) -> dict[str, Column]:
+        """The columns that are read; numeric outcomes are the last of them, and only of rows that must have them."""
+        return {name: column for name, column in self.study.used.items() if name in self.places}
+
     def rows(self) -> Iterator[Rows]:
         """Yield the rows in blocks, as they are sent."""
-        used = self.study.used
+        used = self._used
         numbers = [self.places[name] for name, column in used.items() if column.numeric]
         texts = [self.places[name] for name, column in used.items() if not column.numeric]
         others = [name for name in (self.outcome, self.group, self.key) if name is not None]
@@ -68,7 +74,7 @@ class StudyTable:
     def _encoded(self, block: Block) -> Rows:
         parts, problems = [np.zeros((block.rows, 0))], []
         none = np.zeros(block.rows, dtype=bool)
-        for name, column in self.study.used.items():
+        for name, column in self._used.items():
             place = self.places[name]
             cells = block.numbers[place] if column.numeric else block.texts[place]
             part, found = column.encode(name, cells, block.bad.get(place, none))
@@ -77,7 +83,7 @@ class StudyTable:
         labels, groups, keys = (
             None if name is None else block.texts[name] for name in (self.outcome, self.group, self.key)
         )
-        if labels is not None:
+        if labels is not None and self.labelled:
             problems += self._wrong_labels(labels)
         if groups is not None and (empty := np.array([is_missing(str(group)) for group in groups])).any():
             problems.append(Problem(empty, f"column {self.group!r} must not be empty"))
@@ -104,7 +110,8 @@ def open_for(
 ) -> StudyTable:
     """Return a table (a file, or one in memory) as the study sees it; columns are matched by name, or refused.
 
-    `group` and `key` are columns that say whose a row is, and which. Without `labelled` the outcome may be missing.
+    `group` and `key` are columns that say whose a row is, and which. Without `labelled` the outcome may be missing, and
+    is not checked where it is there.
     """
     table = open_table(source)
     asked = {"client": group, "id": key}
@@ -126,7 +133,8 @@ def open_for(
     known = {*found.values(), *(name for name in asked.values() if name)}
     if unknown := [name for name in table.names if name not in known]:
         raise _unknown_columns(study, table, unknown)
-    return StudyTable(study, table, found, outcome if labelled else None, group, key)
+    places = {name: place for name, place in found.items() if labelled or name not in study.outcomes}
+    return StudyTable(study, table, places, outcome, labelled, group, key)
 
 
 def read_client(study: Study, name: str, source: Any, *, on_bad: OnBad = "refuse", **options: Any) -> Client:
@@ -142,7 +150,7 @@ def as_client(study: Study, name: str, x: Array, labels: Any, **test: Any) -> Cl
 
 def gather(table: StudyTable, on_bad: OnBad) -> tuple[Array, Any, Any]:
     """Return all rows that break no rule, their labels and groups."""
-    kept = [np.zeros((0, len(table.study.sent)))]
+    kept: list[Array] = []
     labels: list[str] = []
     groups: list[str] = []
     reasons: list[str] = []
@@ -156,7 +164,7 @@ def gather(table: StudyTable, on_bad: OnBad) -> tuple[Array, Any, Any]:
         kept.append(rows.x[good])
         labels += [] if rows.labels is None else rows.labels[good].tolist()
         groups += [] if rows.groups is None else rows.groups[good].tolist()
-    x = np.concatenate(kept)
+    x = np.concatenate(kept) if kept else np.zeros((0, len(table.study.sent)))
     settle(reasons, len(x), table.table.title, "row", on_bad, total=bad)
     named = np.array(labels) if table.outcome is not None else np.zeros(len(x), dtype=np.int64)
     return x, named, np.array(groups) if table.group is not None else None

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -19,9 +19,14 @@ from fedgram.core.errors import InvalidData, Mismatch, Revealing
 from fedgram.core.hashing import hash_text
 from fedgram.core.labels import Classes, as_classes
 from fedgram.data.client import Client
+from fedgram.models import Model
 from fedgram.moments.basis import Basis
+from fedgram.regressors import Outcomes
 from fedgram.studies.kinds import Category, Column, Flag, Ignore, Number
 from fedgram.studies.reading import parse_study, read_tables
+
+if TYPE_CHECKING:
+    from fedgram.studies.model import StudyModel
 
 SHOWN_DIGITS = 16  # of the fingerprint: short enough to be read aloud
 
@@ -67,11 +72,17 @@ class Study:
                     f"{self.outcome!r} is the outcome and has classes, so it cannot be among the columns, too: remove "
                     f"[columns.{self.outcome}]"
                 )
-        for name in self.outcomes if not self.classes else ():
-            if not isinstance(self.columns.get(name), Number):
+        for name in self.targets:
+            column = self.columns.get(name)
+            if not isinstance(column, Number):
                 raise InvalidData(
                     f"outcome {name!r} has no classes, so it must be a number: describe it as [columns.{name}] with "
                     "kind = 'number', or give classes"
+                )
+            if column.missing != "refuse":
+                raise InvalidData(
+                    f"outcome {name!r} cannot be made up where it is missing, got missing = {column.missing!r}: set "
+                    f"missing = 'refuse' in [columns.{name}]"
                 )
         if not self._features:
             raise InvalidData("a study needs at least one column that is used: all are ignored")
@@ -81,6 +92,11 @@ class Study:
     def outcomes(self) -> tuple[str, ...]:
         """The outcome's columns."""
         return (self.outcome,) if isinstance(self.outcome, str) else self.outcome
+
+    @property
+    def targets(self) -> Columns:
+        """The numeric outcomes, the last columns that are sent; () where the outcome has classes."""
+        return () if self.classes else self.outcomes
 
     @cached_property
     def _features(self) -> dict[str, Column]:
@@ -93,7 +109,7 @@ class Study:
     @cached_property
     def used(self) -> dict[str, Column]:
         """The columns that are sent, the numeric outcomes last."""
-        return self._features | {name: self.columns[name] for name in self.outcomes if not self.classes}
+        return self._features | {name: self.columns[name] for name in self.targets}
 
     @cached_property
     def sent(self) -> Columns:
@@ -139,7 +155,7 @@ class Study:
         """Return how the columns that a model sees are made of those that were sent, given pooled sums of these.
 
         Missing values get the pooled mean, and all get mean 0 and standard deviation 1 in the pool. A column that does
-        not vary becomes 0. Outcomes stay as they are.
+        not vary becomes 0. Numeric outcomes lose their pooled mean, since not every method has an intercept to find it.
         """
         if len(sums) != len(self.sent) or n < 1:
             raise Mismatch(
@@ -150,16 +166,29 @@ class Study:
         made: dict[str, tuple[dict[str, float], float]] = {}
         for name, column in self.used.items():
             for design, parts in column.design(name, by_name, n).items():
-                if name in self.outcomes:
-                    made[design] = parts, 0.0
-                    continue
                 mean = sum(value * by_name[part] for part, value in parts.items()) / n
+                if name in self.targets:
+                    made[design] = parts, -mean
+                    continue
                 # A value and its indicator are never both other than 0, so there are no products to add.
                 mean_square = sum(value**2 * power[part] for part, value in parts.items()) / n
                 spread = mean_square - mean**2
                 scale = 1 / np.sqrt(spread) if spread > 64 * np.finfo(float).eps * mean_square else 0.0
                 made[design] = {part: value * scale for part, value in parts.items()}, -mean * scale
-        return Basis.of(made, self.sent)
+        return Basis.of(made, self.sent, self._numeric({name: -shift for name, (_, shift) in made.items()}))
+
+    def _numeric(self, means: Mapping[str, float]) -> Outcomes | None:
+        """Return the numeric outcomes with what was done to them: their range, and pooled means of what was sent."""
+        found = {name: column for name in self.targets if isinstance(column := self.columns[name], Number)}
+        centre = np.array([column.centre + means[name] * column.half for name, column in found.items()])
+        unit = np.array([column.half for column in found.values()])
+        return Outcomes(self.targets, centre, unit) if found else None
+
+    def model(self, model: Model) -> "StudyModel":
+        """Return a model of the columns that are sent as one that takes tables as parties have them."""
+        from fedgram.studies.model import StudyModel  # which needs this module
+
+        return StudyModel(self, model)
 
     # Files and messages
     @classmethod

@@ -22,11 +22,22 @@ array([[1., 0.],
 from fedgram.core.errors import FedgramError, RefusedMessage
 from fedgram.core.wire import container
 from fedgram.core.wire.container import AnyArray
-from fedgram.core.wire.derive import Shape, message
+from fedgram.core.wire.derive import Later, Shape, message
 from fedgram.core.wire.messages import Field, Message, Payload, register_message, when_unknown
 from fedgram.core.wire.tree import Reader, to_tree
 
-__all__ = ["Field", "Message", "Payload", "Shape", "decode", "encode", "message", "register_message", "when_unknown"]
+__all__ = [
+    "Field",
+    "Later",
+    "Message",
+    "Payload",
+    "Shape",
+    "decode",
+    "encode",
+    "message",
+    "register_message",
+    "when_unknown",
+]
 
 
 def encode(payload: Payload, *, sealed: bool = True) -> bytes:

@@ -17,16 +17,19 @@ Fields are sent in the order of the dataclass. An annotation is one of
 
 - `Annotated[Array, Shape("d", "c")]`, an array of any dtype that NumPy's type says; `Annotated[tuple[Array, ...],
   Shape(None, "c")]`, any number of them; letters stand for the same size throughout a message,
-- `Classes`, as many as the letter c says; where no array is sure to say it, their number is sent, too, as `count`,
+- `Classes`, as many as the letter c says, or NUMERIC for any number of numeric outcomes; where no array is sure to say
+  their number, it is sent, too, as `count`,
 - `Columns`, as many as the letter d says, if any array says it; not sent if there are none,
 - `str`, `bool`, `int`, `float`, `tuple[int, ...]`,
 - another message, or a dataclass of such plain values, which is sent as a table,
 
 or one of these `| None`. A field that a message lacks takes its default: files of earlier versions keep loading.
+`Annotated[float | None, Later()]` is a field that is not sent where it is None, so that messages without it are
+written as they were before there was such a field.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
+from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass, replace
 from types import NoneType
 from typing import Annotated, Any, TypeAlias, TypeVar, cast, get_args, get_origin, get_type_hints
 
@@ -35,7 +38,7 @@ import numpy as np
 from fedgram.core.arrays import Array
 from fedgram.core.columns import Columns, as_columns
 from fedgram.core.errors import RefusedMessage
-from fedgram.core.labels import Classes, read_classes, shorten
+from fedgram.core.labels import NUMERIC, Classes, read_classes, shorten
 from fedgram.core.wire.messages import Field, Message, Payload, Size, check_array, check_arrays, register_message
 
 T = TypeVar("T")
@@ -54,6 +57,10 @@ class Shape:
         self.sizes = sizes
 
 
+class Later:
+    """Marks a field that was added later, and is not sent where it is None: `Annotated[float | None, Later()]`."""
+
+
 @dataclass(frozen=True)
 class _Part:
     """How a field is sent, and read again: `read` gets what to call it, the payload and the letters' sizes."""
@@ -62,6 +69,7 @@ class _Part:
     send: Callable[[Any], Payload] = lambda value: value
     array: Field | None = None
     names: Any = None  # Classes or Columns, whose number other fields tell
+    later: bool = False
 
 
 def message(name: str, *, version: int) -> Callable[[type[T]], type[T]]:
@@ -111,7 +119,7 @@ class _Form:
         found: dict[str, Payload] = {}
         for name, part in self._parts.items():
             value = getattr(own, name)
-            if part.names is Columns and not value:
+            if (part.names is Columns and not value) or (part.later and value is None):
                 continue
             found[name] = None if value is None else part.send(value)
             if self._counted and part.names is Classes:
@@ -169,13 +177,15 @@ def _part(hint: Any) -> _Part:
         [inner] = [option for option in get_args(hint) if option is not NoneType]
         return _or_none(_part(inner))
     if hint == Classes:
-        return _Part(lambda what, value, sizes: read_classes(value, sizes[CLASSES]), shorten, names=Classes)
+        return _Part(_read_classes, shorten, names=Classes)
     if hint == Columns:
         return _Part(_read_columns, names=Columns)
     if hint in _PLAIN:
         return _PLAIN[hint]
     if get_origin(hint) is Annotated:
         kind, *notes = get_args(hint)
+        if any(isinstance(note, Later) for note in notes):
+            return replace(_part(kind), later=True)
         [shape] = [note.sizes for note in notes if isinstance(note, Shape)]
         return _array_part(kind, shape)
     if hasattr(hint, "wire_name"):
@@ -206,6 +216,12 @@ def _or_none(part: _Part) -> _Part:
         array,
         part.names,
     )
+
+
+def _read_classes(what: str, value: Payload, sizes: Sizes) -> Classes:
+    # Numeric outcomes have one class, and an array has a column for each outcome.
+    numeric = isinstance(value, list | tuple) and tuple(value) == NUMERIC
+    return NUMERIC if numeric else read_classes(value, sizes[CLASSES])
 
 
 def _read_columns(what: str, value: Payload, sizes: Sizes) -> Columns:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from fedgram.heads.leastsquares import least_squares
 from fedgram.models import LinearModel
 from fedgram.protocol.onemessage import OneMessage
 from fedgram.protocol.parameters import NotNegative
@@ -34,6 +35,8 @@ class AFL(OneMessage):
     True
     """
 
+    numeric = True
+
     gamma: NotNegative = 1.0
     ri: bool = True
     intercept: bool = True
@@ -42,4 +45,4 @@ class AFL(OneMessage):
     def publish(self, pool: Pool) -> LinearModel:
         """Solve once for all clients: the total is C_agg − KγI, and C_agg Ŵ_agg — (9)–(11), (15)."""
         ridge = 0.0 if self.ri else pool.parties * self.gamma  # Ŵ — (16), or Ŵ_agg^r — (14)
-        return pool.total.model(ridge, intercept=self.intercept)
+        return least_squares(pool.total, ridge, pool.outcomes, intercept=self.intercept)

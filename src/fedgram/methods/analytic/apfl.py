@@ -13,9 +13,12 @@ from fedgram.core.errors import Mismatch
 from fedgram.core.labels import Classes
 from fedgram.features.projection import RandomFeatures
 from fedgram.heads import adapt
+from fedgram.heads.leastsquares import least_squares
 from fedgram.heads.system import System
-from fedgram.models import BlockModel
+from fedgram.heads.temperature import of_left_out
+from fedgram.models import BlockModel, Temperature
 from fedgram.moments.moments import Moments
+from fedgram.moments.outcomes import regression_of
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.method import step
 from fedgram.protocol.onemessage import OneMessage
@@ -44,7 +47,13 @@ class TwoStreams(BlockModel):
     features: str = ""
     system: Annotated[Array, wire.Shape("s")] | None = None
     columns: Columns = ()
+    temperature: Temperature = None
     classes: Classes
+
+    @property
+    def width(self) -> int:
+        """How many scores a sample has."""
+        return int(self.weights.shape[1])
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
@@ -89,6 +98,7 @@ class APFL(OneMessage):
     """
 
     personal = True
+    numeric = True
     finds_columns = False  # its moments are of a projection, which must see standardised columns
 
     gamma: Positive | Literal["auto"] = "auto"
@@ -114,23 +124,24 @@ class APFL(OneMessage):
     # server
     def publish(self, pool: Pool) -> TwoStreams:
         """Solve the primary stream; the total is (6), (7)."""
-        total = pool.total
-        gamma = self._cross_validated(total) if self.gamma == "auto" else self.gamma
+        total, problem = pool.total, regression_of(pool.total, pool.outcomes, intercept=False)
+        gamma = problem.cross_validated(GAMMAS) if self.gamma == "auto" else self.gamma
         primary, _ = self._maps(*pool.shape)
         backbone = total.kind.features.removesuffix(primary.fingerprint)
-        if not self.exact:
-            weights, system = total.solve(gamma), None  # G — (10)
-        else:
-            pooled = System.of(total, ridge=gamma)
-            weights, system = pooled.weights, pooled.lower
-        columns = total.kind.columns
+        # G — (10)
+        solved = (
+            System.of(total, ridge=gamma, outcomes=pool.outcomes)
+            if self.exact
+            else least_squares(total, gamma, pool.outcomes, intercept=False)
+        )
         return TwoStreams(
             primary=primary,
-            weights=weights,
+            weights=solved.weights,
             classes=total.classes,
             features=backbone,
-            system=system,
-            columns=columns,
+            system=solved.lower if isinstance(solved, System) else None,
+            columns=solved.columns,
+            temperature=solved.temperature,
         )
 
     def reveals(self) -> str:
@@ -141,16 +152,13 @@ class APFL(OneMessage):
         """Return the primary stream alone."""
         return replace(published, system=None)
 
-    def _cross_validated(self, total: Moments) -> float:
-        return total.regression(intercept=False).cross_validated(GAMMAS)
-
     # client
     @step(reply=lambda method, question: method.moments_of(question))
     def summarize(self, client: ClientSide) -> Moments:
         """Return Φ_kᵀΦ_k and Φ_kᵀY_k — (3), (5), (6): moments of another map are of another kind."""
         primary, _ = self._maps(client.x.shape[1])
         phi, features = primary(client.x.astype(np.float64)), client.data.features + primary.fingerprint
-        return Moments.of_indices(phi, client.y, classes=client.classes, features=features, columns=client.columns)
+        return client.moments_of(phi, features=features)
 
     def moments_of(self, question: Question) -> MomentsOf:
         """Return what a client's moments must be."""
@@ -162,7 +170,8 @@ class APFL(OneMessage):
         """Keep G with P_k and λ — (11)–(14)."""
         _, refine = self._maps(client.x.shape[1])
         x = client.x.astype(np.float64)
-        left_over = np.eye(len(client.classes))[client.y] - published.scores(x)
+        targets, temperature = client.targets, published.temperature
+        left_over = targets - published.scores(x)
         psi = np.ascontiguousarray(refine(x).T)
         if self.beta != "auto" and self.lam != "auto":
             lam, own = self.lam, adapt.correction(psi, left_over, 1 / self.beta)  # P_k — (13)
@@ -172,7 +181,11 @@ class APFL(OneMessage):
             seen = published.influence(x) if self.exact and client.member else None
             beta, lam = self._chosen(spectrum, left_over, seen)
             own = spectrum.correction(left_over, 1 / beta)
-        client.keep(replace(published, refine=refine, own=own, lam=lam, system=None))
+            if temperature is not None:
+                [predicted] = spectrum.predict_left_out(left_over, [1 / beta], seen)
+                unexplained = left_over if seen is None else seen.left_out(left_over)
+                temperature = of_left_out(targets - unexplained + lam * predicted, client.y, temperature)
+        client.keep(replace(published, refine=refine, own=own, lam=lam, system=None, temperature=temperature))
 
     def _chosen(
         self, spectrum: adapt.Spectrum, left_over: Array, influence: adapt.Influence | None

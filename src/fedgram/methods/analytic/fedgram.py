@@ -5,6 +5,8 @@ from typing import Literal
 
 from fedgram.heads.head import Head
 from fedgram.heads.personal import personal_model
+from fedgram.heads.system import System
+from fedgram.methods.analytic.fedhip import FedHiP
 from fedgram.models import LinearModel
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.method import step
@@ -28,31 +30,41 @@ class FedGram(OneMessage):
     for the likelihood of samples that were left out; regressions that gain nothing there are not used. The result is
     a linear model with calibrated scores: log-probabilities but for a constant.
 
+    A numeric outcome has no classes for Bayes' rule: then the pooled ridge is published, with `shrinkage` as its ridge
+    per sample, and clients personalize it by FedHiP's step, with regressions on own samples alone only if `refine`.
+
     One message up, d × c numbers down. `docs/methods/fedgram.md` says why it works and what else was tried.
     """
 
     personal = True
+    numeric = True
 
     shrinkage: Positive | Literal["auto"] = "auto"
     refine: bool = True
 
     # server
-    def publish(self, pool: Pool) -> Head:
-        """Turn the pooled moments into means and a covariance."""
+    def publish(self, pool: Pool) -> Head | System:
+        """Turn the pooled moments into means and a covariance, or for numeric outcomes into a ridge regression."""
+        if pool.outcomes:
+            ridge = FedHiP() if self.shrinkage == "auto" else FedHiP(beta=self.shrinkage * pool.total.n)
+            return ridge.publish(pool)
         return Head.of_gaussians(pool.total, self.shrinkage)
 
     def reveals(self) -> str:
         """How many samples each class has."""
         return "class counts"
 
-    def global_model(self, published: Head) -> LinearModel:
-        """Return the head with the pooled class frequencies."""
+    def global_model(self, published: Head | System) -> LinearModel:
+        """Return the head with the pooled class frequencies, or the pooled ridge regression."""
         return published.model()
 
     # client
     @step
-    def personalize(self, client: ClientSide, published: Head) -> None:
+    def personalize(self, client: ClientSide, published: Head | System) -> None:
         """Keep Bayes' rule with the client's own frequencies, and its own regressions if they are worth it."""
+        if isinstance(published, System):
+            FedHiP(alone=self.refine).personalize(client, published)
+            return
         expected, member = OVERCONFIDENT, client.member
         client.keep(
             personal_model(published, client.x, client.y, temperature=expected, member=member, refine=self.refine)

@@ -33,6 +33,7 @@ class FedHiP(OneMessage):
     """
 
     personal = True
+    numeric = True
 
     alpha: NotNegative | Literal["auto"] = "auto"
     beta: NotNegative | Literal["auto"] = "auto"
@@ -43,7 +44,7 @@ class FedHiP(OneMessage):
     # server: phase 2
     def publish(self, pool: Pool) -> System:
         """Factor once: the total is S_K − KβI, and S_K M_K — (9)–(11)."""
-        return System.of(pool.total, ridge=self.beta, intercept=self.intercept)
+        return System.of(pool.total, ridge=self.beta, intercept=self.intercept, outcomes=pool.outcomes)
 
     def reveals(self) -> str:
         """All of the total: S - βI, and SG."""
@@ -57,13 +58,13 @@ class FedHiP(OneMessage):
     @step
     def personalize(self, client: ClientSide, published: System) -> None:
         """Keep P_k — (13), (14)."""
+        targets = client.targets
         if self.alpha != "auto":
-            client.keep(published.emphasize(client.x, client.y, self.alpha, member=client.member))
+            client.keep(published.emphasize(client.x, targets, self.alpha, member=client.member))
             return
-        model, chosen = published.choose(client.x, client.y, member=client.member)
+        model, chosen = published.choose(client.x, targets, member=client.member)
         if self.alone:
-            targets = np.eye(len(client.classes))[client.y]
             own = adapt.own_ridge(client.x.astype(np.float64), targets, intercept=self.intercept)
             if own is not None and own.error < chosen.error:
-                model = client.moments().model(own.ridge, intercept=self.intercept)
+                model = client.least_squares(own, intercept=self.intercept)
         client.keep(model)

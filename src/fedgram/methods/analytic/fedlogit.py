@@ -1,6 +1,6 @@
 """FedLogit: the logistic model of all data, step by step, and Bayes' rule at every client."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -29,9 +29,9 @@ class FedLogit(Publishing):
 
     FedGram with a better head, for whoever can ask clients more than once. The pooled Gram matrix bounds how the
     log-likelihood bends, so the gradients, (d + 1) × c numbers a round, are all that is still needed to climb it. The
-    ridge is found by cross-validation on the way, for which clients add three numbers. Gradients add up, so the model
-    for all is the same however the data is spread. Clients personalize as in FedGram, and so can clients that come
-    later: the fit keeps the head.
+    ridge is found by cross-validation on the way, for which clients add three numbers; two more give the temperature of
+    the global model. Gradients add up, so the model for all is the same however the data is spread. Clients personalize
+    as in FedGram, and so can clients that come later: the fit keeps the head.
 
     A client that fails between rounds leaves what it has sent: fit.notes["remains"] says what that is. Its moments stay
     in the bound, which is then larger than it need be and bounds all the same, and in the class frequencies.
@@ -63,7 +63,7 @@ class FedLogit(Publishing):
         clients.warn_of_two("class counts")
         clients.message = Head.of_model(ascent.model, total, ascent.pull)
         clients.each(self.personalize, clients.message)
-        return ascent.model
+        return replace(ascent.model, temperature=ascent.temperature)
 
     # client
     @step
@@ -81,7 +81,8 @@ class FedLogit(Publishing):
         gradient = Numbers((question.shape[0] + 1, len(question.classes)))
         undecided = Number(0, question.samples)
         wrong = Number(0, 2 * question.samples)
-        return {"gradient": gradient, "unexplained": wrong, "undecided": undecided, "left_out": undecided}
+        ridge = {"unexplained": wrong, "undecided": undecided, "left_out": undecided}
+        return {"gradient": gradient, **ridge, "sharper": Number(), "bend": Number(low=0)}
 
     @step
     def personalize(self, client: ClientSide, head: Head) -> None:

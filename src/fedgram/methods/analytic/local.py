@@ -24,6 +24,7 @@ class Local(Method):
     """
 
     personal = True
+    numeric = True
 
     ridge: NotNegative | Literal["auto"] = "auto"
     intercept: bool = True
@@ -36,9 +37,10 @@ class Local(Method):
     @step
     def train(self, client: ClientSide) -> None:
         """Keep the ridge solution of the client's own samples."""
-        moments, ridge = client.moments(), self.ridge
-        if ridge == "auto":
-            targets = np.eye(len(client.classes))[client.y]
-            own = adapt.own_ridge(client.x.astype(np.float64), targets, intercept=self.intercept)
-            ridge = 1.0 if own is None else own.ridge
-        client.keep(moments.model(ridge, intercept=self.intercept))
+        ridge: float | adapt.OwnRidge
+        if self.ridge == "auto":
+            own = adapt.own_ridge(client.x.astype(np.float64), client.targets, intercept=self.intercept)
+            ridge = 1.0 if own is None else own
+        else:
+            ridge = self.ridge
+        client.keep(client.least_squares(ridge, intercept=self.intercept))

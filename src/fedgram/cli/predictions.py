@@ -1,0 +1,135 @@
+"""What `fedgram predict` says of each sample, as lines for people and programs; a bad sample keeps its line."""
+
+import csv
+import io
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedgram.core.arrays import Array
+from fedgram.core.errors import Mismatch
+from fedgram.core.files import replacing, writing
+from fedgram.core.labels import Classes, Label
+from fedgram.core.progress import count_bar
+from fedgram.core.terminal import echo
+from fedgram.data.own.bad import OnBad, settle
+from fedgram.data.own.blocks import open_table
+from fedgram.studies.model import StudyModel
+
+PROBLEM = "problem"  # the last column, which says what is wrong with a row
+
+
+@dataclass
+class Tally:
+    """How many samples there were, how many of them bad, and how many of those with a known label right."""
+
+    samples: int = 0
+    bad: int = 0
+    known: int = 0
+    right: int = 0
+
+    @property
+    def accuracy(self) -> float | None:
+        """The share of right ones, None where no label is known."""
+        return self.right / self.known if self.known else None
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Some samples' labels, None for a bad one, and their lines as text."""
+
+    labels: Sequence[Label | None]
+    text: str
+
+
+def plain(labels: Sequence[Label | None]) -> Lines:
+    """Return a label a line, nothing where there is none."""
+    return Lines(labels, "".join(f"{'' if label is None else label}\n" for label in labels))
+
+
+def header(key: str | None, outcome: str, classes: Classes) -> str:
+    """Return the first line of a table of predictions."""
+    return _csv([[*([] if key is None else [key]), outcome, *(f"p({label})" for label in classes), PROBLEM]])
+
+
+def table(
+    keys: Sequence[str] | None,
+    labels: Sequence[Label | None],
+    probabilities: Array,
+    reasons: Sequence[str],
+    head: str = "",
+) -> Lines:
+    """Return a line of CSV for each sample: its key, its label, a probability per class, what is wrong with it.
+
+    `head` goes before them.
+    """
+    rows: list[list[Any]] = []
+    for place, (label, reason) in enumerate(zip(labels, reasons, strict=True)):
+        found = [""] * probabilities.shape[1] if label is None else [f"{p:.6g}" for p in probabilities[place].tolist()]
+        rows.append([*([] if keys is None else [keys[place]]), "" if label is None else label, *found, reason])
+    return Lines(labels, head + _csv(rows))
+
+
+def _csv(rows: Iterable[Sequence[Any]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+def of_study(model: StudyModel, data: str, key: str | None, on_bad: OnBad | None, tally: Tally) -> Iterator[Lines]:
+    """Yield the lines of a table of any size, block by block; bad rows are marked, unless they are to be refused."""
+    head = header(key, model.study.outcomes[0], model.classes)
+    for found in model.read(Path(data), key=key):
+        bad = [place for place, reason in enumerate(found.reasons) if reason]
+        if bad and on_bad == "refuse":
+            described = [f"row {tally.samples + place + 1}: {found.reasons[place]}" for place in bad]
+            settle(described, len(found.reasons) - len(bad), data, "row", "refuse")
+        chosen = [model.classes[place] for place in found.places.tolist()]
+        labels = [None if reason else label for label, reason in zip(chosen, found.reasons, strict=True)]
+        tally.samples += len(labels)
+        tally.bad += len(bad)
+        if found.known is not None:
+            judged = [(a, b) for a, b in zip(labels, found.known, strict=True) if a is not None and b in model.classes]
+            tally.known += len(judged)
+            tally.right += sum(a == b for a, b in judged)
+        keys = None if found.keys is None else found.keys.tolist()
+        yield table(keys, labels, found.probabilities, found.reasons, head)
+        head = ""
+    if head:  # there was not a single row
+        yield Lines((), head)
+
+
+def keys_of(data: str, key: str, count: int) -> list[str]:
+    """Return the cells of a table's key column; refuse another number of them than there are samples."""
+    source = open_table(data)
+    if key not in source.names:
+        raise Mismatch(f"{data} has no id column {key!r}: it has {', '.join(source.names[:8])}")
+    keys = [cell for block in source.blocks([], [key]) for cell in block.texts[key].tolist()]
+    if len(keys) != count:
+        raise Mismatch(f"{data} has {len(keys)} rows with an id, and {count} samples: remove rows that are not whole")
+    return keys
+
+
+def put(lines: Iterable[Lines], out: Path | None, *, collect: bool) -> list[Label | None]:
+    """Write the lines to a file, whole or not at all, or print them, or `collect` and return the labels."""
+    kept: list[Label | None] = []
+    # Bars and lines on one terminal would get into each other's way.
+    show = None if out is not None or collect or not sys.stdout.isatty() else False
+    with ExitStack() as stack:
+        file = None
+        if out is not None:
+            stack.enter_context(writing(out))
+            file = stack.enter_context(replacing(out))
+        advance = stack.enter_context(count_bar("predicting", None, show, transient=True))
+        for some in lines:
+            if file is not None:
+                file.write(some.text.encode())
+            elif collect:
+                kept += some.labels
+            else:
+                echo(some.text, end="")
+            advance(len(some.labels))
+    return kept
