@@ -25,6 +25,7 @@ from fedgram.studies.reading import parse_study, read_tables
 if TYPE_CHECKING:
     from fedgram.studies.model import StudyModel
 
+STUDY_FEATURES = "study:"  # how the names of features begin that are columns of a study
 SHOWN_DIGITS = 16  # of the fingerprint: short enough to be read aloud
 
 
@@ -110,7 +111,7 @@ class Study:
     @property
     def features(self) -> str:
         """What moments under this study are moments of."""
-        return f"study:{self.name}@{self.fingerprint}"
+        return f"{STUDY_FEATURES}{self.name}@{self.fingerprint}"
 
     # Columns that a model sees
     def basis(self, sums: Array, squares: Array, n: float) -> Basis:
