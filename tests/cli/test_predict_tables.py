@@ -163,14 +163,15 @@ def test_columns_that_do_not_fit(tmp_path, fit):
 def test_memory_does_not_grow_with_the_table(tmp_path, fit, monkeypatch):
     monkeypatch.setattr(blocks, "BYTES", 1 << 15)
     peaks = []
-    for n in (4_000, 40_000):
+    for n in (4_000, 150_000):
         new = table(tmp_path / "new.csv", rows(1000, 3) * (n // 1000))
         tracemalloc.start()
         predict(tmp_path / "fit.fedgram", new, "--id", "patient_id", "--out", tmp_path / "out.csv")
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         assert (tmp_path / "out.csv").read_bytes().count(b"\n") == n + 1
-    assert peaks[1] < 1.5 * peaks[0], peaks
+    # The lines alone are 4.5 MB. What readers hold in advance differs by about one.
+    assert peaks[1] - peaks[0] < 2 << 20, peaks
 
 
 def test_other_models_have_keys_and_probabilities_too(tmp_path):
