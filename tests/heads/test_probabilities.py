@@ -14,6 +14,16 @@ from support.campaign import examples
 
 TABLES = {"breast cancer": load_breast_cancer, "digits": load_digits}
 SEEDS = 4
+LEAST_SQUARES = [
+    fg.AFL(),
+    fg.FedHiP(),
+    fg.FedHiP(alpha=1.0),
+    fg.Local(),
+    fg.Local(ridge=10.0),
+    fg.APFL(dim_primary=256),
+    fg.FedACnnL(network="dense:64"),
+    fg.PFedACnnL(network="dense:64"),
+]
 
 
 def spread(name, seed, alpha, clients=5):
@@ -62,7 +72,7 @@ def test_fedgram_and_fedlogit_are_calibrated(method, name, alpha):
 @pytest.mark.parametrize("name", TABLES)
 @pytest.mark.parametrize(
     "method",
-    [fg.AFL(), fg.FedHiP(), fg.FedHiP(alpha=1.0), fg.Local(), fg.Local(ridge=10.0), fg.APFL(dim_primary=256)],
+    LEAST_SQUARES,
     ids=lambda method: f"{method.name}-{'fixed' if 1.0 in method.settings().values() else 'auto'}",
 )
 def test_least_squares_has_probabilities_too(method, name):
@@ -124,3 +134,17 @@ def test_clients_that_join_later_change_the_temperature_as_from_the_start():
         late = few.add(few.summarize(clients[2]), name="c2")
         assert late.model.temperature == pytest.approx(everybody.model.temperature, rel=1e-6)
         assert late.model.temperature != pytest.approx(few.model.temperature, rel=1e-6)
+
+
+@pytest.mark.parametrize("method", [fg.FedAvg, fg.FedProto, fg.FedDBE], ids=lambda method: method.name)
+def test_networks_have_probabilities(method):
+    rng = np.random.default_rng(5)
+    x, y = rng.normal(size=(60, 4)), np.arange(60) % 3
+    clients = [fg.Client(f"c{k}", x[k::2], y[k::2]) for k in range(2)]
+    fit = method(rounds=1, network="mlp:4").fit(clients, classes=4)
+    models = [model for model in (fit.model, *fit.personal.values()) if model is not None]
+    assert models
+    for model in models:
+        probabilities = model.predict_proba(x)
+        np.testing.assert_allclose(probabilities.sum(axis=1), 1)
+        assert np.array_equal(np.asarray(model.classes)[probabilities.argmax(axis=1)], model.predict(x))
