@@ -25,7 +25,6 @@ from fedgram.models import probabilities as probabilities_of
 from fedgram.nets import admit
 from fedgram.protocol.fit import load_model
 from fedgram.studies.model import StudyModel
-from fedgram.studies.study import STUDY_FEATURES
 
 
 def predict(
@@ -83,7 +82,7 @@ def predict(
         _refuse_for_studies(label=label, backbone=backbone)
         lines = predictions.of_study(scorer, data, key, on_bad, tally)
     else:
-        if scorer.features.startswith(STUDY_FEATURES):
+        if scorer.features.startswith("study:"):
             raise InvalidParameter(
                 f"{model} holds a model of the columns that {scorer.features!r} sends, without that study: "
                 "save study.model(model)"

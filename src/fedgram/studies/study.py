@@ -17,15 +17,14 @@ from fedgram.core.columns import Columns
 from fedgram.core.errors import InvalidData, Mismatch
 from fedgram.core.hashing import hash_text
 from fedgram.core.labels import Classes, as_classes
-from fedgram.models import Model
 from fedgram.moments.basis import Basis
 from fedgram.studies.kinds import Category, Column, Flag, Ignore, Number
 from fedgram.studies.reading import parse_study, read_tables
 
 if TYPE_CHECKING:
+    from fedgram.models import Model
     from fedgram.studies.model import StudyModel
 
-STUDY_FEATURES = "study:"  # how the names of features begin that are columns of a study
 SHOWN_DIGITS = 16  # of the fingerprint: short enough to be read aloud
 
 
@@ -111,7 +110,7 @@ class Study:
     @property
     def features(self) -> str:
         """What moments under this study are moments of."""
-        return f"{STUDY_FEATURES}{self.name}@{self.fingerprint}"
+        return f"study:{self.name}@{self.fingerprint}"
 
     # Columns that a model sees
     def basis(self, sums: Array, squares: Array, n: float) -> Basis:
@@ -140,7 +139,7 @@ class Study:
                 made[design] = {part: value * scale for part, value in parts.items()}, -mean * scale
         return Basis.of(made, self.sent)
 
-    def model(self, model: Model) -> "StudyModel":
+    def model(self, model: "Model") -> "StudyModel":
         """Return a model of the columns that are sent as one that takes tables as parties have them."""
         from fedgram.studies.model import StudyModel  # which needs this module
 
