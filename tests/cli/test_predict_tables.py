@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import sys
 import tracemalloc
 
 import numpy as np
@@ -158,6 +159,37 @@ def test_columns_that_do_not_fit(tmp_path, fit):
     done = predict(tmp_path / "fit.fedgram", write(tmp_path / "new.csv", "age,sex,ward\n3,F,1\n"), "--id", "ward")
     assert read(done.stdout)[0]["ward"] == "1"
     assert predict(tmp_path / "fit.fedgram", write(tmp_path / "new.csv", "age,sex\n")).stdout.count("\n") == 1
+
+
+class Doubled:
+    """Predicts twice the age, as a number."""
+
+    classes = (0, 1)
+    columns = ("age",)
+    temperature = None
+
+    def __init__(self, features):
+        self.features = features
+
+    def scores(self, x):
+        return 120 + 120 * x[:, :1]
+
+    predict = scores
+
+
+def test_outcomes_that_are_numbers(tmp_path, monkeypatch):
+    study = Study("cost", "cost", {"age": Number(range=(0, 120)), "cost": Number()})
+    model = study.model(Doubled(study.features))
+    monkeypatch.setattr(sys.modules["fedgram.cli.predict"], "load_model", lambda path, client: model)
+    new = write(tmp_path / "new.csv", "age\n30\nold\n60\n")
+    done = predict("model", new)
+    assert done.stdout == "cost,problem\n60,\n,column 'age' must hold numbers\n120,\n"
+    assert json.loads(predict("model", new, "--json").stdout) == {
+        "samples": 3,
+        "bad": 1,
+        "accuracy": None,
+        "labels": [[60.0], None, [120.0]],
+    }
 
 
 def test_memory_does_not_grow_with_the_table(tmp_path, fit, monkeypatch):

@@ -126,7 +126,7 @@ def _lines(
     keys = None if key is None else predictions.keys_of(data, key, len(labels))
     whole = np.zeros((len(labels), len(model.classes)))
     whole[[label is not None for label in labels]] = probabilities_of(model, scores)
-    head = predictions.header(key, "label", model.classes)
+    head = predictions.header(key, ("label",), model.classes)
     yield predictions.table(keys, labels, whole, ["bad" if label is None else "" for label in labels], head)
 
 
