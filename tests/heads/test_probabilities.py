@@ -4,12 +4,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import log_softmax
 from sklearn.datasets import load_breast_cancer, load_digits
 
 import fedgram as fg
+from fedgram.core.errors import FedgramError
 from fedgram.evaluation import expected_calibration_error
 from fedgram.heads.leastsquares import classifier
+from fedgram.heads.logistic import gradient
 from fedgram.heads.temperature import HOTTEST, of_left_out
+from fedgram.protocol.replies import Question
 from support.campaign import examples
 
 TABLES = {"breast cancer": load_breast_cancer, "digits": load_digits}
@@ -148,3 +152,29 @@ def test_networks_have_probabilities(method):
         probabilities = model.predict_proba(x)
         np.testing.assert_allclose(probabilities.sum(axis=1), 1)
         assert np.array_equal(np.asarray(model.classes)[probabilities.argmax(axis=1)], model.predict(x))
+
+
+def test_what_fedlogit_hears_of_the_temperature():
+    """Two sums are the first and second derivative of the log-likelihood with respect to a factor of all scores."""
+    rng = np.random.default_rng(6)
+    x, y = rng.normal(size=(80, 3)), rng.integers(0, 3, 80)
+    model = fg.LinearModel(rng.normal(size=(3, 3)), (0, 1, 2), rng.normal(size=3))
+    said = gradient(x, y, model)
+
+    def at(factor):
+        return log_softmax(factor * model.scores(x), axis=1)[np.arange(80), y].sum()
+
+    step = 1e-4
+    assert said.sharper == pytest.approx((at(1 + step) - at(1 - step)) / (2 * step), rel=1e-6)
+    assert said.bend == pytest.approx(-(at(1 + step) - 2 * at(1.0) + at(1 - step)) / step**2, rel=1e-4)
+    assert gradient(x, y, model, leverage=0.1).sharper < said.sharper, "a sample's own label speaks for it"
+
+
+def test_fedlogit_refuses_impossible_news_of_the_temperature():
+    question = Question("north", None, 0, (0, 1), (3,), "", samples=10, tested=0)
+    wanted = fg.FedLogit().gradient_of(question)
+    for name in ("sharper", "bend"):
+        wanted[name].check(5.0, question, name)
+        for bad in (1e12, np.inf, np.nan):
+            with pytest.raises(FedgramError):
+                wanted[name].check(bad, question, name)
