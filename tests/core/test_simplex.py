@@ -71,3 +71,14 @@ def test_of_many_equal_points_none_is_too_small():
 @pytest.mark.parametrize("n", [1, 3])
 def test_without_any_variance_all_weigh_the_same(n):
     np.testing.assert_array_equal(smallest_on_simplex(np.zeros((n, n))), np.full(n, 1 / n))
+
+
+@pytest.mark.parametrize("absurd", [1e15, 1e300])
+def test_a_point_of_an_absurd_size_takes_nothing_from_the_others(absurd):
+    rng = np.random.default_rng(0)
+    factor = rng.normal(size=(4, 4))
+    q = factor @ factor.T
+    alone = smallest_on_simplex(q)
+    wide = np.zeros((5, 5))
+    wide[1:, 1:], wide[0, 0] = q, absurd
+    np.testing.assert_allclose(smallest_on_simplex(wide), np.append(0, alone), atol=1e-6)

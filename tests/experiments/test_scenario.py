@@ -183,7 +183,7 @@ def test_both_commands_score_on_held_out_samples(tmp_path):
 
 
 def test_compare_skips_bad_rows_and_lets_clients_be_absent(tmp_path, table):
-    table.write_text(table.read_text() + "1,,ill,a\n")
+    table.write_text(table.read_text() + "1,2,,a\n")
     options = ["--data", table, "--label", "kind", "--client-column", "site", "--methods", "afl", "--out"]
     refused = fedgram("compare", *options, tmp_path / "refused")
     assert refused.exit_code == 1

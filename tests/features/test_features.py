@@ -95,13 +95,17 @@ def test_own_table_with_a_client_column(tmp_path):
     assert record["contributors"] == 3
     wrong = run("run", "--data", str(path), *options, "--clients", "7")
     assert "--clients 7, but the data has 3 groups" in wrong.stderr
-    path.write_text(path.read_text() + "\n50,NaN,A,ill")
+    path.write_text(path.read_text() + "\n50,high,A,ill")
     refused = run("run", "--data", str(path), *options)
     assert refused.returncode == 2
     assert "line 62" in refused.stderr
     skipped = run("run", "--data", str(path), *options, "--on-bad", "skip")
     assert skipped.returncode == 0
     assert "line 62" in skipped.stderr
+    path.write_text(path.read_text().replace("high", "NaN"))
+    mended = run("run", "--data", str(path), *options)
+    assert mended.returncode == 0, "a missing value is no bad row: a study says what becomes of it"
+    assert "study drafted" in mended.stderr
 
 
 def test_own_folder_of_images(tmp_path):

@@ -16,9 +16,11 @@ NAP = 0.1
 def test_spans_add_up_to_the_slowest_reply():
     """A client's three spans together are the time of the slowest, step by step."""
     timing = Timing()
-    timing.add({"a": Spent(1.0, 1.5), "b": Spent(3.0, 4.0)}, round=0)
-    timing.add({"a": Spent(2.0, 2.0)}, round=0)
-    timing.add({"a": Spent(1.0, 1.0), "b": Spent(0.5, 0.75)}, round=1)
+    timing.add({"a": Spent(1.0, 1.5), "b": Spent(3.0, 4.0)})
+    timing.add({"a": Spent(2.0, 2.0)})
+    timing.add({"a": Spent(1.0, 1.0), "b": Spent(0.5, 0.75)})
+    for client, number in (("a", 0), ("a", 0), ("b", 0), ("a", 1), ("b", 1)):
+        timing.took_part(client, number)
     assert timing.by_client == {
         "a": {"computing": 4.0, "communication": 0.5, "idle": 2.5, "asked": 2},
         "b": {"computing": 3.5, "communication": 1.25, "idle": 0.25, "asked": 2},
@@ -33,7 +35,8 @@ class Sleepy(Probe):
 
     def run(self, clients):
         for _ in clients.rounds_of(2):
-            clients.each(self.work)
+            for _ in clients.call(self.work):
+                pass
             clients.report(clients.round, fg.LinearModel(np.eye(3, 2), (0, 1)))
             self.seen.append(dict(clients.elapsed))
 
@@ -96,3 +99,12 @@ def test_those_who_train_together_share_the_time_by_samples(steps, least, most):
 
 def test_a_method_of_one_batch_a_round_has_the_same_to_do_for_all():
     assert fg.BAFFLE().effort(1000) == fg.BAFFLE().effort(100) == fg.BAFFLE().batch
+
+
+def test_only_rounds_in_which_a_reply_entered_the_result_count():
+    """Getting ready and receiving the model at the end are no rounds."""
+    from fedgram.checks import CLASSES, some_clients
+
+    method = fg.FedAvg(rounds=4, participation=0.34, epochs=1)
+    result = method.fit(some_clients(), classes=CLASSES)
+    assert sum(one["asked"] for one in result.timing.values()) == 4 * 2, "two of six clients in each of four rounds"

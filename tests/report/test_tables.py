@@ -64,7 +64,8 @@ def test_csv_is_exact(small):
     assert afl == {
         "method": "afl", "reference": "false", "data": "digits", "backbone": "", "clients": "10",
         "partition": "dirichlet:0.1", "test": "local", "test_fraction": "", "samples": "", "label_column": "",
-        "client_column": "", "shift": "", "on_bad": "", "metric": "worst_decile", "mean": "80.5000", "sd": "0.7071",
+        "client_column": "", "shift": "", "on_bad": "", "study": "", "columns": "", "drop": "", "test_data": "",
+        "metric": "worst_decile", "mean": "80.5000", "sd": "0.7071",
         "seeds": "2", "failed": "0", "rank": "1", "bytes_up": "", "bytes_down": "", "cpu_clients": "",
         "cpu_server": "", "peak_memory": "", "computing_seconds": "", "idle_seconds": "", "communication_seconds": "",
     }  # fmt: skip

@@ -5,6 +5,7 @@ import pytest
 from fedgram.core import wire
 from fedgram.core.errors import InvalidData
 from fedgram.studies import Study
+from fedgram.studies.drafting import draft
 from fedgram.studies.kinds import Category, Flag, Ignore, Number
 
 STROKE = """
@@ -127,3 +128,26 @@ def test_numeric_outcomes_are_columns_that_are_sent_last():
     assert study.sent == ("age", "cost", "days")
     text = '[study]\nname = "c"\noutcome = "cost"\nunit = "EUR"\n[columns.age]\nkind = "number"\n'
     assert Study.parse(text).columns["cost"] == Number("EUR")
+
+
+def test_a_drafted_numeric_outcome_must_be_there_even_if_it_looks_like_an_identifier(tmp_path):
+    path = tmp_path / "costs.csv"
+    path.write_text("age,cost\n" + "".join(f"{20 + k % 9},{1000 + k}\n" for k in range(40)))
+    study = Study.parse(draft(path, "cost"))
+    assert study.outcomes == ("cost",)
+    assert study.columns["cost"].missing == "refuse"
+    assert study.columns["age"].missing == "mean"
+
+
+def test_a_text_that_is_the_same_everywhere_is_ignored(tmp_path):
+    path = tmp_path / "same.csv"
+    path.write_text("age,country,label\n" + "".join(f"{20 + k % 9},FR,{k % 2}\n" for k in range(40)))
+    assert Study.parse(draft(path)).sent == ("age", "age missing")
+
+
+def test_a_text_among_numbers_that_all_differ_does_not_make_identifiers_of_them(tmp_path):
+    path = tmp_path / "pressures.csv"
+    path.write_text("pressure,label\nhigh,0\n" + "".join(f"{80 + k / 7:.3f},{k % 2}\n" for k in range(60)))
+    text = draft(path)
+    assert isinstance(Study.parse(text).columns["pressure"], Number)
+    assert "1 cells here are no numbers: mend them" in text

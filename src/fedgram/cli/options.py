@@ -24,11 +24,15 @@ PARTITIONS = (
 # What --help says of the scenario's settings, by name.
 SETTINGS = {
     "data": "A data set by name (see [b]fedgram data list[/]), or a path: a folder of images per class, an .npz, CSV "
-    "or Parquet file.",
+    "or Parquet file, or several tables with commas, one a party (with --study).",
     "backbone": "What turns samples into features: lite0:96, FILE.onnx, hub:NAME, minilm, pixels, …",
     "samples": "Use only so many of the samples.",
     "label_column": "The label column of your table.",
     "client_column": "The column that names each sample's client.",
+    "study": "The study that says what a table's columns are. Default: drafted, where a table is not all numbers.",
+    "columns": "The only columns of your table to use, with commas.",
+    "drop": "Columns of your table not to use, with commas.",
+    "test_data": "A table with test samples, or several with commas, one a party.",
     "on_bad": "What to do with bad images or rows of yours: refuse (default) or skip.",
     "shift": "Give each client's images a change of its own: camera:STRENGTH or rotation:DEGREES.",
     "test": "local: each client holds back some of its own (default); standard: the data set's own test set; "

@@ -100,6 +100,12 @@ def _show(study: Study, found: Findings, path: Path) -> None:
     console.print(
         escape(f"{found.good:,} of {found.rows:,} rows fit study {study.name!r}" + (f": {counts}" if counts else ""))
     )
+    few = [label for label, count in found.classes.items() if 0 < count < study.minimum_cell]
+    if found.good < study.minimum_samples:
+        console.print(f"this party would send nothing: the study's minimum_samples is {study.minimum_samples}")
+    elif few:
+        why = f"minimum_cell is {study.minimum_cell}, and it has fewer {', '.join(few)}"
+        console.print(escape(f"this party would send nothing: {why}"))
     for column, count in found.missing.items():
         if count:
             console.print(escape(f"{column}: {count:,} rows"))

@@ -38,6 +38,10 @@ class InvalidData(FedgramError):
     kind = "the data here cannot be used"
 
 
+class BadSamples(InvalidData):
+    """Some samples of a file cannot be used: says which and why."""
+
+
 class Mismatch(FedgramError):
     """Two things that were to be combined are not of the same kind."""
 

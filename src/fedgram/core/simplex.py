@@ -15,12 +15,22 @@ def smallest_on_simplex(q: Array) -> Array:
     >>> smallest_on_simplex(np.diag([1.0, 3.0]))
     array([0.75, 0.25])
     """
-    scale = np.trace(q) / len(q)
-    if not scale > 0:  # every α is as good
+    largest = np.diagonal(q).max()
+    if not largest > np.finfo(float).tiny:  # every α is as good
         return np.full(len(q), 1 / len(q))
-    values, vectors = np.linalg.eigh(q / scale)
-    root = np.sqrt(values.clip(0))[:, None] * vectors.T  # rootᵀ root = Q
-    x, _ = nnls(np.vstack([root, np.ones(len(q))]), np.append(np.zeros(len(q)), 1.0))
+    q = q / largest
+    diagonal = np.diagonal(q)
+    # In units of each point's own size, so that one of an absurd size takes no digits from the others.
+    units = 1 / np.sqrt(np.maximum(diagonal, 1e-9 * diagonal[diagonal > 0].min()))
+    units /= units.max()
+    scaled = q * units * units[:, None]
+    values, vectors = np.linalg.eigh(scaled / (np.trace(scaled) / len(q)))
+    root = np.sqrt(values.clip(0))[:, None] * vectors.T  # rootᵀ root = Q in these units
+    try:
+        y, _ = nnls(np.vstack([root, units]), np.append(np.zeros(len(q)), 1.0), maxiter=100 * len(q))
+    except RuntimeError:  # no end in sight: the best of single points
+        return np.asarray(np.eye(len(q))[diagonal.argmin()])
+    x = units * y
     return np.asarray(x / x.sum())
 
 

@@ -71,7 +71,7 @@ class InProcess:
         recipe: Recipe | None = None,
     ) -> Fit:
         """Run the method from hello to evaluation; the fit also holds the clients' personal models."""
-        with Room(method, clients, self) as room:
+        with Room(method, clients, self, recipe) as room:
             fit = session.run(
                 method, room, classes=classes, seed=seed, require=require, progress=progress, recipe=recipe
             )
@@ -85,9 +85,11 @@ class Room:
     trusted = True
     carried: Mapping[str, int] = MappingProxyType({})
 
-    def __init__(self, method: Method, clients: Sequence[Client], engine: InProcess) -> None:
+    def __init__(
+        self, method: Method, clients: Sequence[Client], engine: InProcess, recipe: Recipe | None = None
+    ) -> None:
         self.names: Sequence[str] = session.unique_names(clients)
-        self.sides = {client.name: ClientSide(client) for client in clients}
+        self.sides = {client.name: ClientSide(client, recipe=recipe) for client in clients}
         self.client_seconds = 0.0
         self.spent: dict[str, Spent] = {}
         self._method, self._engine = method, engine

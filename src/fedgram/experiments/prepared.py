@@ -12,10 +12,13 @@ from fedgram.core.labels import to_indices
 from fedgram.data.client import Client
 from fedgram.data.dataset import Dataset
 from fedgram.evaluation import Evaluation, count_correct
-from fedgram.models import Model
+from fedgram.models import LinearModel, Model
 from fedgram.moments.moments import Moments
 from fedgram.protocol.fit import Fit
 from fedgram.protocol.method import Method
+from fedgram.protocol.recipe import basis_of, in_source
+from fedgram.studies import Study
+from fedgram.studies.loading import StudyDataset
 
 TEST_SET = "test set"
 
@@ -33,6 +36,11 @@ class Prepared:
     def names(self) -> list[str]:
         """The clients' names."""
         return [client.name for client in self.clients]
+
+    @property
+    def study(self) -> Study | None:
+        """The study that the data are of, if they are of one."""
+        return self.data.study if isinstance(self.data, StudyDataset) else None
 
     @property
     def fingerprint(self) -> str:
@@ -55,7 +63,7 @@ class Prepared:
 
     def fit(self, method: Method, **options: Any) -> Fit:
         """Fit a method to the clients, with the scenario's classes and seed; the options are those of `Method.fit`."""
-        return method.fit(self.clients, classes=self.data.classes, seed=self.seed, **options)
+        return method.fit(self.clients, study=self.study, classes=self.data.classes, seed=self.seed, **options)
 
     def score(self, fit: Fit) -> Evaluation | None:
         """Return the accuracies that the scenario asks for; None if there are no test samples."""
@@ -79,7 +87,10 @@ class Prepared:
 
     def centralised(self, ridge: float, *, intercept: bool) -> Evaluation:
         """Score the reference: least squares on all training samples pooled, which nobody could send."""
-        model = self.total.model(ridge, intercept=intercept)
+        total = self.total
+        basis = None if self.study is None else basis_of(self.study, total)
+        model: LinearModel = (total if basis is None else basis.moments(total)).model(ridge, intercept=intercept)
+        model = in_source(model, basis, self.data.columns)
         if not self.tested_by_clients:
             return self._on_test_set(model, _flat(self.data.x_test))
         tested = {client.name: len(client.y_test) for client in self.clients}

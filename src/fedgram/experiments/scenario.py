@@ -6,8 +6,7 @@ from the field; on the command line it has an option in `cli/options.py`.
 
 from collections.abc import Callable, Mapping
 from dataclasses import Field, asdict, dataclass, fields, replace
-from functools import cached_property, lru_cache
-from pathlib import Path
+from functools import cached_property
 from types import NoneType
 from typing import Any, Self, cast, get_args
 
@@ -15,7 +14,6 @@ import numpy as np
 
 from fedgram.core.errors import FedgramError, InvalidParameter, UnknownName
 from fedgram.core.randomness import generator
-from fedgram.data import load_dataset
 from fedgram.data.client import make_clients
 from fedgram.data.dataset import Dataset
 from fedgram.data.own.bad import OnBad, check_on_bad
@@ -24,9 +22,10 @@ from fedgram.data.shift import read_shift, shifted
 from fedgram.data.spread import BY_GROUP, client_names, read_partition, spread
 from fedgram.experiments.fields import count, maybe, number, share, text
 from fedgram.experiments.keys import stable_key
+from fedgram.experiments.opening import Source, load_source, open_source, state_of
 from fedgram.experiments.prepared import Prepared, with_shares
 from fedgram.experiments.variants import show
-from fedgram.features import featurize, load_features, load_samples
+from fedgram.features import featurize
 
 # Where test samples come from: each client holds back some of its own; the data set's own test set; or, for data
 # sets without one, a share of the samples held back before the rest is spread, the same for every seed.
@@ -53,6 +52,10 @@ class Column:
     client_column: str | None = None
     shift: str | None = None
     on_bad: str | None = None
+    study: str | None = None
+    columns: str | None = None
+    drop: str | None = None
+    test_data: str | None = None
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
@@ -96,6 +99,10 @@ class Column:
             "test": f"{self.test} test",
             "test_fraction": f"{100 * self.test_fraction:g} % held back" if self.test_fraction else "",
             "on_bad": "bad samples skipped" if self.on_bad == "skip" else "",
+            "study": f"study {self.study}" if self.study else "",
+            "columns": f"columns {self.columns}" if self.columns else "",
+            "drop": f"without {self.drop}" if self.drop else "",
+            "test_data": f"tested on {self.test_data}" if self.test_data else "",
         }
         others = {field.name for field in fields(Column)}.difference(said, ("clients", "partition"))
         return said | {name: f"{name} {show(getattr(self, name))}" for name in sorted(others)}
@@ -108,6 +115,10 @@ class Scenario(Column):
     `data` is the name of a data set or a path, `backbone` what turns its samples into features. The default partition
     is by the data's own groups (those of `client_column`, where one is given), or else dirichlet:0.1 over `clients`.
     `test` says where test samples come from: "local", "standard" or "held-out".
+
+    A table that is not all numbers is read under a study: the file that `study` names, or one that is drafted from the
+    table. `columns` (the only ones that are used) and `drop` (those that are not) change it; both have commas between
+    names. `data` may be several tables with commas between them, one a party, and `test_data` those with test samples.
 
     >>> import fedgram as fg
     >>> prepared = Scenario(data="digits", clients=10, partition="iid").prepare()
@@ -128,6 +139,10 @@ class Scenario(Column):
             raise UnknownName("kind of test", self.test, TESTS)
         if not 0 <= self.test_fraction < 1:
             raise InvalidParameter(f"test_fraction must be at least 0 and less than 1, got {self.test_fraction}")
+        if self.test_data and self.test == LOCAL:
+            object.__setattr__(self, "test", STANDARD)
+        if self.test_data and self.test != STANDARD:
+            raise InvalidParameter(f"test_data holds the test samples, so test cannot be {self.test!r}: leave one out")
         if self.test == STANDARD:
             object.__setattr__(self, "test_fraction", 0.0)
         if self.on_bad is not None:
@@ -137,7 +152,7 @@ class Scenario(Column):
             if self.test != LOCAL:
                 wrong = f"with {self.test!r} there is a test set that is no client's"
                 raise InvalidParameter(f"shift needs test = {LOCAL!r}: {wrong}")
-        for key in ("label_column", "client_column"):
+        for key in ("label_column", "client_column", "study", "columns", "drop", "test_data"):
             if getattr(self, key) and self._base in CATALOG:
                 raise InvalidParameter(f"{key} is for tables of your own; data set {self.data!r} has no columns")
         if not self.partition:
@@ -173,7 +188,7 @@ class Scenario(Column):
 
     def prepare(self) -> Prepared:
         """Load the data, put them through the backbone, and spread them over clients."""
-        data = _load(self._source, self.backbone, self.shift is None, self.samples, self.test == STANDARD)
+        data = load_source(self._source, self.backbone, self.shift is None, self.samples, self.test == STANDARD)
         if self.test == HELD_OUT:
             data = _hold_out(data, self.test_fraction)
         parts = spread(data, self.partition, clients=self.clients, seed=self.seed)
@@ -191,20 +206,23 @@ class Scenario(Column):
         return self.data.partition(":")[0].lower()
 
     @property
-    def _source(self) -> tuple[Any, ...]:
-        """What the data are loaded from: the arguments of `_open`."""
+    def _source(self) -> Source:
+        """What the data are loaded from."""
         # Only what is drawn depends on clients and seed; everything else is loaded once.
         drawn = (self.clients, self.seed) if self.is_drawn else (1, 0)
-        return self.data, self.label_column, self.client_column, self.on_bad or "refuse", *drawn, _state(self.data)
+        on_bad = cast("OnBad", self.on_bad or "refuse")
+        tables = self.study, self.columns, self.drop, self.test_data
+        state = tuple(map(state_of, (self.data, self.study, self.test_data)))
+        return Source(self.data, self.label_column, self.client_column, on_bad, *drawn, *tables, state)
 
     def _has_groups(self) -> bool:
         """Say whether the samples have owners; a table in which no column was named is opened to see."""
         if self._base in CATALOG:
             return self._base in GROUPED
-        if self.client_column or not _state(self.data):
+        if self.client_column or not state_of(self.data):
             return bool(self.client_column)
         try:
-            return _open(*self._source).groups is not None
+            return open_source(self._source).groups is not None
         except (FedgramError, OSError):
             return False  # preparing will say what is wrong with them
 
@@ -213,35 +231,6 @@ def kind_of(field: "Field[Any]") -> type:
     """Return the type of a setting, None left aside."""
     (kind,) = (kind for kind in get_args(field.type) or (field.type,) if kind is not NoneType)
     return cast("type", kind)
-
-
-def _state(data: str) -> tuple[int, ...] | None:
-    """Return what changes when somebody's file does, or a file of somebody's folder; None of what is neither."""
-    try:
-        path = Path(data).expanduser()
-        found = [path] if path.is_file() else sorted(path.rglob("*")) if path.is_dir() else []
-        stats = [file.stat() for file in found]
-        return tuple(number for stat in stats for number in (stat.st_mtime_ns, stat.st_size)) or None
-    except OSError:
-        return None
-
-
-@lru_cache(maxsize=1)
-def _open(
-    name: str, label: str | None, group: str | None, on_bad: OnBad, clients: int, seed: int, state: object
-) -> Dataset:
-    return load_dataset(name, label=label, group=group, on_bad=on_bad, clients=clients, seed=seed)
-
-
-@lru_cache(maxsize=1)
-def _load(
-    source: tuple[Any, ...], backbone: str | None, as_features: bool, samples: int | None, own_test: bool
-) -> Dataset:
-    data = _open(*source)
-    _open.cache_clear()  # one copy of the data is enough
-    if as_features:
-        return load_features(data, backbone=backbone, samples=samples, own_test=own_test)
-    return load_samples(data, samples=samples, own_test=own_test)
 
 
 def _hold_out(data: Dataset, fraction: float) -> Dataset:

@@ -37,13 +37,14 @@ def gaussians(seed: int, count: int, size: int) -> Iterator["Tensor"]:
         yield directions
 
 
-def weighted_mean(slopes: Array, seed: int, size: int) -> Array:
-    """Return the mean of a seed's directions, each times its slope: the estimate that these make together."""
+def weighted_mean(derivatives: Array, seed: int, size: int) -> Array:
+    """Return the mean of a seed's directions, each times the derivative along it: the estimate that these make."""
     found, k = np.zeros(size), 0
-    for directions in gaussians(seed, len(slopes), size):
-        found += slopes[k : k + len(directions)].astype(np.float32) @ directions.numpy()
+    largest = float(np.abs(derivatives).max(initial=0.0)) or 1.0  # products are single, whatever somebody sent
+    for directions in gaussians(seed, len(derivatives), size):
+        found += (derivatives[k : k + len(directions)] / largest).astype(np.float32) @ directions.numpy()
         k += len(directions)
-    return found / len(slopes)
+    return found * (largest / len(derivatives))
 
 
 def check_probing(directions: int, width: float, name: str) -> None:
@@ -81,8 +82,8 @@ class OnSphere:
             losses, estimate = _around(now, i), torch.zeros(d)
             for directions in gaussians(int(rng.integers(MOST_SEEDS)), self.directions, d):
                 directions.div_(directions.norm(dim=1, keepdim=True))  # uniform on the sphere
-                slopes = losses.changes(directions, self.mu) / self.mu
-                estimate += slopes.float() @ directions
+                derivatives = losses.changes(directions, self.mu) / self.mu
+                estimate += derivatives.float() @ directions
             found.append(estimate.mul_(d / self.directions))
         pass_once(now.net, now.weights, now.buffers, now.x)
         return torch.stack(found)

@@ -197,6 +197,8 @@ class ModuleNet(Net):
         import torch
 
         counted, state = {name: buffer.clone() for name, buffer in self._uncounted.items()}, torch.get_rng_state()
+        # Passes in double precision meet constants of the module, too.
+        self._uncounted.update({name: b.double() for name, b in counted.items() if b.is_floating_point()})
         try:
             yield
         finally:

@@ -69,7 +69,7 @@ class Channel:
             yield Reply(client, value)
         if counted:
             replied = {client: times for client, times in self.transport.spent.items() if client not in failed}
-            self.timing.add(replied, round)
+            self.timing.add(replied)
 
     def _requests(
         self, step: str, tasks: Sequence[Task], agreement: Agreement, round: int, *, counted: bool

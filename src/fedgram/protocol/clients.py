@@ -107,8 +107,13 @@ class Clients:
         that names those who failed, unless `require` lets it go on without them.
         """
         for reply in self.ask(step, payload, to=to, per_client=per_client):
-            self._quorum.heard.add(reply.client)
+            self._count(reply.client)
             yield reply
+
+    def _count(self, client: str) -> None:
+        """Count a client's reply as one that has entered the result."""
+        self._quorum.heard.add(client)
+        self._channel.timing.took_part(client, self.round)
 
     def each(self, step: Step, payload: Payload = None, **options: Any) -> None:
         """Ask clients for a step whose replies do not matter."""
@@ -187,7 +192,8 @@ class Clients:
             self._quorum.lose(strangers, during=f"step {step.__name__!r}")
         if total is None:
             raise MissingClients(f"step {step.__name__!r}: none of the clients that were asked has replied")
-        self._quorum.heard.update(total.clients)
+        for client in total.clients:
+            self._count(client)
         return total
 
     def sample(self, share: float, *, up_to: float | None = None) -> list[str]:

@@ -16,7 +16,7 @@ from fedgram.models import Model, with_columns
 from fedgram.moments.accumulate import as_features
 from fedgram.moments.basis import Basis
 from fedgram.moments.moments import Moments
-from fedgram.protocol.recipe import in_source
+from fedgram.protocol.recipe import Recipe, in_source
 
 if TYPE_CHECKING:
     from fedgram.protocol.method import Method
@@ -38,10 +38,12 @@ class ClientSide:
         columns: Columns = (),
         member: bool = True,
         basis: Basis | None = None,
+        recipe: Recipe | None = None,
     ) -> None:
         self.data = data.reordered(columns)
         self.member = member  # whether its samples are in what the others send
         self.name = data.name
+        self._recipe = recipe  # has rules on who may send
         self.basis = basis  # how the columns of x are made of those of the data
         self.x = self.data.x if basis is None else basis.apply(self.data.x)
         self.classes: Classes = ()
@@ -96,6 +98,11 @@ class ClientSide:
             features=self.data.features,
             columns=self.columns,
         )
+
+    def admit(self, method: "Method") -> None:
+        """Refuse to take part where the study's rules forbid it; a client without samples has nothing to send."""
+        if self._recipe is not None and len(self.data.y):
+            self._recipe.admit(self.data, method.fewest_samples(len(self.data.y)))
 
     def keep(self, model: Model) -> None:
         """Keep a personal model; it never leaves the client."""

@@ -122,7 +122,10 @@ class Fit:
         rounding: if the run held samples back for testing, the client has to come with the same split.
         """
         method, pool = self._pool()
-        moments = method.summary(_client(client, "summarize"), pool.sent.classes, pool.sent.kind.columns)
+        party = _client(client, "summarize")
+        if self.recipe is not None:
+            self.recipe.admit(party, len(party.y))
+        moments = method.summary(party, pool.sent.classes, pool.sent.kind.columns)
         return pool.checked(client.name, moments)
 
     def add(self, moments: Moments, *, name: str | None = None) -> Self:

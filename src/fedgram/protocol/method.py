@@ -193,6 +193,7 @@ class Method:
     @step(reply=_hello)
     def hello(self, client: ClientSide) -> dict[str, Any]:
         """Tell what kind of data the client has, before anything is computed; its labels only if classes are sought."""
+        client.admit(self)
         data = client.data
         return {
             "n": len(data.x),

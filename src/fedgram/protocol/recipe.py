@@ -4,6 +4,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from fedgram.core.arrays import Array
 from fedgram.core.columns import Columns
+from fedgram.data.client import Client
 from fedgram.models import LinearModel, Model
 from fedgram.moments.basis import Basis, InBasis
 from fedgram.moments.moments import Moments
@@ -16,6 +17,10 @@ class Recipe(Protocol):
     @property
     def features(self) -> str:
         """The fingerprint of what clients have; whoever has another is in another study."""
+        ...
+
+    def admit(self, client: Client, used: int) -> None:
+        """Refuse, at the client, to send anything of too few samples; `used` is of how few a reply may be made."""
         ...
 
     def basis(self, sums: Array, squares: Array, n: float) -> Basis:

@@ -20,23 +20,30 @@ class Timing:
     """Adds up the time of each client, in seconds of the clock on the wall.
 
     `communication` is what remains of the time from request to reply; in one process there is none. `idle` is the time
-    from a client's own reply to the last one of the same step. `asked` counts the rounds in which a client was asked.
+    from a client's own reply to the last one of the same step. `asked` counts the rounds in which a client took part.
     """
 
-    by_client: dict[str, dict[str, float]] = field(default_factory=dict)
     last: Mapping[str, float] = field(default_factory=dict)  # from request to reply, in the latest step
-    _round: dict[str, int] = field(default_factory=dict)
+    _spans: dict[str, dict[str, float]] = field(default_factory=dict)
+    _rounds: dict[str, set[int]] = field(default_factory=dict)
 
-    def add(self, spent: Mapping[str, Spent], round: int) -> None:
+    @property
+    def by_client(self) -> dict[str, dict[str, float]]:
+        """The seconds of each client whose time is known, and the rounds in which it took part."""
+        return {client: spans | {"asked": len(self._rounds.get(client, ()))} for client, spans in self._spans.items()}
+
+    def took_part(self, client: str, round: int) -> None:
+        """Count a round in which a client's reply entered the result."""
+        self._rounds.setdefault(client, set()).add(round)
+
+    def add(self, spent: Mapping[str, Spent]) -> None:
         """Add a step that is over."""
         self.last = {client: times.elapsed for client, times in spent.items()}
         slowest = max(self.last.values(), default=0.0)
         for client, (computing, elapsed) in spent.items():
-            account = self.by_client.setdefault(client, dict.fromkeys((*SPANS, "asked"), 0.0))
+            account = self._spans.setdefault(client, dict.fromkeys(SPANS, 0.0))
             for span, seconds in zip(SPANS, (computing, elapsed - computing, slowest - elapsed), strict=True):
                 account[span] += seconds
-            account["asked"] += self._round.get(client) != round
-            self._round[client] = round
 
     @staticmethod
     def summary(by_client: Mapping[str, Mapping[str, float]]) -> dict[str, float]:

@@ -2,6 +2,8 @@
 
 import json
 import re
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log10
 from typing import Any
@@ -17,6 +19,7 @@ MOST_CLASSES, MOST_VALUES = 20, 30
 ROWS = 200_000  # that are looked at
 _DATE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}([T ].*)?|\d{1,2}[./]\d{1,2}[./]\d{2,4}( .*)?")
 _ID = re.compile(r"(.*[_\-. ])?(id|ids|uuid|guid|mrn|nr|no|name)|unnamed: 0|index", re.IGNORECASE)
+_COMMA = re.compile(r"[+-]?\d+(,\d+)+(\.\d+)?|[+-]?\d+(\.\d{3})*,\d+")
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -38,9 +41,25 @@ class Seen:
         """Whether no two rows share a cell, so that it says who or which, not what."""
         return len(self.cells) > 20 and len(self.cells) == sum(self.cells.values())
 
+    @property
+    def is_flag(self) -> bool:
+        """Whether it says yes or no."""
+        return len(self.cells) <= 2 and {cell.lower() for cell in self.cells} <= {*YES, *NO}
 
-def draft(source: Any, outcome: str | None = None, *, name: str = "my-study", ignore: tuple[str, ...] = ()) -> str:
+
+def draft(
+    source: Any,
+    outcome: str | None = None,
+    *,
+    name: str = "my-study",
+    ignore: Sequence[str] = (),
+    columns: Sequence[str] | None = None,
+    rows: int | None = ROWS,
+) -> str:
     r"""Return the text of a study file drafted from a table; `ignore` are columns that are not to be used.
+
+    `columns` are the only ones that are used, also where one looks like an identifier. `rows` are looked at, None for
+    all there are.
 
     >>> import pathlib, tempfile
     >>> rows = [f"{20 + k % 20},{'FM'[k % 2]},{k % 3 % 2}" for k in range(40)]
@@ -63,15 +82,18 @@ def draft(source: Any, outcome: str | None = None, *, name: str = "my-study", ig
     <BLANKLINE>
     """
     table = open_table(source)
-    columns = _look(table)
     chosen = _outcome(table, outcome)
+    for asked in (*ignore, *(columns or ())):
+        if asked not in table.names:
+            raise UnknownName(f"column of {table.title}", asked, table.names)
+    seen = _look(table, rows)
     lines = [
         "# Drafted from one party's table. Read it through, settle what the comments ask, and send it to all parties:",
         "# all must use the same file.",
         "[study]",
         f"name = {_quoted(name)}",
         f"outcome = {_quoted(chosen)}",
-        *_outcome_lines(columns[chosen]),
+        *_outcome_lines(seen[chosen]),
         "parties = []  # names of those who take part; empty: anybody who has this file",
         'method = "fedgram"',
         "minimum_samples = 10  # a party with fewer sends nothing",
@@ -79,29 +101,32 @@ def draft(source: Any, outcome: str | None = None, *, name: str = "my-study", ig
         "",
         "# Columns",
     ]
-    for column in columns.values():
-        if column.name != chosen or not _has_classes(column):
-            lines += [*_column_lines(column, ignored=column.name in ignore), ""]
+    for column in seen.values():
+        if column.name == chosen and _has_classes(column):
+            continue
+        outcome_itself = column.name == chosen
+        wanted = outcome_itself or (columns is not None and column.name in columns)
+        ignored = column.name in ignore or (columns is not None and not wanted)
+        lines += [*_column_lines(column, ignored=ignored, wanted=wanted, outcome=outcome_itself), ""]
     return "\n".join(lines)
 
 
-def _look(table: TableFile) -> dict[str, Seen]:
-    counts: dict[str, dict[str, int]] = {name: {} for name in table.names}
-    empty = dict.fromkeys(table.names, 0)
+def _look(table: TableFile, most: int | None) -> dict[str, Seen]:
+    counts: dict[str, Counter[str]] = {name: Counter() for name in table.names}
     rows = 0
     for block in table.blocks([], table.names):
         for name, cells in block.texts.items():
-            for cell in cells.tolist():
-                if is_missing(cell):
-                    empty[name] += 1
-                else:
-                    counts[name][cell] = counts[name].get(cell, 0) + 1
+            counts[name].update(cells.tolist())
         rows += block.rows
-        if rows >= ROWS:
+        if most is not None and rows >= most:
             break
     if not rows:
         raise InvalidData(f"{table.title} has no rows to draft a study from")
-    return {name: Seen(name, counts[name], empty[name]) for name in table.names}
+    seen = {}
+    for name, found in counts.items():
+        empty = sum(found.pop(cell) for cell in list(found) if is_missing(cell))
+        seen[name] = Seen(name, found, empty)
+    return seen
 
 
 def _outcome(table: TableFile, asked: str | None) -> str:
@@ -136,25 +161,20 @@ def _outcome_lines(column: Seen) -> list[str]:
     return [f"classes = [{classes}]  # of this table; add those that others have"]
 
 
-def _column_lines(column: Seen, *, ignored: bool) -> list[str]:
+def _column_lines(column: Seen, *, ignored: bool, wanted: bool, outcome: bool) -> list[str]:
     head = f"[columns.{column.name if _BARE.fullmatch(column.name) else _quoted(column.name)}]"
     if ignored:
         return [head, 'kind = "ignore"']
     values, bad = parse_numbers(column.cells)
-    if not column.cells:
-        return [head, 'kind = "ignore"  # nothing is in it here']
-    if all(_DATE.fullmatch(cell) for cell in column.cells):
-        return [head, 'kind = "ignore"  # dates; a number of days since an event can be used']
-    if _ID.fullmatch(column.name) or (column.all_different and (bad.any() or _whole(values))):
-        return [head, 'kind = "ignore"  # looks like an identifier']
-    lower = {cell.lower() for cell in column.cells}
-    if len(column.cells) <= 2 and lower <= {*YES, *NO}:
+    if why := _useless(column, values, bad, wanted=wanted):
+        if wanted:
+            raise InvalidData(f"column {column.name!r} cannot be used ({why}): leave it out")
+        return [head, f'kind = "ignore"  # {why}']
+    if column.is_flag:
         return [head, 'kind = "flag"', 'missing = "mean"']
-    wrong = sum(count for (_, count), is_bad in zip(column.cells.items(), bad, strict=True) if is_bad)
-    if wrong <= 0.05 * column.rows:
-        return _number_lines(head, values[~bad], wrong)
-    if len(column.cells) > MOST_VALUES:
-        return [head, f'kind = "ignore"  # {len(column.cells)} different texts: too many to be categories']
+    wrong = _wrong(column, bad)
+    if _numeric(column, bad):
+        return _number_lines(head, values[~bad], wrong, "refuse" if outcome else "mean")
     listed = ", ".join(_quoted(cell) for cell in sorted(column.cells))
     missing = "category" if column.empty else "refuse"
     return [
@@ -165,7 +185,37 @@ def _column_lines(column: Seen, *, ignored: bool) -> list[str]:
     ]
 
 
-def _number_lines(head: str, values: Any, wrong: int) -> list[str]:
+def _useless(column: Seen, values: Any, bad: Any, *, wanted: bool) -> str:
+    """Say why a column cannot be used, "" if it can; one that somebody wants may look like an identifier."""
+    if not column.cells:
+        return "nothing is in it here"
+    if all(_DATE.fullmatch(cell) for cell in column.cells):
+        return "dates; a number of days since an event can be used"
+    if sum(_COMMA.fullmatch(cell) is not None for cell in column.cells) > 0.5 * len(column.cells):
+        # Ignored as texts, such a column would be missed by nobody but the model.
+        raise InvalidData(f"column {column.name!r} has numbers with commas: write a decimal point, and no separators")
+    numeric = _numeric(column, bad)  # one text among measured numbers does not make identifiers of them
+    names_rows = column.all_different and (not numeric or _whole(values[~bad]))
+    if not wanted and (_ID.fullmatch(column.name) or names_rows):
+        return "looks like an identifier"
+    if numeric:
+        return ""
+    if len(column.cells) > MOST_VALUES:
+        return f"{len(column.cells)} different texts: too many to be categories"
+    return "" if len(column.cells) > 1 or column.is_flag else "the same text in every row"
+
+
+def _wrong(column: Seen, bad: Any) -> int:
+    """Return how many rows have something else than a number."""
+    return sum(count for count, is_bad in zip(column.cells.values(), bad, strict=True) if is_bad)
+
+
+def _numeric(column: Seen, bad: Any) -> bool:
+    """Say whether a column holds numbers, but for a few cells that somebody must mend."""
+    return not bad.all() and _wrong(column, bad) <= 0.05 * column.rows
+
+
+def _number_lines(head: str, values: Any, wrong: int, missing: str) -> list[str]:
     low, high = rounded_outward(float(values.min()), float(values.max()))
     lines = [head, 'kind = "number"']
     if wrong:
@@ -174,7 +224,7 @@ def _number_lines(head: str, values: Any, wrong: int) -> list[str]:
         *lines,
         'unit = ""  # say in what it is measured',
         f"range = [{low:.12g}, {high:.12g}]  # of this table, rounded outward; widen it to what can be",
-        'missing = "mean"',
+        f'missing = "{missing}"',
     ]
 
 

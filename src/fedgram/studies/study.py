@@ -2,6 +2,7 @@
 
 import json
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -14,9 +15,10 @@ import numpy as np
 from fedgram.core import wire
 from fedgram.core.arrays import Array
 from fedgram.core.columns import Columns
-from fedgram.core.errors import InvalidData, Mismatch
+from fedgram.core.errors import InvalidData, Mismatch, Revealing
 from fedgram.core.hashing import hash_text
 from fedgram.core.labels import Classes, as_classes
+from fedgram.data.client import Client
 from fedgram.moments.basis import Basis
 from fedgram.studies.kinds import Category, Column, Flag, Ignore, Number
 from fedgram.studies.reading import parse_study, read_tables
@@ -111,6 +113,30 @@ class Study:
     def features(self) -> str:
         """What moments under this study are moments of."""
         return f"study:{self.name}@{self.fingerprint}"
+
+    def admit(self, client: Client, used: int) -> None:
+        """Refuse, at a party, to send anything of fewer samples than the study asks for.
+
+        `used` is of how few samples a reply may be made. A class that the party lacks altogether passes. The refusal
+        names the rule, and none of the party's own figures, since the others hear it.
+        """
+        rule = f"study {self.name!r} asks every party for at least"
+        if used < self.minimum_samples:
+            raise InvalidData(f"{rule} {self.minimum_samples} training samples, and this one has fewer").telling()
+        cells = np.unique(client.y, return_counts=True)[1] if self.classes else np.zeros(0)
+        if (cells < self.minimum_cell).any():
+            per_class = f"{self.minimum_cell} training samples of each class that it has"
+            raise InvalidData(f"{rule} {per_class}, and this one has fewer of some class").telling()
+        # With both set to 0, the parties have agreed that there is nothing to protect.
+        if used <= len(self.sent) and (self.minimum_samples or self.minimum_cell):
+            warnings.warn(
+                f"party {client.name!r} sends sums of {used} samples in {len(self.sent)} columns: with no more samples "
+                "than columns, sums of products determine the samples up to a rotation, and columns of 0 and 1 often "
+                "settle the rotation, so that single rows can be recovered; merge with another site before anything is "
+                "sent, or drop columns",
+                Revealing,
+                stacklevel=2,
+            )
 
     # Columns that a model sees
     def basis(self, sums: Array, squares: Array, n: float) -> Basis:

@@ -16,6 +16,8 @@ from fedgram.engines.flower.simulation import FlowerSimulation
 from fedgram.methods.gradient.base import GradientMethod
 from fedgram.protocol.fit import load_model
 from fedgram.protocol.sources import resolve
+from studies.test_thresholds import STUDY
+from studies.test_thresholds import parties as patients
 from support.own_method import forget_afterwards, write_method
 
 # Ray leaves files open, and ends processes without waiting for them.
@@ -50,6 +52,7 @@ def test_simulation(simulation, subtests, tmp_path, monkeypatch):
         nan_is_refused,
         stragglers_are_given_up,
         the_roll_call_counts_the_missing,
+        a_study_is_kept_to,
     )
     for case in cases:
         with subtests.test(case.__name__):
@@ -59,6 +62,17 @@ def test_simulation(simulation, subtests, tmp_path, monkeypatch):
         cls = resolve(write_method(tmp_path / "own" / "mean.py", "Meansimulated"))
         here, there = (cls().fit(parties(), engine=engine) for engine in ("inprocess", simulation))
         np.testing.assert_allclose(there.model.weights, here.model.weights, rtol=1e-9)
+
+
+def a_study_is_kept_to(simulation):
+    clients = patients(north=(20, 20), south=(9, 30), west=(12, 0), tiny=(4, 4))
+    here, there = (
+        fg.FedGram().fit(clients, study=STUDY, classes=STUDY.classes, require=3, engine=engine)
+        for engine in ("inprocess", simulation)
+    )
+    np.testing.assert_allclose(there.model.weights, here.model.weights, rtol=1e-9)
+    assert here.absent.keys() == there.absent.keys() == {"tiny"}
+    assert "at least 10 training samples" in there.absent["tiny"]
 
 
 def parties(count=3, d=3, n=6):

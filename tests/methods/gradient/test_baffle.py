@@ -197,3 +197,24 @@ def test_a_reply_is_made_of_one_batch():
 def test_baffle_refuses(bad):
     with pytest.raises(InvalidParameter, match=rf"{next(iter(bad))} .*got '?{next(iter(bad.values()))}"):
         fg.BAFFLE(**bad)
+
+
+def test_a_batch_is_used_up_only_when_all_have_replied():
+    # Whoever trains beside a client that fails is asked again, and must see the same batch as if it were alone.
+    bad = some_clients()
+    bad[1] = replace(bad[1], x=bad[1].x * 1e30)
+    method = fg.BAFFLE(rounds=3, batch=8, directions=5)
+    together, alone = (fit(method, bad, require=2, engine=InProcess(batch=size)).model.vector for size in (64, 1))
+    np.testing.assert_array_equal(together, alone)
+
+
+def test_clipping_survives_any_number_that_a_client_sends():
+    @dataclass(frozen=True, kw_only=True)
+    class Shouting(fg.BAFFLE):
+        @step(batched=True)
+        def train(self, clients, worlds):
+            """Reply with numbers as large as single precision has."""
+            replies = super().train(clients, worlds)
+            return [reply | {"changes": np.full_like(reply["changes"], 3e38)} for reply in replies]
+
+    assert np.isfinite(fit(Shouting(rounds=2, batch=8, directions=5)).model.vector).all()

@@ -58,7 +58,9 @@ def test_feddisco_switched_off_is_fedavg(target):
 
 def test_if_no_weight_is_positive_those_of_fedavg_are_taken():
     chosen, samples = ["a", "b"], {"a": 30, "b": 10}
-    assert fg.FedDisco(a=100.0, b=0.0).weights(chosen, samples, {"a": 0.2, "b": 0.2}) == {"a": 30.0, "b": 10.0}
+    found = fg.FedDisco(a=100.0, b=0.0).weights(chosen, samples, {"a": 0.2, "b": 0.2})
+    assert found["a"] == pytest.approx(3 * found["b"])
+    assert found["b"] > 0
     # Clients that are all spread evenly are no further from it than the others: nothing to divide by.
     assert fg.FedDisco(b=0.0).weights(chosen, samples, {"a": 0.0, "b": 0.0}) == {"a": 30.0, "b": 10.0}
 
@@ -110,3 +112,18 @@ def test_feddisco_sends_one_number_more_than_fedavg(target, most):
 def test_bad_settings_of_feddisco_are_refused(bad):
     with pytest.raises(InvalidParameter, match=next(iter(bad))):
         fg.FedDisco(**bad)
+
+
+def test_if_only_those_of_no_weight_reply_they_are_averaged_by_samples():
+    method = fg.FedDisco(**SETTINGS | {"rounds": 2}, a=50.0, b=0.0)
+    clients = some_clients()
+    weights = method.weights(
+        [client.name for client in clients],
+        {client.name: len(client.y) for client in clients},
+        {client.name: float(k) for k, client in enumerate(clients)},
+    )
+    heavy = {name for name, weight in weights.items() if weight > 1}
+    assert heavy < {client.name for client in clients}
+    fitted = fit(breaking(method, heavy, 1), require=1)
+    assert np.isfinite(fitted.model.vector).all()
+    assert not heavy & set(fitted.evaluation.correct)

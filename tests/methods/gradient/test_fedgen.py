@@ -274,3 +274,8 @@ def test_counts_that_cannot_be_are_refused(said):
 def test_bad_settings_of_fedgen_are_refused(bad):
     with pytest.raises(InvalidParameter, match=next(iter(bad))):
         fg.FedGen(**bad)
+
+
+def test_a_head_that_is_drawn_to_the_generator_counts_as_made_of_its_last_batch():
+    assert fg.FedGen(lr=0.5, alpha=4.0, batch=40).fewest_samples(41) == 1
+    assert fg.FedGen().fewest_samples(41) == 41

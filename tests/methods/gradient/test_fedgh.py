@@ -178,7 +178,7 @@ def normed(shape, classes):
 def test_what_it_cannot_work_with_is_refused():
     with pytest.raises(InvalidParameter, match="fedgh needs layers below the last, and 'linear' has none: use mlp"):
         fit(fg.FedGH(**SETTINGS, network="linear"))
-    with pytest.raises(InvalidParameter, match="trains a plain linear head, and that of .*normed.* has parameters"):
+    with pytest.raises(InvalidParameter, match="works on a plain linear head, and that of .*normed.* has parameters"):
         fit(fg.FedGH(**SETTINGS, network=normed))
     for bad in ({"server_lr": -1.0}, {"server_epochs": -1}):
         with pytest.raises(InvalidParameter, match=next(iter(bad))):

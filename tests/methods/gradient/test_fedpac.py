@@ -228,3 +228,25 @@ def test_what_it_cannot_work_with_is_refused():
     clients = [fg.Client(client.name, client.x, np.zeros(len(client.y), dtype=int)) for client in some_clients()]
     with pytest.raises(InvalidData, match="at least two classes"):
         fg.FedPAC(**HIDDEN).fit(clients, classes=1)
+
+
+def test_a_head_that_forgets_counts_as_made_of_its_last_batch():
+    forgets = fg.FedPAC(lr=1e-4, head_lr=0.1, weight_decay=10.0, batch=40)
+    assert forgets.fewest_samples(41) == 1
+    assert fg.FedPAC().fewest_samples(41) == 41
+
+
+def test_nothing_is_told_that_nobody_uses():
+    method = fg.FedPAC(network="mlp:8", rounds=1, epochs=1, lam=0.0, mix_heads=False)
+    told = {}
+
+    class Watched(fg.FedPAC):
+        @fg.step(batched=True)
+        def train(self, clients, given):
+            replies = super().train(clients, given)
+            told.update(zip([client.name for client in clients], replies, strict=True))
+            return replies
+
+    fit(Watched(**method.settings()))
+    assert told
+    assert {name for reply in told.values() for name in reply} == {"shared"}

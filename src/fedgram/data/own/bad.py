@@ -5,12 +5,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal, Self, get_args
 
-from fedgram.core.errors import Doubtful, InvalidData, InvalidParameter, Skipped
+from fedgram.core.errors import BadSamples, Doubtful, InvalidData, InvalidParameter, Skipped
 from fedgram.core.labels import Label
 
 OnBad = Literal["refuse", "skip"]
 SHOWN = 5
 MEND = "Mend or remove them, or leave them out with on-bad 'skip'"
+MEND_ALL = "Mend them: without them nothing is left"
 # What compresses better than this is hardly data; small files may be anything.
 EXPANSION, SPARE_BYTES = 200, 1 << 28
 
@@ -72,9 +73,10 @@ def settle(
     if count:
         listed = "; ".join(bad[:SHOWN]) + (f"; and {count - SHOWN} more" if count > SHOWN else "")
         found = f"{count} bad {kind}{'s' if count > 1 else ''} in {where}: {listed}"
-        if on_bad == "refuse":
+        # Where nothing would be left, the reasons are worth more than that.
+        if on_bad == "refuse" or not kept:
             rules = dict.fromkeys(reason.rule for reason in bad if isinstance(reason, Reason))
-            error = InvalidData(f"{found}. {remedy or MEND}")
+            error = BadSamples(f"{found}. {remedy or (MEND if kept else MEND_ALL)}")
             raise error.telling(f"bad {kind}s: {'; '.join(list(rules)[:SHOWN])}") if rules else error
         warnings.warn(f"skipped {found}", Skipped, stacklevel=3)
     if not kept:

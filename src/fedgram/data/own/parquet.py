@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedgram.core.errors import FedgramError, InvalidData
+from fedgram.core.errors import BadSamples, FedgramError, InvalidData
 from fedgram.core.extras import require
 from fedgram.data.own.bad import OnBad, Reason, check_expansion
 from fedgram.data.own.tables import Cells, Roles, Table, Wanted, table_of
@@ -23,7 +23,7 @@ def read_parquet(path: Path, wanted: Wanted, on_bad: OnBad) -> Table:
                 if not (pa.types.is_integer(schema.types[i]) or pa.types.is_floating(schema.types[i])):
                     remedy = "" if roles.label is not None else ", or if it is the label, say so (--label)"
                     kind = f"column {roles.names[i]!r} of {path} holds {schema.types[i]}"
-                    raise InvalidData(f"{kind}, not numbers: drop it or encode it{remedy}").telling(
+                    raise BadSamples(f"{kind}, not numbers: drop it or encode it{remedy}").telling(
                         f"column {roles.names[i]!r} must hold numbers"
                     )
             used = [*roles.features, *roles.texts]

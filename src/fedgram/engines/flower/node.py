@@ -20,6 +20,7 @@ from fedgram.data.client import Client
 from fedgram.engines.flower import envelope
 from fedgram.protocol.clientside import ClientSide, explain, perform
 from fedgram.protocol.method import Method
+from fedgram.protocol.recipe import Recipe
 
 MODEL_FILE = "model.safetensors"
 _MEMORY = "fedgram"
@@ -28,11 +29,15 @@ _RAISED = 2  # Flower's code for a ClientApp that raised an exception
 
 @dataclass(frozen=True)
 class Party:
-    """What a node brings: its data, the method it takes part in, and the folder for its model (None: keep none)."""
+    """What a node brings: its data, the method it takes part in, the folder for its model (None: keep none).
+
+    `recipe` is the study that it takes part in, whose rules it keeps, where there is one.
+    """
 
     client: Client
     method: Method
     folder: Path | None
+    recipe: Recipe | None = None
 
 
 @dataclass(frozen=True)
@@ -73,7 +78,7 @@ def _perform(party: Party, message: Message, context: Context) -> bytes:
     """Perform one step: recall, do it, remember."""
     with about_the_request():
         request = wire.decode(envelope.body(message), sender="the server")
-    side = ClientSide(party.client)
+    side = ClientSide(party.client, recipe=party.recipe)
     if request["step"] == "hello":
         # A run begins. Flower may bring memory from an earlier run; what was then is over.
         context.state.pop(_MEMORY, None)

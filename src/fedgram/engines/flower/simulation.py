@@ -100,7 +100,7 @@ class FlowerSimulation:
                 f"{len(clients)} clients, but the simulation was started for {self._running.nodes}: "
                 f"FlowerSimulation(nodes={len(clients)})"
             )
-        with self._running.job(method, clients, self.models) as job:
+        with self._running.job(method, clients, self.models, recipe) as job:
             post = Post(grid, self.timeout, watch=self._running.check)
             if progress is not None:
                 progress("starting", 0, 0, len(names))
@@ -133,7 +133,9 @@ class _Running:
         return self._grid.result()
 
     @contextmanager
-    def job(self, method: Method, clients: Sequence[Client], models: Path | None) -> Iterator[dict[str, str]]:
+    def job(
+        self, method: Method, clients: Sequence[Client], models: Path | None, recipe: Recipe | None
+    ) -> Iterator[dict[str, str]]:
         """Lay method and clients out for the nodes; yield the note that tells them where."""
         from ray import cloudpickle  # also takes methods that were written in a notebook
 
@@ -142,7 +144,8 @@ class _Running:
         folder.mkdir()
         try:
             for k, client in enumerate(clients):
-                party = Party(client, method, None if models is None else models / folder_name(client.name))
+                kept = None if models is None else models / folder_name(client.name)
+                party = Party(client, method, kept, recipe)
                 (folder / f"{k}.pickle").write_bytes(cloudpickle.dumps(party))  # type: ignore[no-untyped-call]
                 (folder / f"{k}.name").write_text(client.name, encoding="utf-8")
                 (folder / f"{k}.files").write_text(json.dumps([str(file) for file in files_of(method)]))

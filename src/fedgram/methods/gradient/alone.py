@@ -32,7 +32,7 @@ class Alone(GradientMethod):
             clients.report(number)
 
     # client
-    @step(batched=True)
+    @step(batched=True, reply=None)
     def train(self, clients: Sequence[ClientSide]) -> list[None]:
         """Keep the weights after SGD from where the client was."""
         trained = self.descend(clients, [client.state["own"] for client in clients])

@@ -77,8 +77,8 @@ class BAFFLE(GradientMethod):
         for number in clients.rounds_of(self.rounds):
             seed = int(clients.rng.integers(MOST_SEEDS))
             means = clients.mean(self.train, {"weights": world, "seed": seed}, to=self.asked(clients))
-            slopes = means["changes"] / self.sigma  # δ_k is σ times a standard Gaussian
-            weights.grad = torch.from_numpy(weighted_mean(slopes, seed, len(weights)))
+            derivatives = means["changes"].astype(np.float64) / self.sigma  # δ_k is σ times a standard Gaussian
+            weights.grad = torch.from_numpy(weighted_mean(derivatives, seed, len(weights)))
             if self.clip is not None:
                 torch.nn.utils.clip_grad_norm_(weights, self.clip, norm_type=float("inf"))
             optimizer.step()
@@ -100,14 +100,19 @@ class BAFFLE(GradientMethod):
     @step(batched=True, reply=lambda method, question: method.reply_to(question))
     def train(self, clients: Sequence[ClientSide], worlds: Sequence[dict[str, Any]]) -> list[dict[str, Vector]]:
         """Return how the loss of the next batch changes in each direction, and the running means."""
-        return [self._look_around(client, **world) for client, world in zip(clients, worlds, strict=True)]
+        found = [self._look_around(client, **world) for client, world in zip(clients, worlds, strict=True)]
+        # Only now that nothing can fail any more: a step that is repeated must begin with the same batch.
+        for client, (_, left) in zip(clients, found, strict=True):
+            client.state["left"] = left
+        return [reply for reply, _ in found]
 
     def reply_to(self, question: Question) -> dict[str, Numbers]:
         """Return what a client's reply must be."""
         sizes = {"changes": self.directions, "buffers": self.net_for(question).buffers}
         return {name: Numbers((size,), "float32") for name, size in sizes.items()}
 
-    def _look_around(self, client: ClientSide, weights: Vector, seed: int) -> dict[str, Vector]:
+    def _look_around(self, client: ClientSide, weights: Vector, seed: int) -> tuple[dict[str, Vector], Any]:
+        """Return the reply, and the samples that are left of this epoch."""
         import torch
 
         net = self.net_of(client)
@@ -126,5 +131,4 @@ class BAFFLE(GradientMethod):
             pass_once(net, w, buffers, x)
         if not np.isfinite(found := torch.cat(changes).float().numpy()).all():
             raise InvalidData(f"training diverged: take a smaller lr than {self.lr}, or scale the samples")
-        client.state["left"] = left
-        return {"changes": found, "buffers": buffers[0].numpy()}
+        return {"changes": found, "buffers": buffers[0].numpy()}, left

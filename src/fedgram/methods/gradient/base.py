@@ -43,6 +43,8 @@ class GradientMethod(Method):
     needs_base: ClassVar[bool] = False
     # Settings that are strengths of proximal terms.
     pulls: ClassVar[tuple[str, ...]] = ()
+    # Settings that are learning rates of training on samples.
+    rates: ClassVar[tuple[str, ...]] = ("lr",)
     # Whether every client has a vector of its own in its state ("own"), from the first: the common first weights.
     remembers: ClassVar[bool] = False
     # Whether rounds are judged by the models that clients keep, which they have from the first, not by the global one.
@@ -108,7 +110,8 @@ class GradientMethod(Method):
 
         Steps that forget leave little but the last batch, which may be a short one.
         """
-        if self.lr * (self.weight_decay + sum(getattr(self, name) for name in self.pulls)) > FORGETS:
+        fastest = max(getattr(self, name) for name in self.rates)
+        if fastest * (self.weight_decay + sum(getattr(self, name) for name in self.pulls)) > FORGETS:
             return min(n, n % self.batch or self.batch)
         return n if self.local_steps is None else min(n, self.local_steps * self.batch)
 
@@ -137,6 +140,15 @@ class GradientMethod(Method):
         """Refuse a network without layers below the last, where the method is about these."""
         if net.base.stop == net.buffers:
             raise InvalidParameter(f"{self.name} needs layers below the last, and {net.network!r} has none: use mlp")
+
+    def check_linear_head(self, net: Net) -> None:
+        """Refuse a network whose head is anything but a matrix, with constants or without."""
+        shapes, matrix = list(net.layer_shapes[-1]), (net.classes, net.features)
+        if shapes not in ([matrix], [matrix, (net.classes,)]):
+            what = f"that of {net.network!r} has parameters of shapes {shapes}"
+            raise InvalidParameter(
+                f"{self.name} works on a plain linear head, and {what}: make it an nn.Linear as it is"
+            )
 
     def give_to_the_unasked(self, clients: Clients, world: Vector) -> None:
         """Let clients that never took part keep the global model; what they began with is nobody's."""

@@ -17,6 +17,7 @@ from fedgram.protocol.registry import register
 from fedgram.protocol.replies import LabelCounts, Number
 
 Counts = npt.NDArray[np.int64]
+NEARLY_NOTHING = 1e-12
 
 
 @register
@@ -63,8 +64,9 @@ class FedDisco(FedAvg):
     def weights(self, chosen: Sequence[str], samples: Mapping[str, int], away: Mapping[str, float]) -> dict[str, float]:
         """Return the weights of those who take part, times the number of their samples: FedAvg's exactly if off."""
         total, apart = sum(samples[name] for name in chosen), sum(away[name] for name in sorted(chosen)) or 1.0
-        found = {name: max(samples[name] + total * (self.b - self.a * away[name] / apart), 0.0) for name in chosen}
-        return found if any(found.values()) else {name: float(samples[name]) for name in chosen}
+        found = {name: samples[name] + total * (self.b - self.a * away[name] / apart) for name in chosen}
+        # Next to nothing instead of nothing: it counts where only such clients reply, by samples then, as in FedAvg.
+        return {name: max(weight, NEARLY_NOTHING * samples[name]) for name, weight in found.items()}
 
     # client
     # Rounding may take the divergence of a single class a little beyond log c.

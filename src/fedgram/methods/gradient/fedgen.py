@@ -41,6 +41,9 @@ class FedGen(FedAvg):
     # Its own values are for hundreds of rounds.
     quick = MappingProxyType({**FedAvg.quick, "alpha": 1.0, "beta": 1.0, "hidden": 32, "generator_steps": 20})
 
+    # A head that is drawn to what the server's generator says forgets the samples.
+    pulls = ("alpha",)
+
     alpha: float = 10.0
     beta: float = 10.0
     diversity: float = 1.0
@@ -66,6 +69,7 @@ class FedGen(FedAvg):
     def serve(self, clients: Clients) -> TrainedNet:
         """Return the global model of the last round."""
         net, world = self.begin(clients)
+        self.check_linear_head(net)
         on = self.alpha > 0 or self.beta > 0
         counts: dict[str, Counts] = dict(clients.ask(self.count)) if on else {}
         plan = Fitting(

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedgram.core.errors import InvalidData, InvalidParameter
+from fedgram.core.errors import InvalidData
 from fedgram.methods.gradient.base import GradientMethod
 from fedgram.nets import Hooks, Net, Plan, net_for, train
 from fedgram.nets.layers import Vector
@@ -53,10 +53,7 @@ class FedGH(GradientMethod):
         self.check_base(net)
         # As a network of its own the head is trained by the same loop as any other.
         alone, head = net_for("linear", (net.features,), net.classes), first[net.head]
-        shapes = list(net.layer_shapes[-1])
-        if shapes not in ([(net.classes, net.features)], [(net.classes, net.features), (net.classes,)]):
-            what = f"that of {net.network!r} has parameters of shapes {shapes}"
-            raise InvalidParameter(f"fedgh trains a plain linear head, and {what}: make it an nn.Linear as it is")
+        self.check_linear_head(net)
         for number in clients.rounds_of(self.rounds):
             told = dict(clients.call(self.train, head, to=self.asked(clients)))
             head = self.taught(alone, head, [told[name] for name in sorted(told)], clients.rng)

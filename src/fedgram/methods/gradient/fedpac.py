@@ -45,6 +45,8 @@ class FedPAC(FedPer):
     With `mix_heads=False` heads stay private; with λ = 0, too, it is FedPer that trains head and base in turn.
     """
 
+    rates = ("lr", "head_lr")
+
     lam: float = 1.0
     head_lr: float = 0.1
     mix_heads: bool = True
@@ -70,7 +72,7 @@ class FedPAC(FedPer):
                 total += clients.samples[name] * reply["shared"][net.base].astype(np.float64)
                 told[name] = reply | {"head": np.array(reply.pop("shared")[len(base) :])}
             names = sorted(told)
-            tables = [told[name]["features"] for name in names]
+            tables = [told[name].get("features") for name in names]
             if names:
                 base = (total / sum(clients.samples[name] for name in names)).astype(np.float32)
             if names and self.lam:
@@ -113,18 +115,23 @@ class FedPAC(FedPer):
         return self.lam * (away(now, now.carried["prototypes"]) * now.share).sum(1)
 
     def _told(self, net: Net, client: ClientSide, own: Vector, before: tuple[Array, Counts, float]) -> dict[str, Any]:
-        """Return V and h by the base that came, and the sums of features by the trained one."""
+        """Return V and h by the base that came, and the sums of features by the trained one: what is of use."""
         (sums, counts, square), n = before, len(client.y)
-        h = sums / n  # π_c m_c
-        tables = {"counts": counts} | ({"h": h.astype(np.float32)} if self.mix_heads else {})
+        told: dict[str, Any] = {}
+        tables: dict[str, Any] = {}
+        if self.mix_heads:
+            h = sums / n  # π_c m_c
+            tables["h"] = h.astype(np.float32)
+            told["variance"] = max((square / n - float(np.vdot(h, h))) / n, 0.0)
         if self.lam:
-            tables["sums"] = class_sums(net, own, client.x, client.y)[0].astype(np.float32)
-        variance = max((square / n - float(np.vdot(h, h))) / n, 0.0)
-        return {"variance": variance, "features": only_present(counts, **tables)}
+            after, _ = class_sums(net, own, client.x, client.y)
+            tables |= {"counts": counts, "sums": after.astype(np.float32)}
+        return told | ({"features": only_present(counts, **tables)} if tables else {})
 
     def told(self, question: Question) -> dict[str, Any]:
         """Return what a client's reply must be."""
         row, counts = Numbers((self.net_for(question).features,), "float32"), Numbers((), "int32", 1, question.samples)
-        tables = {"counts": counts} | ({"h": row} if self.mix_heads else {}) | ({"sums": row} if self.lam else {})
+        tables = ({"h": row} if self.mix_heads else {}) | ({"counts": counts, "sums": row} if self.lam else {})
         sent: Any = question.payload
-        return {"shared": sent["shared"], "variance": Number(0, float("inf")), "features": ByClass(tables)}
+        told: dict[str, Any] = {"shared": sent["shared"]} | ({"features": ByClass(tables)} if tables else {})
+        return told | ({"variance": Number(0, float("inf"))} if self.mix_heads else {})

@@ -39,7 +39,7 @@ class FedAvgFT(FedAvg):
         clients.each(self.tune, model.vector)
         return model
 
-    @step(batched=True)
+    @step(batched=True, reply=None)
     def tune(self, clients: Sequence[ClientSide], worlds: Sequence[Vector]) -> list[None]:
         """Keep the global model, trained further by plain SGD."""
         for client, own in zip(

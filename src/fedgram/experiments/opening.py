@@ -1,0 +1,121 @@
+"""Data as a scenario names them, opened once: data sets by name, files, and tables under a study."""
+
+import warnings
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+from fedgram.core.errors import BadSamples, InvalidParameter
+from fedgram.data import load_dataset
+from fedgram.data.dataset import Dataset
+from fedgram.data.own.bad import OnBad
+from fedgram.features import load_features, load_samples
+from fedgram.studies import Study
+from fedgram.studies.loading import drafted, names_in, narrowed, read_tables, tables_of
+
+State = tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
+class Source:
+    """What data are opened from. Two that are equal give the same data: `state` tells files that have changed."""
+
+    data: str
+    label: str | None
+    client: str | None
+    on_bad: OnBad
+    clients: int
+    seed: int
+    study: str | None
+    columns: str | None
+    drop: str | None
+    test_data: str | None
+    state: tuple[State, ...]
+
+    @property
+    def wants_study(self) -> bool:
+        """Whether a setting was given that only studies know."""
+        return any(value is not None for value in (self.study, self.columns, self.drop, self.test_data))
+
+
+def state_of(data: str | None) -> State:
+    """Return what changes when somebody's file does, or a file of somebody's folder; None of what is neither."""
+    if not data:
+        return None
+    try:
+        path = Path(data).expanduser()
+        found = [path] if path.is_file() else sorted(path.rglob("*")) if path.is_dir() else tables_of(data)
+        stats = [file.stat() for file in found]
+        return tuple(number for stat in stats for number in (stat.st_mtime_ns, stat.st_size)) or None
+    except OSError:
+        return None
+
+
+@lru_cache(maxsize=1)
+def open_source(source: Source) -> Dataset:
+    """Return the data set. A table that is not all numbers gets a study, drafted from it if none is given."""
+    if source.wants_study or len(tables_of(source.data)) > 1:
+        return _under_study(source)
+    if not tables_of(source.data):
+        return _as_it_is(source)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            data = _as_it_is(source)
+        except BadSamples:
+            data = None
+    if data is None:  # whatever the attempt warned of, reading it under a study warns of again
+        return _under_study(source)
+    for warning in caught:
+        warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    return data
+
+
+@lru_cache(maxsize=1)
+def load_source(
+    source: Source, backbone: str | None, as_features: bool, samples: int | None, own_test: bool
+) -> Dataset:
+    """Return the data set as features, or with its samples as they are."""
+    data = open_source(source)
+    open_source.cache_clear()  # one copy of the data is enough
+    if as_features:
+        return load_features(data, backbone=backbone, samples=samples, own_test=own_test)
+    return load_samples(data, samples=samples, own_test=own_test)
+
+
+def _as_it_is(source: Source) -> Dataset:
+    return load_dataset(
+        source.data,
+        label=source.label,
+        group=source.client,
+        on_bad=source.on_bad,
+        clients=source.clients,
+        seed=source.seed,
+    )
+
+
+def _under_study(source: Source) -> Dataset:
+    columns, drop = names_in(source.columns), names_in(source.drop) or ()
+    study = _study(source, columns, drop)
+    data = read_tables(study, source.data, client=source.client, test=source.test_data, on_bad=source.on_bad)
+    return data if source.study is not None else replace(data, about=f"study drafted from the table: {data.about}")
+
+
+def _study(source: Source, columns: tuple[str, ...] | None, drop: tuple[str, ...]) -> Study:
+    """Return the study that was agreed on, or one drafted from the table."""
+    if source.study is not None:
+        study = Study.read(source.study)
+        if source.label not in (None, *study.outcomes):
+            raise InvalidParameter(
+                f"label {source.label!r}, and the outcome of study {study.name!r} is {', '.join(study.outcomes)}: "
+                "leave the label out"
+            )
+        return study if columns is None and not drop else narrowed(study, columns, drop)
+    tables = tables_of(source.data)
+    if len(tables) != 1:
+        raise InvalidParameter(
+            f"data {source.data!r} are no single table, so there must be a study that says what their columns are: "
+            "draft one by fedgram study new, and give it with --study"
+        )
+    label = None if source.label is None else source.label.strip()
+    return drafted(tables[0], label, client=source.client, columns=columns, drop=drop)

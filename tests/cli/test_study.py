@@ -1,0 +1,80 @@
+"""`fedgram study`: a draft is never written over a file, and a table is checked where it is."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from fedgram.cli import app
+from fedgram.core.errors import InvalidParameter, Mismatch
+from fedgram.studies import Study
+
+
+def fedgram(*options):
+    done = CliRunner().invoke(app, ["study", *map(str, options)])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done
+
+
+@pytest.fixture
+def north(tmp_path):
+    path = tmp_path / "north.csv"
+    rows = [f"W{k},{20 + k % 50},{'FM'[k % 2]},{'ill' if k % 3 else 'well'}" for k in range(60)]
+    path.write_text("\n".join(["patient_id,age,sex,diagnosis", *rows]) + "\n")
+    return path
+
+
+@pytest.fixture
+def study(north, tmp_path):
+    path = tmp_path / "study.toml"
+    done = fedgram("new", north, "--outcome", "diagnosis", "--name", "stroke", "--out", path)
+    assert done.exit_code == 0
+    assert "ignored: patient_id" in done.stdout
+    return path
+
+
+def test_a_draft_is_a_study_that_its_own_table_fits(north, study):
+    assert Study.read(study).sent == ("age", "age missing", "sex=M")
+    assert "60 of 60 rows fit study 'stroke': 40 ill, 20 well" in fedgram("check", study, north).stdout
+    with pytest.raises(InvalidParameter, match="not overwritten"):
+        fedgram("new", north, "--outcome", "diagnosis", "--out", study)
+
+
+def test_rows_that_do_not_fit_are_told_by_line(study, tmp_path):
+    south = tmp_path / "south.csv"
+    south.write_text("sex,age,diagnosis\nM,40,ill\nG,41,ill\nF,400,well\n")
+    done = fedgram("check", study, south)
+    assert done.exit_code == 1
+    assert "1 of 3 rows fit" in done.stdout
+    assert "column 'sex' must be one of 'F', 'M': line 3 (got G)" in done.stdout
+    assert "line 4 (got 400.0)" in done.stdout
+    told = json.loads(fedgram("check", study, south, "--json").stdout)
+    assert (told["rows"], told["fit"], sum(told["broken"].values())) == (3, 1, 2)
+
+
+def test_a_table_with_other_columns_is_refused(study, tmp_path):
+    (tmp_path / "south.csv").write_text("gender,age,diagnosis\nM,40,ill\n")
+    with pytest.raises(Mismatch, match="lacks column 'sex'"):
+        fedgram("check", study, tmp_path / "south.csv")
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        (["M,40,ill"] * 9, "would send nothing: the study's minimum_samples is 10"),
+        (["M,40,ill"] * 12 + ["F,41,well"], "would send nothing: minimum_cell is 3, and it has fewer well"),
+        (["M,40,ill"] * 12, "12 of 12 rows fit"),
+    ],
+)
+def test_a_party_is_told_beforehand_that_it_is_too_small(study, tmp_path, rows, words):
+    (tmp_path / "small.csv").write_text("\n".join(["sex,age,diagnosis", *rows]) + "\n")
+    done = fedgram("check", study, tmp_path / "small.csv")
+    assert done.exit_code == 0
+    assert words in " ".join(done.stdout.split())
+    assert ("would send nothing" in done.stdout) == ("would" in words)
+
+
+def test_a_study_is_shown_with_its_fingerprint(study):
+    assert f"fingerprint {Study.read(study).fingerprint}" in fedgram("show", study).stdout
+    assert json.loads(fedgram("show", study, "--json").stdout)["sent"] == ["age", "age missing", "sex=M"]
