@@ -13,6 +13,7 @@ from fedgram.features.projection import RandomFeatures
 from fedgram.layerwise import Network
 from fedgram.methods.analytic.apfl import TwoStreams
 from fedgram.models import BlockModel
+from fedgram.moments.basis import Basis, InBasis
 from fedgram.nets import TrainedNet
 
 PETS, COLUMNS = ("cat", "dog"), ("age", "bmi", "bp")
@@ -99,3 +100,31 @@ def test_from_others_there_are_as_many_columns_as_features(name):
     MODELS[name].check()
     with pytest.raises(InvalidData, match="2 column names for 3 columns"):
         replace(MODELS[name], columns=("age", "bmi")).check()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_probabilities_are_those_of_the_scores(name):
+    model, x = MODELS[name], np.random.default_rng(2).normal(size=(7, 3))
+    scores = model.scores(x)
+    has_field = "temperature" in model.__dataclass_fields__
+    for degrees in (None, 0.25) if has_field else (None,):
+        warm = replace(model, temperature=degrees) if has_field else model
+        want = np.exp(scores / (degrees or 1.0))
+        np.testing.assert_allclose(warm.predict_proba(x), want / want.sum(axis=1, keepdims=True), rtol=1e-9)
+        assert np.array_equal(warm.scores(x), scores)
+
+
+@pytest.mark.parametrize("name", ["linear", "two streams"])
+@pytest.mark.parametrize("degrees", [0.0, -1.0])
+def test_a_temperature_is_positive(name, degrees):
+    with pytest.raises(Mismatch, match="'temperature' must be more than 0"):
+        replace(MODELS[name], temperature=degrees).check()
+
+
+def test_a_model_in_another_basis_has_the_same_probabilities():
+    model = fg.LinearModel(np.eye(2), PETS, columns=("a", "b"), temperature=0.5)
+    basis = Basis.of({"a": ({"x": 2.0}, 1.0), "b": ({"y": 1.0}, 0.0)}, ("x", "y"))
+    x = np.random.default_rng(3).normal(size=(6, 2))
+    want = model.predict_proba(basis.apply(x))
+    np.testing.assert_allclose(InBasis(model, basis, ("x", "y")).predict_proba(x), want)
+    np.testing.assert_allclose(basis.back(model, ("x", "y")).predict_proba(x), want)

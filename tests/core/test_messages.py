@@ -182,3 +182,19 @@ def test_nobody_takes_the_name_of_a_message():
         @dataclass
         class Head:
             weight: float = 0.0
+
+
+@wire.message("test-later", version=1)
+@dataclass(frozen=True, eq=False)
+class Grown:
+    name: str
+    degrees: Annotated[float | None, wire.Later()] = None
+
+
+def test_a_later_field_is_sent_only_where_there_is_one():
+    assert Grown("a").to_fields() == {"name": "a"}
+    assert Grown("a", 0.5).to_fields() == {"name": "a", "degrees": 0.5}
+    for degrees in (None, 0.5):
+        assert wire.decode(wire.encode(Grown("a", degrees))).degrees == degrees
+    with pytest.raises(RefusedMessage, match="field 'degrees' must be a number, got 'hot'"):
+        Grown.from_fields({"name": "a", "degrees": "hot"})

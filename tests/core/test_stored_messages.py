@@ -22,9 +22,17 @@ from fedgram.nets import TrainedNet
 from fedgram.protocol.contributions import Contributions
 from fedgram.protocol.fit import Traffic
 from fedgram.protocol.timing import SPANS
+from fedgram.studies import Study
+from fedgram.studies.kinds import Category, Ignore, Number
 
-STORED = Path(__file__).parent / "stored"
 PETS, COLUMNS = ("cat", "dog"), ("age", "bmi", "bp")
+STUDY = Study(
+    "pets",
+    "kind",
+    {"age": Number(range=(0, 20)), "colour": Category(("black", "red", "white")), "name": Ignore()},
+    PETS,
+)
+STORED = Path(__file__).parent / "stored"
 
 
 def ramp(*shape: int) -> np.ndarray:
@@ -76,8 +84,10 @@ def fit() -> fg.Fit:
 MADE = {
     "linear-model": lambda: fg.LinearModel(ramp(4, 3), (0, 1, 2)),
     "linear-model-columns": lambda: fg.LinearModel(ramp(3, 2), PETS, ramp(2), "table", COLUMNS),
+    "linear-model-temperature": lambda: fg.LinearModel(ramp(3, 2), PETS, ramp(2), "table", COLUMNS, 0.25),
     "head": lambda: Head(ramp(4, 3), ramp(3), 2 + ramp(4), 3 + ramp(3), (0, 1, 2)),
     "head-columns": lambda: Head(ramp(3, 2), ramp(2), 2 + ramp(3), 3 + ramp(2), PETS, "table", COLUMNS),
+    "head-temperature": lambda: Head(ramp(4, 3), ramp(3), 2 + ramp(4), 3 + ramp(3), (0, 1, 2), temperature=1.5),
     "system": lambda: System(lower=2 + ramp(6), weights=ramp(3, 2), classes=(0, 1)),
     "system-intercept": lambda: System(
         lower=2 + ramp(6),
@@ -89,6 +99,7 @@ MADE = {
         frequencies=ramp(2),
         n=12,
     ),
+    "system-temperature": lambda: System(lower=2 + ramp(6), weights=ramp(3, 2), classes=(0, 1), temperature=0.125),
     "two-streams": lambda: TwoStreams(primary=RandomFeatures(3, 4, seed=1), weights=ramp(4, 2), classes=(0, 1)),
     "two-streams-own": lambda: TwoStreams(
         primary=RandomFeatures(3, 4, "gelu", 1, 0.5),
@@ -100,6 +111,12 @@ MADE = {
         lam=0.25,
         system=ramp(10),
         columns=COLUMNS,
+    ),
+    "two-streams-temperature": lambda: TwoStreams(
+        primary=RandomFeatures(3, 4, seed=1), weights=ramp(4, 2), classes=(0, 1), temperature=0.125
+    ),
+    "study-model": lambda: STUDY.model(
+        fg.LinearModel(ramp(3, 2), PETS, ramp(2), STUDY.features, STUDY.sent, temperature=0.5)
     ),
     "trained-net": lambda: TrainedNet("linear", (2,), (0, 1, 2), ramp(9).astype(np.float32)),
     "trained-net-columns": lambda: TrainedNet(

@@ -77,21 +77,27 @@ def predict(
     if network is not None:
         admit(network)
     scorer, tally = load_model(model, client), Tally()
+    as_table = probabilities or key is not None or isinstance(scorer, StudyModel)
     if isinstance(scorer, StudyModel):
         _refuse_for_studies(label=label, backbone=backbone)
         lines = predictions.of_study(scorer, data, key, on_bad, tally)
     else:
+        if scorer.features.startswith("study:"):
+            raise InvalidParameter(
+                f"{model} holds a model of the columns that {scorer.features!r} sends, without that study: "
+                "save study.model(model)"
+            )
         samples = _samples(data, label, on_bad or "refuse", scorer)
         samples = featurize(samples, backbone or _backbone_of(scorer, model)).pooled()
         _check_features(scorer, model, samples, data, given=backbone is not None)
-        lines = _lines(scorer, samples, data, key, tally, as_table=probabilities or key is not None)
+        lines = _lines(scorer, samples, data, key, tally, as_table=as_table)
     labels = predictions.put(lines, out, collect=as_json)
     if as_json:
         told: dict[str, Any] = {"samples": tally.samples, "bad": tally.bad, "accuracy": tally.accuracy}
         typer.echo(json.dumps(told | ({} if out else {"labels": labels})))
         return
     if tally.bad:
-        marked = "are empty" if not isinstance(scorer, StudyModel) else "say what is wrong"
+        marked = "say what is wrong" if as_table else "are empty"
         echo(f"{tally.bad:,} of {tally.samples:,} samples are bad: their lines {marked}", err=True)
     if tally.accuracy is not None:
         typer.echo(f"{tally.accuracy:.2%} of {tally.known:,} samples are right", err=True)
@@ -120,7 +126,7 @@ def _lines(
     keys = None if key is None else predictions.keys_of(data, key, len(labels))
     whole = np.zeros((len(labels), len(model.classes)))
     whole[[label is not None for label in labels]] = probabilities_of(model, scores)
-    head = predictions.header(key, "label", model.classes)
+    head = predictions.header(key, ("label",), model.classes)
     yield predictions.table(keys, labels, whole, ["bad" if label is None else "" for label in labels], head)
 
 
@@ -157,10 +163,6 @@ def _one_for_each(predicted: list[Label], left_out: tuple[int, ...]) -> list[Lab
 def _backbone_of(model: Model, path: Path) -> str | None:
     """Return the backbone that the model was made with, if it is one of ours: a file must not choose what is loaded."""
     name = model.features.partition("@")[0]
-    if name.startswith("study:"):
-        raise InvalidParameter(
-            f"{path} holds a model of the columns that {name!r} sends, without that study: save study.model(model)"
-        )
     if name and not in_catalogue(name):
         raise InvalidParameter(
             f"{path} was made with the backbone {name!r}, which does not come with fedgram, and a file does not choose "

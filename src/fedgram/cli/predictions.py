@@ -39,9 +39,9 @@ class Tally:
 
 @dataclass(frozen=True)
 class Lines:
-    """Some samples' labels, None for a bad one, and their lines as text."""
+    """Some samples' labels or numbers, None for a bad one, and their lines as text."""
 
-    labels: Sequence[Label | None]
+    labels: Sequence[Any]
     text: str
 
 
@@ -50,27 +50,32 @@ def plain(labels: Sequence[Label | None]) -> Lines:
     return Lines(labels, "".join(f"{'' if label is None else label}\n" for label in labels))
 
 
-def header(key: str | None, outcome: str, classes: Classes) -> str:
+def header(key: str | None, outcomes: Sequence[str], classes: Classes) -> str:
     """Return the first line of a table of predictions."""
-    return _csv([[*([] if key is None else [key]), outcome, *(f"p({label})" for label in classes), PROBLEM]])
+    return _csv([[*([] if key is None else [key]), *outcomes, *(f"p({label})" for label in classes), PROBLEM]])
 
 
 def table(
     keys: Sequence[str] | None,
-    labels: Sequence[Label | None],
-    probabilities: Array,
+    labels: Sequence[Label | None] | None,
+    numbers: Array,
     reasons: Sequence[str],
     head: str = "",
 ) -> Lines:
-    """Return a line of CSV for each sample: its key, its label, a probability per class, what is wrong with it.
+    """Return a line of CSV for each sample: its key, its label, numbers (n, …), and what is wrong with it.
 
-    `head` goes before them.
+    The numbers are a probability per class, or the outcomes themselves, which then have no labels. `head` goes first.
     """
     rows: list[list[Any]] = []
-    for place, (label, reason) in enumerate(zip(labels, reasons, strict=True)):
-        found = [""] * probabilities.shape[1] if label is None else [f"{p:.6g}" for p in probabilities[place].tolist()]
-        rows.append([*([] if keys is None else [keys[place]]), "" if label is None else label, *found, reason])
-    return Lines(labels, head + _csv(rows))
+    for place, reason in enumerate(reasons):
+        row: list[Any] = [] if keys is None else [keys[place]]
+        row += [] if labels is None else [labels[place]]  # None is an empty cell
+        row += ["" if reason else f"{number:.8g}" for number in numbers[place].tolist()]
+        rows.append([*row, reason])
+    found: Sequence[Any] = labels or [
+        None if reason else value for value, reason in zip(numbers.tolist(), reasons, strict=True)
+    ]
+    return Lines(found, head + _csv(rows))
 
 
 def _csv(rows: Iterable[Sequence[Any]]) -> str:
@@ -81,22 +86,25 @@ def _csv(rows: Iterable[Sequence[Any]]) -> str:
 
 def of_study(model: StudyModel, data: str, key: str | None, on_bad: OnBad | None, tally: Tally) -> Iterator[Lines]:
     """Yield the lines of a table of any size, block by block; bad rows are marked, unless they are to be refused."""
-    head = header(key, model.study.outcomes[0], model.classes)
-    for found in model.read(Path(data), key=key):
-        bad = [place for place, reason in enumerate(found.reasons) if reason]
+    study = model.study
+    head = header(key, study.outcomes, model.classes if study.classes else ())
+    for block in model.read(Path(data), key=key):
+        bad = [place for place, reason in enumerate(block.reasons) if reason]
         if bad and on_bad == "refuse":
-            described = [f"row {tally.samples + place + 1}: {found.reasons[place]}" for place in bad]
-            settle(described, len(found.reasons) - len(bad), data, "row", "refuse")
-        chosen = [model.classes[place] for place in found.places.tolist()]
-        labels = [None if reason else label for label, reason in zip(chosen, found.reasons, strict=True)]
-        tally.samples += len(labels)
+            described = [f"row {tally.samples + place + 1}: {block.reasons[place]}" for place in bad]
+            settle(described, len(block.reasons) - len(bad), data, "row", "refuse")
+        found = [None if reason else one for one, reason in zip(block.found.tolist(), block.reasons, strict=True)]
+        tally.samples += len(found)
         tally.bad += len(bad)
-        if found.known is not None:
-            judged = [(a, b) for a, b in zip(labels, found.known, strict=True) if a is not None and b in model.classes]
+        if block.known is not None:
+            judged = [(a, b) for a, b in zip(found, block.known, strict=True) if a is not None and b in model.classes]
             tally.known += len(judged)
             tally.right += sum(a == b for a, b in judged)
-        keys = None if found.keys is None else found.keys.tolist()
-        yield table(keys, labels, found.probabilities, found.reasons, head)
+        keys = None if block.keys is None else block.keys.tolist()
+        if block.probabilities is None:
+            yield table(keys, None, block.found, block.reasons, head)
+        else:
+            yield table(keys, found, block.probabilities, block.reasons, head)
         head = ""
     if head:  # there was not a single row
         yield Lines((), head)

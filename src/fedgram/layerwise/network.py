@@ -19,7 +19,7 @@ from fedgram.core.randomness import generator
 from fedgram.features.projection import ACTIVATIONS
 from fedgram.layerwise.layers import Convolution, Dense, Layer, Learning, Shape
 from fedgram.layerwise.stack import read_stack
-from fedgram.models import BlockModel
+from fedgram.models import BlockModel, Temperature
 
 if TYPE_CHECKING:
     import torch
@@ -56,6 +56,7 @@ class Network(BlockModel):
     solutions: Annotated[tuple[Array, ...], wire.Shape(None, "c")] = ()
     features: str = ""
     columns: Columns = ()
+    temperature: Temperature = None  # once it is whole
 
     def __post_init__(self) -> None:
         """Refuse layers that do not follow upon each other, and solutions that do not fit them."""

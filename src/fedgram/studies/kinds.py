@@ -87,6 +87,12 @@ class Number:
     outside: Outside = "refuse"
     missing: Missing = "refuse"
 
+    def __post_init__(self) -> None:
+        """Take a range of whole numbers as floats: a study's fingerprint must not depend on how they were written."""
+        if self.range is not None:
+            low, high = self.range
+            object.__setattr__(self, "range", (float(low), float(high)))
+
     @property
     def centre(self) -> float:
         """What is subtracted before anything is summed."""

@@ -25,12 +25,13 @@ ROWS = 1 << 14  # that are predicted at a time
 class Predicted:
     """What was found for some rows of a table, one element for each row.
 
-    `places` are indices into the model's classes, and `probabilities` (n, c) theirs; where `reasons` says what is
-    wrong with a row they mean nothing. `keys` and `known` are what the table itself says: the rows' keys and outcomes.
+    `found` are labels, or numbers (n, t) where the outcome has no classes. `probabilities` (n, c) are of the classes.
+    Where `reasons` says what is wrong with a row, the others mean nothing. `keys` and `known` are what the table itself
+    says: the rows' keys and labels.
     """
 
-    places: npt.NDArray[np.intp]
-    probabilities: Array
+    found: npt.NDArray[Any]
+    probabilities: Array | None
     reasons: list[str]
     keys: Texts | None
     known: Texts | None
@@ -120,11 +121,15 @@ class StudyModel:
 
     def _predicted(self, rows: Rows, good: Mask, part: slice) -> Predicted:
         fine = good[part]
-        scores = np.zeros((len(fine), len(self.classes)))
+        numeric = not self.study.classes
+        scores = np.zeros((len(fine), len(self.study.outcomes if numeric else self.classes)))
         scores[fine] = finite(self.model.scores(rows.x[part][fine]))
         reasons = ["" if ok else rows.reasons(part.start + row) for row, ok in enumerate(fine.tolist())]
         keys, known = (None if texts is None else texts[part] for texts in (rows.keys, rows.labels))
-        return Predicted(scores.argmax(axis=1), probabilities(self.model, scores), reasons, keys, known)
+        if numeric:
+            return Predicted(scores, None, reasons, keys, known)
+        labels = np.asarray(self.classes)[scores.argmax(axis=1)]
+        return Predicted(labels, probabilities(self.model, scores), reasons, keys, known)
 
     def to_fields(self) -> dict[str, Any]:
         """Take the model apart for the wire."""

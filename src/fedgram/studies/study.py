@@ -19,13 +19,13 @@ from fedgram.core.errors import InvalidData, Mismatch, Revealing
 from fedgram.core.hashing import hash_text
 from fedgram.core.labels import Classes, as_classes
 from fedgram.data.client import Client
-from fedgram.models import Model
 from fedgram.moments.basis import Basis
 from fedgram.regressors import Outcomes
 from fedgram.studies.kinds import Category, Column, Flag, Ignore, Number
 from fedgram.studies.reading import parse_study, read_tables
 
 if TYPE_CHECKING:
+    from fedgram.models import Model
     from fedgram.studies.model import StudyModel
 
 SHOWN_DIGITS = 16  # of the fingerprint: short enough to be read aloud
@@ -184,7 +184,7 @@ class Study:
         unit = np.array([column.half for column in found.values()])
         return Outcomes(self.targets, centre, unit) if found else None
 
-    def model(self, model: Model) -> "StudyModel":
+    def model(self, model: "Model") -> "StudyModel":
         """Return a model of the columns that are sent as one that takes tables as parties have them."""
         from fedgram.studies.model import StudyModel  # which needs this module
 

@@ -73,6 +73,9 @@ def a_study_is_kept_to(simulation):
     np.testing.assert_allclose(there.model.weights, here.model.weights, rtol=1e-9)
     assert here.absent.keys() == there.absent.keys() == {"tiny"}
     assert "at least 10 training samples" in there.absent["tiny"]
+    kept = load_model(simulation.models / "north" / MODEL_FILE)
+    assert kept.study == STUDY
+    np.testing.assert_allclose(kept.model.weights, here.personal["north"].weights, rtol=1e-9)
 
 
 def parties(count=3, d=3, n=6):

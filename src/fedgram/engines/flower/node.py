@@ -88,7 +88,8 @@ def _perform(party: Party, message: Message, context: Context) -> bytes:
     [reply] = perform(party.method, [side], [request])
     data = wire.encode(reply)
     if side.model is not model and side.model is not None and party.folder is not None:
-        keep(side.model, party.folder)
+        # With its study, so that it predicts from the party's tables as they are.
+        keep(side.model if party.recipe is None else party.recipe.model(side.model), party.folder)
     memory = {"state": side.state, "model": side.model, "personal": side.personal}
     context.state[_MEMORY] = envelope.pack(wire.encode(memory))
     return data

@@ -82,7 +82,9 @@ class FedLogit(Publishing):
         undecided = Number(0, question.samples)
         wrong = Number(0, 2 * question.samples)
         ridge = {"unexplained": wrong, "undecided": undecided, "left_out": undecided}
-        return {"gradient": gradient, **ridge, "sharper": Number(), "bend": Number(low=0)}
+        far = abs(logistic.IMPOSSIBLE)
+        sharper, bend = Number(-far * question.samples, far * question.samples), Number(0, far**2 * question.samples)
+        return {"gradient": gradient, **ridge, "sharper": sharper, "bend": bend}
 
     @step
     def personalize(self, client: ClientSide, head: Head) -> None:

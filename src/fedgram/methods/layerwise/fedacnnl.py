@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedgram.core.errors import InvalidParameter
+from fedgram.heads.leastsquares import classifier
 from fedgram.layerwise import Network, NetworkSoFar, layer_moments, read_stack
 from fedgram.layerwise.batches import check_clients, read_limits
 from fedgram.layerwise.layers import rows_per_sample
@@ -100,8 +101,7 @@ class FedACnnL(Method):
                 heard[group_of[client]] += 1
             for k in sorted(heard):  # a group may have lost all its clients
                 total = totals[k].moments()
-                trained = networks[k].extend(total.solve(self.gamma))  # Ŵ_l — (5), (11)
-                networks[k] = replace(trained, features=total.kind.features)
+                networks[k] = replace(self._extended(networks[k], total), features=total.kind.features)
                 members[k].append(heard[k])
                 if self._judges:  # they are large: ten groups of the DCNN would take 20 GB
                     moments[k].append(total)
@@ -114,6 +114,13 @@ class FedACnnL(Method):
                 }
             self._report(clients, number, networks, group_of)
         return networks, moments, members
+
+    def _extended(self, network: Network, total: Moments) -> Network:
+        """Return the network with Ŵ_l — (5), (11); its output layer says how sure it may be."""
+        if len(network.solutions) < network.depth - 1:
+            return network.extend(total.solve(self.gamma))
+        output = classifier(total, self.gamma, intercept=False)
+        return replace(network.extend(output.weights), temperature=output.temperature)
 
     def _batch(self, before: int, slowness: float, most: int) -> int:
         """Return B_{l+1} — (7) — for a client that took so many times the quickest client's first round.

@@ -1,7 +1,7 @@
 """pFedACnnL: layer-wise networks for groups of similar clients, then for each client, in closed form."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -68,7 +68,11 @@ class PFedACnnL(FedACnnL):
             for parts, counts in zip(moments, members, strict=True)
         ]
         tasks = {
-            name: {"solution": networks[k].solutions[-1], "moments": sent[k]}
+            name: {
+                "solution": networks[k].solutions[-1],
+                "temperature": networks[k].temperature,
+                "moments": sent[k],
+            }
             for k, names in enumerate(groups)
             for name in names
             if name in left
@@ -108,6 +112,7 @@ class PFedACnnL(FedACnnL):
     def refit(self, client: ClientSide, task: Mapping[str, Any]) -> None:
         """Keep the personal network Ŵ_1 … Ŵ_L — (12), (13) — or, without personalization, the meta-model."""
         meta: Network = client.state["network"].extend(task["solution"])
+        meta = replace(meta, temperature=task["temperature"])
         if self.personalize:
             if task["moments"] is not None:
                 epsilons = self._judged(client, meta, task["moments"])

@@ -1,0 +1,232 @@
+"""`fedgram predict` with keys and probabilities, and with models that carry their study."""
+
+import csv
+import io
+import json
+import sys
+import tracemalloc
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+import fedgram as fg
+from fedgram.cli import app
+from fedgram.core import wire
+from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch, Skipped, UnknownName
+from fedgram.data.own import blocks
+from fedgram.studies import Study
+from fedgram.studies.encoding import read_client
+from fedgram.studies.kinds import Category, Ignore, Number
+from support.data import write
+
+STUDY = Study(
+    "stroke",
+    "diagnosis",
+    {
+        "age": Number("years", (0, 120), missing="mean"),
+        "sex": Category(("F", "M")),
+        "patient_id": Ignore(),
+    },
+    ("ill", "well"),
+    minimum_samples=1,
+    minimum_cell=1,
+)
+
+
+def predict(*arguments: object):
+    done = CliRunner().invoke(app, ["predict", *map(str, arguments)])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done
+
+
+def read(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def rows(n: int, seed: int = 0) -> list[list[str]]:
+    rng = np.random.default_rng(seed)
+    ages, sexes = rng.uniform(20, 90, n), rng.choice(["F", "M"], n)
+    ill = ages + 5 * rng.normal(size=n) > 55
+    return [
+        [f"W{k}", f"{age:.1f}", sex, "ill" if old else "well"]
+        for k, (age, sex, old) in enumerate(zip(ages, sexes, ill, strict=True))
+    ]
+
+
+def table(path, found, header=("patient_id", "age", "sex", "diagnosis")):
+    return write(path, "".join(",".join(row) + "\n" for row in [header, *found]))
+
+
+@pytest.fixture
+def fit(tmp_path):
+    clients = [
+        read_client(STUDY, name, table(tmp_path / f"{name}.csv", rows(60, seed)))
+        for seed, name in enumerate(("north", "south"))
+    ]
+    fit = fg.FedGram().fit(clients, study=STUDY, classes=STUDY.classes)
+    fit.save(tmp_path / "fit.fedgram")
+    return fit
+
+
+# Another order of columns, no outcome, and rows of every flaw.
+NEW = "sex,patient_id,age\nF,a,30\nM,b,old\nM,c,80\nX,d,40\nF,e,\nF,f,130\nM,g\nF,h,85\n"
+
+
+def test_each_row_has_its_line(tmp_path, fit):
+    done = predict(tmp_path / "fit.fedgram", write(tmp_path / "new.csv", NEW), "--id", "patient_id")
+    found = read(done.stdout)
+    assert list(found[0]) == ["patient_id", "diagnosis", "p(ill)", "p(well)", "problem"]
+    assert [row["patient_id"] for row in found] == ["a", "b", "c", "d", "e", "f", "", "h"]
+    assert [row["diagnosis"] for row in found] == ["well", "", "ill", "", found[4]["diagnosis"], "", "", "ill"]
+    assert [bool(row["problem"]) for row in found] == [False, True, False, True, False, True, True, False]
+    assert found[3]["problem"] == "column 'sex' must be one of 'F', 'M', got X"
+    assert "must be from 0 to 120 years, got 130" in found[5]["problem"]
+    assert "4 of 8 samples are bad: their lines say what is wrong" in done.stderr
+    good = write(tmp_path / "good.csv", "age,sex,patient_id\n30,F,a\n80,M,c\n,F,e\n85,F,h\n")
+    want = fit.predictor().predict_proba(good)
+    got = [[float(row[f"p({name})"]) for name in STUDY.classes] for row in found if not row["problem"]]
+    np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+def test_of_whom_the_model_is(tmp_path, fit):
+    new = table(tmp_path / "new.csv", rows(30, 7))
+    for name in (None, "north", "south"):
+        asked = [] if name is None else ["--client", name]
+        found = read(predict(tmp_path / "fit.fedgram", new, *asked).stdout)
+        want = fit.predictor(name).predict_proba(new)
+        np.testing.assert_allclose([float(row["p(ill)"]) for row in found], want[:, 0], rtol=1e-5)
+    with pytest.raises(UnknownName, match="'nort': did you mean 'north'"):
+        predict(tmp_path / "fit.fedgram", new, "--client", "nort")
+
+
+def test_a_model_alone_carries_its_study(tmp_path, fit):
+    new = table(tmp_path / "new.csv", rows(30, 7))
+    (tmp_path / "own").write_bytes(wire.encode(STUDY.model(fit.personal["north"])))
+    assert predict(tmp_path / "own", new).stdout == predict(tmp_path / "fit.fedgram", new, "--client", "north").stdout
+    (tmp_path / "bare").write_bytes(wire.encode(fit.personal["north"]))
+    with pytest.raises(InvalidParameter, match=r"without that study: save study.model\(model\)"):
+        predict(tmp_path / "bare", new)
+    with pytest.raises(InvalidParameter, match="leave the client out"):
+        predict(tmp_path / "own", new, "--client", "north")
+
+
+def test_files_and_json(tmp_path, fit):
+    labelled = rows(40, 3)
+    labelled[4][3] = ""  # not known, which is no flaw here
+    labelled[6][2] = "?"
+    new, model = table(tmp_path / "new.csv", labelled), tmp_path / "fit.fedgram"
+    printed = predict(model, new, "--id", "patient_id")
+    done = predict(model, new, "--id", "patient_id", "--out", tmp_path / "out.csv")
+    assert (tmp_path / "out.csv").read_text() == printed.stdout
+    assert done.stdout == ""
+    told = json.loads(predict(model, new, "--json").stdout)
+    assert (told["samples"], told["bad"]) == (40, 1)
+    labels = [row["diagnosis"] or None for row in read(printed.stdout)]
+    assert told["labels"] == labels
+    judged = [(a, row[3]) for a, row in zip(labels, labelled, strict=True) if a and row[3]]
+    assert told["accuracy"] == pytest.approx(np.mean([a == b for a, b in judged]))
+    assert f"{told['accuracy']:.2%} of 38 samples are right" in done.stderr
+    assert "labels" not in json.loads(predict(model, new, "--json", "--out", tmp_path / "out.csv").stdout)
+
+
+def test_bad_rows_can_be_refused(tmp_path, fit):
+    new = write(tmp_path / "new.csv", NEW)
+    with pytest.raises(InvalidData, match=r"4 bad rows in .*: row 2: column 'age' must hold numbers; row 4"):
+        predict(tmp_path / "fit.fedgram", new, "--on-bad", "refuse", "--out", tmp_path / "out.csv")
+    assert not (tmp_path / "out.csv").exists()
+    assert (
+        predict(tmp_path / "fit.fedgram", new, "--on-bad", "skip").stdout
+        == predict(tmp_path / "fit.fedgram", new).stdout
+    )
+
+
+@pytest.mark.parametrize("option", ["--label", "--backbone"])
+def test_a_study_says_what_is_what(tmp_path, fit, option):
+    with pytest.raises(InvalidParameter, match=f"leave out {option} sex"):
+        predict(tmp_path / "fit.fedgram", write(tmp_path / "new.csv", NEW), option, "sex")
+
+
+def test_columns_that_do_not_fit(tmp_path, fit):
+    with pytest.raises(Mismatch, match="no id column 'name'"):
+        predict(tmp_path / "fit.fedgram", write(tmp_path / "new.csv", NEW), "--id", "name")
+    with pytest.raises(Mismatch, match="unknown column 'weight'"):
+        predict(tmp_path / "fit.fedgram", write(tmp_path / "new.csv", "age,sex,weight\n3,F,1\n"))
+    # A key need not be in the study.
+    done = predict(tmp_path / "fit.fedgram", write(tmp_path / "new.csv", "age,sex,ward\n3,F,1\n"), "--id", "ward")
+    assert read(done.stdout)[0]["ward"] == "1"
+    assert predict(tmp_path / "fit.fedgram", write(tmp_path / "new.csv", "age,sex\n")).stdout.count("\n") == 1
+
+
+class Doubled:
+    """Predicts twice the age, as a number."""
+
+    classes = (0, 1)
+    columns = ("age",)
+    temperature = None
+
+    def __init__(self, features):
+        self.features = features
+
+    def scores(self, x):
+        return 120 + 120 * x[:, :1]
+
+    predict = scores
+
+
+def test_outcomes_that_are_numbers(tmp_path, monkeypatch):
+    study = Study("cost", "cost", {"age": Number(range=(0, 120)), "cost": Number()})
+    model = study.model(Doubled(study.features))
+    monkeypatch.setattr(sys.modules["fedgram.cli.predict"], "load_model", lambda path, client: model)
+    new = write(tmp_path / "new.csv", "age\n30\nold\n60\n")
+    done = predict("model", new)
+    assert done.stdout == "cost,problem\n60,\n,column 'age' must hold numbers\n120,\n"
+    assert json.loads(predict("model", new, "--json").stdout) == {
+        "samples": 3,
+        "bad": 1,
+        "accuracy": None,
+        "labels": [[60.0], None, [120.0]],
+    }
+
+
+def test_memory_does_not_grow_with_the_table(tmp_path, fit, monkeypatch):
+    monkeypatch.setattr(blocks, "BYTES", 1 << 15)
+    peaks = []
+    for n in (4_000, 150_000):
+        new = table(tmp_path / "new.csv", rows(1000, 3) * (n // 1000))
+        tracemalloc.start()
+        predict(tmp_path / "fit.fedgram", new, "--id", "patient_id", "--out", tmp_path / "out.csv")
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert (tmp_path / "out.csv").read_bytes().count(b"\n") == n + 1
+    # The lines alone are 4.5 MB. What readers hold in advance differs by about one.
+    assert peaks[1] - peaks[0] < 2 << 20, peaks
+
+
+def test_other_models_have_keys_and_probabilities_too(tmp_path):
+    model = fg.LinearModel(np.array([[1.0, -1.0]]), ("high", "low"), columns=("a",), temperature=0.5)
+    (tmp_path / "model").write_bytes(wire.encode(model))
+    new = write(tmp_path / "new.csv", "who,a\nx,1\ny,\nz,-2\n")
+    with pytest.warns(Skipped):
+        done = predict(tmp_path / "model", new, "--id", "who", "--on-bad", "skip")
+    found = read(done.stdout)
+    assert [(row["who"], row["label"], row["problem"]) for row in found] == [
+        ("x", "high", ""),
+        ("y", "", "bad"),
+        ("z", "low", ""),
+    ]
+    want = model.predict_proba(np.array([[1.0], [-2.0]]))
+    np.testing.assert_allclose([float(found[k]["p(high)"]) for k in (0, 2)], want[:, 0], rtol=1e-5)
+    with pytest.raises(Mismatch, match="no id column 'whom'"):
+        predict(tmp_path / "model", write(tmp_path / "whole.csv", "who,a\nx,1\n"), "--id", "whom")
+    pq.write_table(pa.table({"a": [1.0, 2.0], "b": ["u", "v"]}), tmp_path / "new.parquet")
+    assert [
+        row["label"] for row in read(predict(tmp_path / "model", tmp_path / "new.parquet", "--probabilities").stdout)
+    ]
+    np.savez(tmp_path / "new.npz", x=np.ones((2, 1)))
+    assert len(read(predict(tmp_path / "model", tmp_path / "new.npz", "--probabilities").stdout)) == 2
+    with pytest.raises(InvalidData, match="is no table"):
+        predict(tmp_path / "model", tmp_path / "new.npz", "--id", "who")

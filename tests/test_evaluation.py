@@ -1,0 +1,70 @@
+"""How good probabilities are: Brier score and expected calibration error."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import brier_score_loss
+
+from fedgram.core.errors import InvalidData
+from fedgram.evaluation import brier_score, expected_calibration_error
+from support.campaign import examples
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+def drawn(seed, n, c):
+    """Return probabilities, and labels that happen as often as these say."""
+    rng = np.random.default_rng(seed)
+    p = rng.dirichlet(np.ones(c), size=n)
+    return p, (p.cumsum(axis=1) < rng.random((n, 1))).sum(axis=1).clip(max=c - 1)
+
+
+@examples(30)
+@given(seeds, st.integers(1, 50))
+def test_brier_is_twice_that_of_one_of_two_classes(seed, n):
+    p, y = drawn(seed, n, 2)
+    assert brier_score(p, y) == pytest.approx(2 * brier_score_loss(y, p[:, 1], pos_label=1))
+
+
+def test_brier_of_several_classes():
+    assert brier_score(np.eye(3), [0, 1, 2]) == 0.0
+    assert brier_score(np.eye(3), [1, 2, 0]) == 2.0
+    assert brier_score(np.full((4, 4), 0.25), [0, 1, 2, 3]) == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+def test_labels_that_happen_as_said_are_calibrated(classes):
+    p, y = drawn(1, 40_000, classes)
+    assert expected_calibration_error(p, y) < 0.01
+    certain = np.eye(classes)[p.argmax(axis=1)]
+    assert expected_calibration_error(certain, y) == pytest.approx((p.argmax(axis=1) != y).mean())
+
+
+def test_errors_in_different_bins_do_not_cancel():
+    p = np.array([[0.6, 0.4]] * 10 + [[0.9, 0.1]] * 10)
+    y = np.array([0] * 10 + [0] * 5 + [1] * 5)  # 40 % too unsure, 40 % too sure
+    assert expected_calibration_error(p, y) == pytest.approx(0.4)
+    assert expected_calibration_error(p, y, bins=1) == pytest.approx(0.0)
+
+
+def test_nothing_is_known_of_no_samples():
+    assert np.isnan(brier_score(np.zeros((0, 2)), []))
+    assert np.isnan(expected_calibration_error(np.zeros((0, 2)), []))
+
+
+@pytest.mark.parametrize(
+    ("p", "y", "why"),
+    [
+        ([[0.5, 0.6]], [0], "add up to 1"),
+        ([[1.5, -0.5]], [0], "at least 0"),
+        ([[0.5, 0.5]], [2], "up to 1, got 2"),
+        ([[0.5, 0.5]], [-1], "got -1"),
+        ([[0.5, 0.5]], [0, 1], r"\(1, 2\) and \(2,\)"),
+        ([0.5, 0.5], [0, 1], r"got \(2,\)"),
+    ],
+)
+def test_what_is_no_probability_is_refused(p, y, why):
+    for measure in (brier_score, expected_calibration_error):
+        with pytest.raises(InvalidData, match=why):
+            measure(p, y)
