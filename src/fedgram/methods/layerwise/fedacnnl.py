@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedgram.core.errors import InvalidParameter
-from fedgram.heads.leastsquares import classifier
+from fedgram.heads.leastsquares import least_squares
 from fedgram.layerwise import Network, NetworkSoFar, layer_moments, read_stack
 from fedgram.layerwise.batches import check_clients, read_limits
 from fedgram.layerwise.layers import rows_per_sample
@@ -119,7 +119,7 @@ class FedACnnL(Method):
         """Return the network with Ŵ_l — (5), (11); its output layer says how sure it may be."""
         if len(network.solutions) < network.depth - 1:
             return network.extend(total.solve(self.gamma))
-        output = classifier(total, self.gamma, intercept=False)
+        output = least_squares(total, self.gamma, intercept=False)
         return replace(network.extend(output.weights), temperature=output.temperature)
 
     def _batch(self, before: int, slowness: float, most: int) -> int:
