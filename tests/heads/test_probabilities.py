@@ -10,7 +10,7 @@ from sklearn.datasets import load_breast_cancer, load_digits
 import fedgram as fg
 from fedgram.core.errors import FedgramError
 from fedgram.evaluation import expected_calibration_error
-from fedgram.heads.leastsquares import classifier
+from fedgram.heads.leastsquares import least_squares
 from fedgram.heads.logistic import gradient
 from fedgram.heads.temperature import HOTTEST, of_left_out
 from fedgram.protocol.replies import Question
@@ -94,7 +94,7 @@ def test_the_classifier_is_that_of_the_moments(seed, n, d, ridge):
     for intercept in (False, True):
         if n <= d + 1:
             continue
-        got, want = classifier(moments, ridge, intercept=intercept), moments.model(ridge, intercept=intercept)
+        got, want = least_squares(moments, ridge, intercept=intercept), moments.model(ridge, intercept=intercept)
         assert np.array_equal(got.weights, want.weights)
         assert got.temperature > 0
         problem = moments.regression(intercept=intercept)

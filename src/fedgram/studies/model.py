@@ -10,7 +10,7 @@ import numpy.typing as npt
 from fedgram.core import wire
 from fedgram.core.arrays import Array
 from fedgram.core.columns import Columns
-from fedgram.core.errors import InvalidParameter, Mismatch
+from fedgram.core.errors import Mismatch
 from fedgram.core.labels import Classes
 from fedgram.data.own.blocks import Texts
 from fedgram.models import Model, finite, probabilities, temperature_of
@@ -104,11 +104,6 @@ class StudyModel:
 
         `key` is a column that says which row is which; it need not be in the study.
         """
-        if self.study.targets:
-            raise InvalidParameter(
-                f"labels and probabilities are of classes, and {', '.join(self.study.targets)} of study "
-                f"{self.study.name!r} is a number: use predict"
-            )
         if key is not None and getattr(self.study.columns.get(key), "numeric", False):
             raise Mismatch(
                 f"column {key!r} is a number that the study uses, so it says nothing about which row is which"
