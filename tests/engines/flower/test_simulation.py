@@ -200,7 +200,7 @@ def stragglers_are_given_up(engine):
 
 def the_roll_call_counts_the_missing(engine):
     running = engine._running
-    with running.job(fg.AFL(), parties(2), None) as note:
+    with running.job(fg.AFL(), parties(2), None, None) as note:
         post = Post(running.grid(9))
         found, _ = roll_call(post, Expected(["c1", "nobody", "c0"], seconds=2), note)
         assert list(found) == ["c1", "nobody", "c0"]
