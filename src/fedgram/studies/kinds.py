@@ -66,17 +66,26 @@ def unknown(name: str) -> str:
     return f"{name} missing"
 
 
-def _imputed(name: str, missing: Missing, sums: Mapping[str, float], n: float) -> dict[str, dict[str, float]]:
-    """Return a column in which the pooled mean of what is known stands where nothing is."""
-    if missing == "refuse":
-        return {name: {name: 1.0}}
-    known = n - sums[unknown(name)]
-    filled = {name: {name: 1.0, unknown(name): sums[name] / known if known > 0 else 0.0}}
-    return filled | {unknown(name): {unknown(name): 1.0}} if missing == "flag" else filled
+class MayBeMissing:
+    """A column of one value: the pooled mean of what is known can stand where nothing is."""
+
+    missing: Missing
+
+    def sent(self, name: str) -> tuple[str, ...]:
+        """Return the value, and whether it is missing if it may be."""
+        return (name,) if self.missing == "refuse" else (name, unknown(name))
+
+    def design(self, name: str, sums: Mapping[str, float], n: float) -> dict[str, dict[str, float]]:
+        """Return the value with the pooled mean where it is missing, and the indicator if the study wants it."""
+        if self.missing == "refuse":
+            return {name: {name: 1.0}}
+        known = n - sums[unknown(name)]
+        filled = {name: {name: 1.0, unknown(name): sums[name] / known if known > 0 else 0.0}}
+        return filled | {unknown(name): {unknown(name): 1.0}} if self.missing == "flag" else filled
 
 
 @dataclass(frozen=True)
-class Number:
+class Number(MayBeMissing):
     """A number with a unit. It is sent in units of its range, so that sums of squares lose no digits."""
 
     kind: ClassVar[str] = "number"
@@ -103,10 +112,6 @@ class Number:
         """What is divided by."""
         return 1.0 if self.range is None else (self.range[1] - self.range[0]) / 2
 
-    def sent(self, name: str) -> tuple[str, ...]:
-        """Return the value, and whether it is missing if it may be."""
-        return (name,) if self.missing == "refuse" else (name, unknown(name))
-
     def encode(self, name: str, cells: "Array | Texts", bad: Mask) -> tuple[Array, list[Problem]]:
         """Return the values in units of the range, 0 where nothing is there."""
         values = np.array(cells, dtype=np.float64)
@@ -128,23 +133,15 @@ class Number:
         scaled = np.where(absent, 0.0, (values - self.centre) / self.half)
         return np.column_stack([scaled] if self.missing == "refuse" else [scaled, absent]), problems
 
-    def design(self, name: str, sums: Mapping[str, float], n: float) -> dict[str, dict[str, float]]:
-        """Return the value with pooled means where it is missing, and the indicator if the study wants it."""
-        return _imputed(name, self.missing, sums, n)
-
 
 @dataclass(frozen=True)
-class Flag:
+class Flag(MayBeMissing):
     """Yes or no."""
 
     kind: ClassVar[str] = "flag"
     numeric: ClassVar[bool] = False
 
     missing: Missing = "refuse"
-
-    def sent(self, name: str) -> tuple[str, ...]:
-        """Return the value, and whether it is missing if it may be."""
-        return (name,) if self.missing == "refuse" else (name, unknown(name))
 
     def encode(self, name: str, cells: "Array | Texts", bad: Mask) -> tuple[Array, list[Problem]]:
         """Return 1 for yes and 0 for no or nothing."""
@@ -161,10 +158,6 @@ class Flag:
             problems.append(Problem(absent, f"column {name!r} must not be empty"))
         values = np.where(values == 1.0, 1.0, 0.0)
         return np.column_stack([values] if self.missing == "refuse" else [values, absent]), problems
-
-    def design(self, name: str, sums: Mapping[str, float], n: float) -> dict[str, dict[str, float]]:
-        """Return the value with the pooled share of yes where it is missing."""
-        return _imputed(name, self.missing, sums, n)
 
 
 @dataclass(frozen=True)
