@@ -24,8 +24,8 @@ def run(*arguments, env=None, cwd=None, fresh=False):
     words = list(map(str, arguments))
     environment = os.environ | {"COLUMNS": "200", "NO_COLOR": "1"} | (env or {})
     if fresh or _forks is None:
-        options = {"capture_output": True, "text": True, "timeout": PATIENCE, "check": False}
-        return subprocess.run([*PROGRAM, *words], env=environment, cwd=cwd, **options)
+        options = {"capture_output": True, "text": True, "timeout": PATIENCE}
+        return subprocess.run([*PROGRAM, *words], check=False, env=environment, cwd=cwd, **options)
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         files = [multiprocessing.reduction.DupFd(stream.fileno()) for stream in (out, err)]
         process = _forks.Process(target=_main, args=(words, environment, cwd or os.getcwd(), *files))
