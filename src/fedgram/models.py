@@ -6,7 +6,6 @@ from typing import Annotated, Any, Protocol, TypeAlias, TypeVar, runtime_checkab
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import softmax
 
 from fedgram.core import wire
 from fedgram.core.arrays import Array
@@ -177,6 +176,8 @@ def probabilities(model: Model, scores: Array) -> Array:
     """
     if model.classes == NUMERIC:
         raise InvalidParameter("a model of numeric outcomes predicts numbers and has no probabilities: use predict")
+    from scipy.special import softmax
+
     temperature = temperature_of(model)
     return np.asarray(softmax(scores if temperature is None else scores / temperature, axis=1))
 

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
 
 from fedgram.core import wire
 from fedgram.core.arrays import Array
@@ -94,6 +93,8 @@ class Basis:
     @cached_property
     def matrix(self) -> Any:
         """T, sparse."""
+        from scipy.sparse import csr_array
+
         return csr_array((self.values, (self.rows, self.places)), shape=(self.source, len(self.shift)))
 
     def apply(self, z: npt.NDArray[Any]) -> Array:
