@@ -17,10 +17,13 @@ from fedgram.nets.layers import Shape, Vector
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.method import Method, step
-from fedgram.protocol.replies import Question
+from fedgram.protocol.replies import Numbers, Question
 
 # A step that takes away more than this part of the weights has forgotten most of the batches before.
 FORGETS = 0.2
+# Beyond any features that a network can learn with, and far from where 32 bits overflow: one client that sends more
+# would end the training of all.
+LARGEST_FEATURE = 1e9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,6 +200,11 @@ class GradientMethod(Method):
     def net_for(self, question: Question) -> Net:
         """Return the network as the server sees it when it asks."""
         return self.net(question.shape, len(question.classes))
+
+    def features_of(self, question: Question, *, samples: int = 1) -> Numbers:
+        """Return what a client may tell of features: a mean of them, or a sum over so many samples."""
+        most = samples * LARGEST_FEATURE
+        return Numbers((self.net_for(question).features,), "float32", -most, most)
 
     def keep(self, client: ClientSide, vector: Vector) -> None:
         """Let the client keep a vector as its own model, which it predicts with."""

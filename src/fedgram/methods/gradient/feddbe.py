@@ -15,7 +15,7 @@ from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.method import step
 from fedgram.protocol.registry import register
-from fedgram.protocol.replies import Numbers, like_payload
+from fedgram.protocol.replies import like_payload
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -68,7 +68,7 @@ class FedDBE(GradientMethod):
         return self.model(clients, np.append(world, np.zeros(net.features, dtype=np.float32)))
 
     # client
-    @step(batched=True, reply=lambda method, question: Numbers((method.net_for(question).features,), "float32"))
+    @step(batched=True, reply=lambda method, question: method.features_of(question))
     def meet(self, clients: Sequence[ClientSide], firsts: Sequence[Vector]) -> list[Vector]:
         """Return the mean features of a plain training, whose weights are forgotten."""
         hooks = Hooks(after=self._follow_unbiased, carried={"mean": self._nothing(clients)})

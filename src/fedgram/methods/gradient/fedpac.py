@@ -71,17 +71,15 @@ class FedPAC(FedPer):
                 # Added up as they come, so that the server never holds all bases.
                 total += clients.samples[name] * reply["shared"][net.base].astype(np.float64)
                 told[name] = reply | {"head": np.array(reply.pop("shared")[len(base) :])}
-            names = sorted(told)
-            tables = [told[name].get("features") for name in names]
-            if names:
-                base = (total / sum(clients.samples[name] for name in names)).astype(np.float32)
-            if names and self.lam:
-                prototypes = pooled_means(tables, net.classes)
-            if names and self.mix_heads:
-                h = np.stack([all_classes(table, "h", net.classes).ravel() for table in tables])
-                mixed = best_mixtures(h, np.array([told[name]["variance"] for name in names]), SMALLEST)  # α
-                new = mixed @ np.stack([told[name]["head"] for name in names]).astype(np.float64)
-                heads |= zip(names, new.astype(np.float32), strict=True)
+            base = (total / sum(clients.samples[name] for name in told)).astype(np.float32)
+            replies = [told[name] for name in sorted(told)]
+            if self.lam:
+                prototypes = pooled_means([reply["features"] for reply in replies], net.classes)
+            if self.mix_heads:
+                h = np.stack([all_classes(reply["features"], "h", net.classes).ravel() for reply in replies])
+                mixed = best_mixtures(h, np.array([reply["variance"] for reply in replies]), SMALLEST)  # α
+                new = mixed @ np.stack([reply["head"] for reply in replies]).astype(np.float64)
+                heads |= zip(sorted(told), new.astype(np.float32), strict=True)
                 clients.note("head weights", mixed)
             clients.report(number)
         self.give_to_the_unasked(clients, base)
@@ -130,8 +128,13 @@ class FedPAC(FedPer):
 
     def told(self, question: Question) -> dict[str, Any]:
         """Return what a client's reply must be."""
-        row, counts = Numbers((self.net_for(question).features,), "float32"), Numbers((), "int32", 1, question.samples)
-        tables = ({"h": row} if self.mix_heads else {}) | ({"counts": counts, "sums": row} if self.lam else {})
         sent: Any = question.payload
-        told: dict[str, Any] = {"shared": sent["shared"]} | ({"features": ByClass(tables)} if tables else {})
-        return told | ({"variance": Number(0, float("inf"))} if self.mix_heads else {})
+        told: dict[str, Any] = {"shared": sent["shared"]}
+        tables: dict[str, Numbers] = {}
+        if self.mix_heads:
+            tables["h"] = self.features_of(question)
+            told["variance"] = Number(0, float("inf"))
+        if self.lam:
+            tables["counts"] = Numbers((), "int32", 1, question.samples)
+            tables["sums"] = self.features_of(question, samples=question.samples)
+        return told | ({"features": ByClass(tables)} if tables else {})

@@ -1,7 +1,7 @@
 """FedProto: clients share the means of their features by class, and nothing else."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -84,9 +84,9 @@ class FedProto(GradientMethod):
 
     def sums_of(self, question: Question) -> dict[str, Numbers]:
         """Return what a client's sums must be."""
-        net = self.net_for(question)
-        counts = Numbers((net.classes,), "int32", low=0, high=question.samples)
-        return {"features": Numbers((net.classes, net.features), "float32"), "counts": counts}
+        sums = self.features_of(question, samples=question.samples)
+        counts = Numbers((len(question.classes),), "int32", low=0, high=question.samples)
+        return {"features": replace(sums, shape=(*counts.shape, *sums.shape)), "counts": counts}
 
     def _regularize(self, now: Now) -> "Tensor":
         """Return λ mean((z - C_y)²) for each client; a class without a prototype adds nothing."""
