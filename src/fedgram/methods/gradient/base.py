@@ -153,10 +153,10 @@ class GradientMethod(Method):
                 f"{self.name} works on a plain linear head, and {what}: make it an nn.Linear as it is"
             )
 
-    def give_to_the_unasked(self, clients: Clients, world: Vector) -> None:
+    def give_to_the_unasked(self, clients: Clients, global_weights: Vector) -> None:
         """Let clients that never took part keep the global model; what they began with is nobody's."""
         unasked = set(clients.names).difference(clients.contributors)
-        clients.each(self.adopt, world, to=[name for name in clients.names if name in unasked])
+        clients.each(self.adopt, global_weights, to=[name for name in clients.names if name in unasked])
 
     def model(self, clients: Clients, vector: Vector) -> TrainedNet:
         """Return a vector as a model."""
@@ -177,9 +177,9 @@ class GradientMethod(Method):
             self.keep(client, first)
 
     @step
-    def adopt(self, client: ClientSide, world: Vector) -> None:
+    def adopt(self, client: ClientSide, global_weights: Vector) -> None:
         """Keep the global model."""
-        self.keep(client, world)
+        self.keep(client, global_weights)
 
     @step
     def evaluate(self, client: ClientSide, model: Model | None = None) -> int | None:

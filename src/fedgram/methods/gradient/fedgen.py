@@ -68,7 +68,7 @@ class FedGen(FedAvg):
     # server
     def serve(self, clients: Clients) -> TrainedNet:
         """Return the global model of the last round."""
-        net, world = self.begin(clients)
+        net, first = self.begin(clients)
         self.check_linear_head(net)
         on = self.alpha > 0 or self.beta > 0
         counts: dict[str, Counts] = dict(clients.ask(self.count)) if on else {}
@@ -77,19 +77,19 @@ class FedGen(FedAvg):
         )
         generator = Generator(self._generator(net), clients.rng, plan)
         heads: dict[str, Vector] = {}
-        sent: dict[str, Any] = {}
+        sent: dict[str, Any] = {"weights": first}
 
         def heard(name: str, vector: Vector) -> None:
             heads[name] = vector[net.head].copy()
 
         for number in clients.rounds_of(self.rounds):
             heads.clear()
-            world = clients.mean(self.train, {"weights": world, **sent}, to=self.asked(clients), heard=heard)
-            clients.report(number, self.model(clients, world))
+            sent["weights"] = clients.mean(self.train, sent, to=self.asked(clients), heard=heard)
+            clients.report(number, self.model(clients, sent["weights"]))
             if on and number + 1 < self.rounds:
                 generator.fit(heads, counts, clients.rng, self.decay**number)
-                sent = generator.message
-        return self.model(clients, world)
+                sent |= generator.message
+        return self.model(clients, sent["weights"])
 
     def _generator(self, net: Net) -> Net:
         return generator_net(net.classes, net.features, noise=self.noise, hidden=self.hidden)

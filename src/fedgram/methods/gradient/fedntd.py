@@ -41,10 +41,12 @@ class FedNTD(FedAvg):
             raise InvalidParameter(f"tau must be a number > 0, got {self.tau}")
 
     @step(batched=True, reply=like_payload)
-    def train(self, clients: Sequence[ClientSide], worlds: Sequence[Vector]) -> list[Vector]:
+    def train(self, clients: Sequence[ClientSide], global_weights: Sequence[Vector]) -> list[Vector]:
         """Return the weights after SGD, with the global model as a teacher of the other classes."""
         on = self.beta > 0 and len(clients[0].classes) > 2
-        return self.descend(clients, worlds, Hooks(error=self._distil, carried={"global": worlds}) if on else PLAIN)
+        return self.descend(
+            clients, global_weights, Hooks(error=self._distil, carried={"global": global_weights}) if on else PLAIN
+        )
 
     def _distil(self, now: Now) -> "Tensor":
         """Return β τ (q̃ - q̃_g), the gradient of β τ² KL(q̃_g ‖ q̃) by the scores, of the mean over each batch."""
