@@ -10,6 +10,7 @@ from fedgram.core.errors import InvalidParameter
 from fedgram.methods.gradient.base import GradientMethod
 from fedgram.nets import Hooks, Now
 from fedgram.nets.layers import Vector
+from fedgram.nets.nearest import NEVER
 from fedgram.nets.prototypes import away, class_means, class_sums
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
@@ -19,8 +20,6 @@ from fedgram.protocol.replies import Numbers, Question
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-NEVER = -1e30
 
 
 @register
