@@ -11,6 +11,7 @@ from fedgram.cli import app
 from fedgram.core.errors import FedgramError, InvalidParameter, UnknownName
 from fedgram.experiments import Experiment, read_file, runs_of
 from fedgram.experiments.variants import from_options, read_variants
+from support.own_method import forget_afterwards, write_method
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.toml"))
 
@@ -213,6 +214,56 @@ def test_options_take_precedence_over_the_file(tmp_path):
     result = CliRunner().invoke(app, ["compare", str(file), "--seeds", "7", "--clients", "3", "--dry-run"])
     assert "3 runs" in result.output
     assert "3 clients, dirichlet:0.1, seed 7" in result.output
+
+
+LINES = """
+data = "digits"
+methods = ["fedgram", {name = "local", label = "own", ridge = 2}, {name = "local", ridge = [3, 4]}, {name = "apfl"}]
+"""
+
+
+def chosen(tmp_path, *options):
+    """Return the methods that `fedgram compare FILE` would run, each with its label and settings."""
+    file = tmp_path / "lines.toml"
+    file.write_text(LINES)
+    result = CliRunner().invoke(app, ["compare", str(file), *options, "--dry-run"])
+    assert result.exit_code == 0, result.output
+    return [line.split("seed 0  ")[1] for line in result.output.splitlines()[1:-1]]
+
+
+def test_methods_chosen_from_a_file_keep_their_settings(tmp_path):
+    every = chosen(tmp_path)
+    assert [line.split(":")[0] for line in every] == ["fedgram", "own", "local (ridge=3)", "local (ridge=4)", "apfl"]
+    assert chosen(tmp_path, "--methods", "local") == every[1:4]
+    assert chosen(tmp_path, "--methods", "apfl,fedgram") == [every[4], every[0]]
+
+
+def test_a_method_that_the_file_does_not_name_has_its_defaults(tmp_path):
+    fedgram = chosen(tmp_path)[0]
+    assert chosen(tmp_path, "--methods", "afl,fedgram") == ["afl: gamma=1, ri=true, intercept=true", fedgram]
+
+
+def test_set_changes_the_lines_of_the_file_and_their_labels(tmp_path):
+    assert chosen(tmp_path, "--methods", "local", "--set", "local.intercept=false") == [
+        "own (intercept=false): ridge=2, intercept=false",
+        "local (ridge=3, intercept=false): ridge=3, intercept=false",
+        "local (ridge=4, intercept=false): ridge=4, intercept=false",
+    ]
+
+
+def test_a_method_of_ones_own_is_found_in_the_file_by_any_of_its_names(tmp_path, monkeypatch):
+    forget_afterwards(monkeypatch)
+    path = write_method(tmp_path / "mean.py")
+    line = {"name": path, "ridge": 2}
+    assert from_options([f"{path}:Average"], [], ["afl", line]) == from_options(["average"], [], [line]) == [line]
+
+
+def test_methods_of_a_file_that_are_no_list_are_refused(tmp_path):
+    file = tmp_path / "text.toml"
+    file.write_text('data = "digits"\nmethods = "afl"\n')
+    result = CliRunner().invoke(app, ["compare", str(file), "--methods", "afl", "--dry-run"])
+    assert isinstance(result.exception, InvalidParameter)
+    assert "methods must be a list" in str(result.exception)
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,9 @@ def test_an_estimate_that_is_exact_is_plain_training(network):
 def test_an_estimate_leaves_no_room_for_terms_of_the_loss():
     with pytest.raises(InvalidParameter, match="no back-propagation for term"):
         Hooks(estimate=OnSphere(1, 0.1), term=lambda now: now.losses)
-    with pytest.raises(InvalidParameter, match="no back-propagation for term and of"):
+    with pytest.raises(InvalidParameter, match="no back-propagation for term"):
+        Hooks(estimate=OnSphere(1, 0.1), error=lambda now: now.scores)
+    with pytest.raises(InvalidParameter, match="no back-propagation for term, error and of"):
         Hooks(estimate=OnSphere(1, 0.1), of=lambda weights, _: weights)
 
 

@@ -40,6 +40,28 @@ def test_all_marked_is_plain_training():
     np.testing.assert_array_equal(trained(net, samples, Hooks(only=ones))[1], trained(net, samples, Hooks())[1])
 
 
+@pytest.mark.parametrize(("network", "shape"), [("linear", (5,)), ("mlp:7", (5,)), ("cnn", (10, 10, 1))])
+@pytest.mark.parametrize("beside", [False, True])
+def test_an_error_by_the_scores_is_the_term_that_it_is_the_gradient_of(network, shape, beside):
+    net, samples = net_for(network, shape, 4), clients(3, shape)
+
+    def term(now):
+        return (now.scores.square().sum(1) * now.share).sum(1)
+
+    def error(now):
+        assert not torch.is_grad_enabled()
+        return 2 * now.scores * now.share.unsqueeze(1)
+
+    def other(now):
+        return (now.features.square().sum(1) * now.share).sum(1)
+
+    with_error = Hooks(error=error, term=other if beside else None)
+    with_term = Hooks(term=(lambda now: term(now) + other(now)) if beside else term)
+    _, want = trained(net, samples, with_term)
+    np.testing.assert_allclose(trained(net, samples, with_error)[1], want, atol=1e-5)
+    assert np.abs(np.subtract(want, trained(net, samples, Hooks(term=other) if beside else Hooks())[1])).max() > 1e-3
+
+
 @pytest.mark.parametrize(("network", "shape"), [("mlp:7", (5,)), ("cnn", (10, 10, 1))])
 def test_what_a_carried_vector_says_of_the_batch(network, shape):
     net, samples = net_for(network, shape, 4), clients(2, shape)

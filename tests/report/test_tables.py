@@ -27,6 +27,21 @@ def test_markdown_to_the_letter(small):
     )
 
 
+@pytest.mark.parametrize(
+    ("test", "partition", "words"),
+    [
+        ("local", "iid", "mean of the clients' accuracies"),
+        ("standard", "iid", "on a common test set"),
+        ("held-out", "by_group", "on a common test set"),
+        ("standard", "by_group", "mean of the clients' accuracies"),  # each client on its own faces, for example
+    ],
+)
+def test_the_caption_says_whose_test_samples_there_are(tmp_path, test, partition, words):
+    path = write(tmp_path / "results.jsonl", [record("afl", 0.9, partition=partition, test=test)])
+    table = accuracy_table(load_results([path]), "client_mean")
+    assert table.caption == f"Accuracy in % ({words}) of digits; one seed."
+
+
 def test_latex_to_the_letter(small):
     lines = formats.latex(accuracy_table(load_results([small]), "pooled")).splitlines()
     assert lines[2:-2] == [

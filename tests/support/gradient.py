@@ -1,6 +1,7 @@
 """What tests of gradient methods have in common."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -70,16 +71,40 @@ def mean_features(method, fitted, clients):
     return np.stack(found)
 
 
+def performing(method, perform, name="train"):
+    """Return the method with a step that is done by `perform(usual, clients, *payloads)`."""
+
+    def performed(self, clients, *payloads):
+        return perform(partial(getattr(type(method), name), self), clients, *payloads)
+
+    performed.__name__ = name  # what a step is asked for by
+    changed = {"name": method.name, name: step(batched=True)(performed)}
+    return type(type(method).__name__, (type(method),), changed)(**method.settings())
+
+
 def breaking(method, who, number):
     """Return the method with clients that fail in a round."""
 
-    @step(batched=True)
-    def train(self, clients, payloads):
+    def perform(usual, clients, *payloads):
         if any(client.name in who and client.round == number for client in clients):
             raise RuntimeError("broken")
-        return type(method).train(self, clients, payloads)
+        return usual(clients, *payloads)
 
-    return type(type(method).__name__, (type(method),), {"name": method.name, "train": train})(**method.settings())
+    return performing(method, perform)
+
+
+def watched(method):
+    """Return the method, and two dicts by round and client that a run fills: what clients are sent, and reply."""
+    sent, heard = {}, {}
+
+    def perform(usual, clients, payloads):
+        replies = usual(clients, payloads)
+        for client, payload, reply in zip(clients, payloads, replies, strict=True):
+            sent[client.round, client.name] = payload
+            heard[client.round, client.name] = reply
+        return replies
+
+    return performing(method, perform), sent, heard
 
 
 def image_clients():

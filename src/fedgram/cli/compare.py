@@ -23,7 +23,11 @@ from fedgram.report.page import write_page
 def compare(
     file: Annotated[Path | None, typer.Argument(help="An experiment as TOML; options below take precedence.")] = None,
     methods: Annotated[
-        str | None, typer.Option(help="Methods, with commas: afl,local; also your own file.py, or module:Class.")
+        str | None,
+        typer.Option(
+            help="Methods, with commas: afl,local; also your own file.py, or module:Class. "
+            "With FILE, those that it names are run as it sets them, others with their defaults."
+        ),
     ] = None,
     *,
     settings: dict[str, Any],
@@ -50,6 +54,8 @@ def compare(
     Examples:
       fedgram compare examples/digits.toml
 
+      fedgram compare examples/digits.toml --methods local,fedgram
+
       fedgram compare --data digits --clients 10,50 --partition dirichlet:0.1,iid --methods afl,local --seeds 0,1,2
 
       fedgram compare --data digits --methods afl --set afl.ri=false --set afl.gamma=0.1,1,10 --dry-run
@@ -59,15 +65,16 @@ def compare(
     """
     if set_ and methods is None:
         raise InvalidParameter("--set needs --methods; in a file, write the hyper-parameter beside the method's name")
+    table = read_file(file) if file else {}
     others = {
         "clients": _numbers("clients", clients),
         "partitions": partition and _pieces(partition),
-        "methods": methods and from_options(_pieces(methods), set_ or []),
+        "methods": methods and from_options(_pieces(methods), set_ or [], table.get("methods", ())),
         "seeds": _numbers("seeds", seeds),
         "require": running.require,
     }
     settings |= {key: value for key, value in others.items() if value is not None}
-    experiment = Experiment.of((read_file(file) if file else {}) | settings)
+    experiment = Experiment.of(table | settings)
     runs = list(runs_of(experiment))
     if dry_run:
         _show_runs(runs)

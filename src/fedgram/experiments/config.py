@@ -7,7 +7,7 @@
 """
 
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, fields, replace
 from itertools import product
 from math import inf, isfinite
@@ -17,7 +17,7 @@ from typing import Any, Self, TypeVar
 from fedgram.core.errors import InvalidParameter, UnknownName
 from fedgram.data.spread import read_partition
 from fedgram.experiments.scenario import STANDARD, Scenario, kind_of
-from fedgram.experiments.variants import Variant, read_variants
+from fedgram.experiments.variants import EXAMPLE, Variant, read_variants
 from fedgram.protocol.method import Require
 
 DEEPEST = 16  # levels of tables and lists in a file: more than any experiment needs
@@ -168,9 +168,7 @@ def _partition(key: str, value: Any) -> str:
     return name
 
 
-def _methods(key: str, value: Any) -> tuple[Variant, ...]:
-    if not isinstance(value, Iterable) or isinstance(value, str | Mapping):
-        raise InvalidParameter(f"{key} must be a list such as {_EXAMPLES[key]}, got {value!r}")
+def _methods(_: str, value: Any) -> tuple[Variant, ...]:
     return read_variants(value)
 
 
@@ -190,7 +188,7 @@ def _setting(field: "Field[Any]") -> Reader:
 _EXAMPLES = {
     "data": 'data = "digits"',
     "partitions": '"dirichlet:0.1"',
-    "methods": 'methods = ["afl", {name = "local", ridge = [0.1, 1]}]',
+    "methods": EXAMPLE,
 }
 # Settings that take a list of values, by their keys in a file.
 _LISTS = {"data": "data", "backbone": "backbone", "clients": "clients", "partitions": "partition", "seeds": "seed"}

@@ -87,6 +87,11 @@ class Column:
         return "" if self.clients is None else f"{self.clients:,} client" + "s" * (self.clients != 1)
 
     @property
+    def has_common_test(self) -> bool:
+        """Whether one model is scored on one test set. The data set's own may belong to its groups: then it is not."""
+        return self.test == HELD_OUT or (self.test == STANDARD and self.partition != BY_GROUP)
+
+    @property
     def details(self) -> dict[str, str]:
         """The other settings in words: what a heading says only where columns differ in it."""
         said = {
@@ -173,11 +178,6 @@ class Scenario(Column):
     def counts_clients(self) -> bool:
         """Whether the number of clients says anything: there are as many groups as the data have."""
         return self.partition != BY_GROUP or self.is_drawn
-
-    @property
-    def has_common_test(self) -> bool:
-        """Whether one model is scored on one test set. The data set's own may belong to its groups: then it is not."""
-        return self.test == HELD_OUT or (self.test == STANDARD and self.partition != BY_GROUP)
 
     def describe(self) -> str:
         """Say in one line what the scenario is."""

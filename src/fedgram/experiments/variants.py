@@ -8,9 +8,10 @@ from typing import Any, get_args, get_origin
 from fedgram.core.errors import InvalidParameter, UnknownName
 from fedgram.protocol.method import Method
 from fedgram.protocol.parameters import parameter_types, read_settings
-from fedgram.protocol.sources import resolve
+from fedgram.protocol.sources import is_code, resolve
 
 CENTRALISED = "centralised"
+EXAMPLE = 'methods = ["afl", {name = "local", ridge = [0.1, 1]}]'
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ def read_variants(entries: Iterable[Any]) -> tuple[Variant, ...]:
     >>> [v.label for v in read_variants(["afl", {"name": "afl", "label": "no RI", "ri": False, "gamma": [1, 10]}])]
     ['afl', 'no RI (gamma=1)', 'no RI (gamma=10)']
     """
-    variants = [variant for entry in entries for variant in _expand(entry)]
+    variants = [variant for table in _tables(entries) for variant in _expand(table)]
     for variant in variants:
         if variant.label == CENTRALISED:
             raise InvalidParameter(f"{CENTRALISED!r} is the label of the reference: give the method another label")
@@ -39,17 +40,21 @@ def read_variants(entries: Iterable[Any]) -> tuple[Variant, ...]:
     return tuple(variants)
 
 
-def from_options(names: Iterable[str], settings: Iterable[str]) -> list[dict[str, Any]]:
+def from_options(names: Iterable[str], settings: Iterable[str], lines: Any = ()) -> list[dict[str, Any]]:
     """Return the entries of `--methods a,b` and `--set a.parameter=value`; values with commas are grids.
 
-    >>> from_options(["afl", "local"], ["local.ridge=0.1,1"])
-    [{'name': 'afl'}, {'name': 'local', 'ridge': [0.1, 1.0]}]
+    A method is taken as `lines`, the `methods` of an experiment file, have it: all lines of that method, or its
+    defaults if there is none.
+
+    >>> from_options(["afl", "local"], ["local.ridge=0.1,1"], [{"name": "afl", "gamma": 2}, "fedavg"])
+    [{'name': 'afl', 'gamma': 2}, {'name': 'local', 'ridge': [0.1, 1.0]}]
     """
-    entries: dict[str, dict[str, Any]] = {}
+    tables = _tables(lines)
+    entries: dict[str, list[dict[str, Any]]] = {}
     for name in names:
         if name in entries:
             raise InvalidParameter(f"--methods has {name!r} twice: give each once")
-        entries[name] = {"name": name}
+        entries[name] = [dict(table) for table in tables if _same(table["name"], name)] or [{"name": name}]
     for text in settings:
         path, equals, value = text.partition("=")
         name, dot, parameter = path.rpartition(".")  # a file's name has dots of its own
@@ -57,18 +62,37 @@ def from_options(names: Iterable[str], settings: Iterable[str]) -> list[dict[str
             raise InvalidParameter(f"--set takes METHOD.PARAMETER=VALUE with a method of --methods, got {text!r}")
         cls = resolve(name)
         values = [read_settings(cls, {parameter: piece})[parameter] for piece in value.split(",")]
-        entries[name][parameter] = values if len(values) > 1 else values[0]
-    return list(entries.values())
+        for entry in entries[name]:
+            entry[parameter] = values if len(values) > 1 else values[0]
+            if "label" in entry and len(values) == 1:  # the file's label does not say what the option changed
+                entry["label"] += f" ({parameter}={show(values[0])})"
+    return [entry for chosen in entries.values() for entry in chosen]
 
 
-def _expand(entry: Any) -> list[Variant]:
-    table = {"name": entry} if isinstance(entry, str) else entry
-    if not isinstance(table, Mapping) or not isinstance(table.get("name"), str):
-        raise InvalidParameter(f'a method is a name, or a table with a name as in {{name = "afl"}}; got {entry!r}')
+def _tables(entries: Any) -> list[Mapping[str, Any]]:
+    """Return the entries of `methods` as tables that have a name, and a label that is text if they have one."""
+    if not isinstance(entries, Iterable) or isinstance(entries, str | Mapping):
+        raise InvalidParameter(f"methods must be a list such as {EXAMPLE}, got {entries!r}")
+    tables = []
+    for entry in entries:
+        table = {"name": entry} if isinstance(entry, str) else entry
+        if not isinstance(table, Mapping) or not isinstance(table.get("name"), str):
+            raise InvalidParameter(f'a method is a name, or a table with a name as in {{name = "afl"}}; got {entry!r}')
+        label = table.get("label", table["name"])
+        if not isinstance(label, str) or not label.strip():
+            raise InvalidParameter(f"label of method {table['name']!r} must be text, got {label!r}")
+        tables.append(table)
+    return tables
+
+
+def _same(one: str, other: str) -> bool:
+    """Say whether two names are of the same method; a file or a class can be named in more than one way."""
+    return one == other or ((is_code(one) or is_code(other)) and resolve(one) is resolve(other))
+
+
+def _expand(table: Mapping[str, Any]) -> list[Variant]:
     cls = resolve(table["name"])
     label = table.get("label")
-    if label is not None and (not isinstance(label, str) or not label.strip()):
-        raise InvalidParameter(f"label of method {cls.name!r} must be text, got {label!r}")
     values = {name: value for name, value in table.items() if name not in ("name", "label")}
     kinds = parameter_types(cls)
     for name in values:

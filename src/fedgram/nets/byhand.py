@@ -3,6 +3,7 @@
 Autograd gives the same; but for products as small as these its bookkeeping takes several times as long as they do.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from fedgram.nets.vector import Net
@@ -12,9 +13,17 @@ if TYPE_CHECKING:
 
 
 def gradient(
-    net: Net, weights: "Tensor", x: "Tensor", y: "Tensor", share: "Tensor"
+    net: Net,
+    weights: "Tensor",
+    x: "Tensor",
+    y: "Tensor",
+    share: "Tensor",
+    more: Callable[["Tensor", "Tensor"], "Tensor"] | None = None,
 ) -> tuple["Tensor", "Tensor", "Tensor"]:
-    """Return the gradient (clients, trained) of each client's mean cross entropy, and the features and scores."""
+    """Return the gradient (clients, trained) of each client's mean cross entropy, and the features and scores.
+
+    `more` is given features and scores, and returns the gradient of further terms by the scores.
+    """
     import torch
 
     parts, gradients = net.parts(weights), torch.empty_like(weights)
@@ -31,6 +40,8 @@ def gradient(
     scores = constants.unsqueeze(2).baddbmm(head, seen[-1])
     one = scores.new_full((1, 1, 1), -1.0).expand(len(y), 1, y.shape[1])
     error = scores.softmax(1).scatter_add_(1, y.unsqueeze(1), one).mul_(share.unsqueeze(1))
+    if more is not None:
+        error += more(features, scores)
     for place in reversed(range(len(layers))):
         weight, _, weight_gradient, bias_gradient = layers[place]
         torch.bmm(error, seen[place].transpose(1, 2), out=weight_gradient)

@@ -5,7 +5,8 @@ normalisation is one scale and shift of each hidden number and goes into the lay
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,28 +59,47 @@ def diversity(noise: "Tensor", features: "Tensor") -> "Tensor":
     return (-apart.mean() / features.shape[1]).exp()
 
 
-@dataclass(frozen=True)
+@dataclass
 class Source:
     """Where clients that train together draw labels and features from, each with its own random numbers.
 
-    Their training must carry along `place`, the generators' numbers as "generator" and label counts as "labels".
+    All have the same generator, a `vector` of `net`, and the same label counts. Their training must carry along
+    `place`. Features are not made: a head W sees A h + a, what the generator's last layer makes of its hidden values h,
+    as (W A) h + W a. The product W A has a row for each class where A h has a column for each sample.
     """
 
     net: Net
+    vector: Vector
+    counts: Counts
     noise: int
     rngs: Sequence[np.random.Generator]
+    _seen: "tuple[Now, Tensor, Tensor] | None" = field(default=None, init=False)
 
     @property
     def place(self) -> dict[str, list[npt.NDArray[Any]]]:
         """What tells a moment of training whose random numbers are whose."""
         return {"place": [np.array([place]) for place in range(len(self.rngs))]}
 
+    @cached_property
+    def _layers(self) -> "list[Tensor]":
+        import torch
+
+        return [part[0] for part in self.net.parts(torch.from_numpy(self.vector[None].copy()))]
+
+    @cached_property
+    def known(self) -> "Tensor":
+        """Which classes (c,) the generator was fitted to."""
+        import torch
+
+        return torch.from_numpy(self.counts > 0)
+
     def labels(self, now: Now, size: int) -> "Tensor":
         """Return labels (clients, size) that are drawn by the counts."""
-        return draw_labels(now.carried["labels"].numpy(), size, self._own(now))
+        own = self._own(now)
+        return draw_labels(np.tile(self.counts, (len(own), 1)), size, own)
 
-    def features(self, now: Now, y: "Tensor", sizes: Sequence[int]) -> "Tensor":
-        """Return features (clients, width, n) for labels y (clients, n).
+    def hidden(self, now: Now, y: "Tensor", sizes: Sequence[int]) -> "Tensor":
+        """Return the generator's hidden values (clients, hidden, n) for labels y (clients, n).
 
         A client has its first so many labels: it draws noise for these alone, whoever trains beside it.
         """
@@ -88,26 +108,38 @@ class Source:
         drawn = np.zeros((len(y), self.noise, y.shape[1]), dtype=np.float32)
         for row, (rng, size) in enumerate(zip(self._own(now), sizes, strict=True)):
             drawn[row, :, :size] = rng.standard_normal((self.noise, size), dtype=np.float32)
-        vectors = now.carried["generator"]
-        with torch.no_grad():
-            inputs = labelled(torch.from_numpy(drawn), y, now.net.classes)
-            return self.net.forward(self.net.parts(vectors), vectors[:, :0], inputs)[1]
+        below, bias, *_ = self._layers
+        by_label = (below[:, self.noise :] + bias.unsqueeze(1)).t()  # what a label adds, (c, hidden)
+        return (below[:, : self.noise] @ torch.from_numpy(drawn)).add_(by_label[y].transpose(1, 2)).relu_()
 
-    def scores(self, now: Now, features: "Tensor") -> "Tensor":
-        """Return what the heads in training say of features: (clients, c, n)."""
-        return head_scores(_head(now, now.weights), features, now.net.classes)
+    def scores(self, now: Now, hidden: "Tensor") -> "Tensor":
+        """Return what the heads in training say of the features that hidden values stand for: (clients, c, n)."""
+        weights, constants = self._through(now)
+        return constants.baddbmm(weights, hidden)
 
-    def gradient(self, now: Now, features: "Tensor", y: "Tensor") -> "Tensor":
+    def gradient(self, now: Now, hidden: "Tensor", y: "Tensor") -> "Tensor":
         """Return the gradient (clients, trained) of the heads' mean cross entropy; all but the heads have none."""
         import torch
 
-        wanted = torch.nn.functional.one_hot(y, now.net.classes).transpose(1, 2)
-        error = (self.scores(now, features).softmax(1) - wanted) / y.shape[1]
-        parts = [(error @ features.transpose(1, 2)).flatten(1), error.sum(2)]
+        one = hidden.new_full((1, 1, 1), -1.0).expand(len(y), 1, y.shape[1])
+        error = self.scores(now, hidden).softmax(1).scatter_add_(1, y.unsqueeze(1), one).div_(y.shape[1])
+        *_, above, constants = self._layers
+        total = error.sum(2)
+        matrix = (error @ hidden.transpose(1, 2)) @ above.t() + total.unsqueeze(2) * constants
         gradient = torch.zeros_like(now.weights)
         head = _head(now, gradient)
-        head.copy_(torch.cat(parts, dim=1)[:, : head.shape[1]])  # a head may have no constants
+        head.copy_(torch.cat([matrix.flatten(1), total], dim=1)[:, : head.shape[1]])  # a head may have no constants
         return gradient
+
+    def _through(self, now: Now) -> "tuple[Tensor, Tensor]":
+        """Return W A (clients, c, hidden) and W a with the heads' constants (clients, c, 1), once for each moment."""
+        if self._seen is None or self._seen[0] is not now:
+            *_, above, constants = self._layers
+            head, size = _head(now, now.weights), now.net.classes * now.net.features
+            matrix = head[:, :size].view(len(head), now.net.classes, -1)
+            moved = matrix @ constants
+            self._seen = now, matrix @ above, (moved + head[:, size:] if head.shape[1] > size else moved).unsqueeze(2)
+        return self._seen[1:]
 
     def _own(self, now: Now) -> list[np.random.Generator]:
         return [self.rngs[place] for place in now.carried["place"][:, 0].tolist()]
@@ -169,7 +201,8 @@ class Generator:
         from torch.nn.functional import cross_entropy
 
         names = sorted(heads)  # whoever replies first
-        teachers = torch.from_numpy(np.stack([heads[name] for name in names])).double()
+        # As they came: more digits than they have would cost four times as much and say nothing more.
+        teachers = torch.from_numpy(np.stack([heads[name] for name in names]))
         each = np.stack([counts[name] for name in names])
         pooled, classes = each.sum(axis=0), each.shape[1]
         weights = torch.from_numpy(each / np.maximum(pooled, 1))
@@ -178,7 +211,7 @@ class Generator:
             [y] = draw_labels(pooled[None], self._plan.batch, [rng])
             noise = torch.from_numpy(rng.standard_normal((self._layers[0].shape[1] - classes, len(y))))
             made = self(labelled(noise, y, classes).t())
-            scores = head_scores(teachers, made.t(), classes)
+            scores = head_scores(teachers, made.t().float(), classes).double()
             wrong = cross_entropy(scores, y.expand(len(teachers), -1), reduction="none")
             loss = (weights[:, y] * wrong).sum(0).mean() + self._plan.spread * diversity(noise.t(), made)
             self._adam.zero_grad()

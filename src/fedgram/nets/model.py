@@ -24,9 +24,36 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 
+class NetModel(BlockModel):
+    """A model that is a network with its numbers; how it scores samples by them is its own affair."""
+
+    network: str
+    shape: Shape
+    vector: Vector
+    memory: bool = False
+
+    @property
+    def net(self) -> Net:
+        """The network without its numbers."""
+        net = net_for(self.network, self.shape, len(self.classes), memory=self.memory)
+        if np.shape(self.vector) != (net.size,):
+            raise Mismatch(f"{self.network!r} has {net.size} numbers, got shape {np.shape(self.vector)}")
+        return net
+
+    @property
+    def at_once(self) -> int:
+        """How many samples make a block."""
+        return self.net.at_once
+
+    @property
+    def sample_shape(self) -> Shape:
+        """The shape of one sample."""
+        return self.shape
+
+
 @wire.message("trained-net", version=1)
 @dataclass(frozen=True, eq=False)
-class TrainedNet(BlockModel):
+class TrainedNet(NetModel):
     """A network with its numbers.
 
     >>> model = TrainedNet("linear", (2,), ("cat", "dog"), np.array([1, 0, 0, 1, 0, 0], dtype=np.float32))
@@ -51,14 +78,6 @@ class TrainedNet(BlockModel):
             _ = self.net
 
     @property
-    def net(self) -> Net:
-        """The network without its numbers."""
-        net = net_for(self.network, self.shape, len(self.classes), memory=self.memory)
-        if np.shape(self.vector) != (net.size,):
-            raise Mismatch(f"{self.network!r} has {net.size} numbers, got shape {np.shape(self.vector)}")
-        return net
-
-    @property
     def weights(self) -> Array:
         """The matrix (d, c) of a linear model."""
         return self._linear()[0]
@@ -74,16 +93,6 @@ class TrainedNet(BlockModel):
         head, count = self.vector[self.net.head].astype(np.float64), len(self.classes)
         weights, intercept = head[:-count].reshape(count, -1).T, head[-count:]
         return weights, intercept + self.vector[self.net.own] @ weights if self.memory else intercept
-
-    @property
-    def at_once(self) -> int:
-        """How many samples make a block."""
-        return self.net.at_once
-
-    @property
-    def sample_shape(self) -> Shape:
-        """The shape of one sample."""
-        return self.shape
 
     def score_block(self, block: npt.NDArray[Any], out: Array) -> None:
         """Write the scores of a block of samples."""

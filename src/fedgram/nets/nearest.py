@@ -11,10 +11,9 @@ from fedgram.core.arrays import Array
 from fedgram.core.columns import Columns
 from fedgram.core.errors import Mismatch
 from fedgram.core.labels import Classes
-from fedgram.models import BlockModel
 from fedgram.nets.factories import is_admitted
 from fedgram.nets.layers import Shape, Vector
-from fedgram.nets.model import TrainedNet, outputs
+from fedgram.nets.model import NetModel, outputs
 from fedgram.nets.prototypes import class_means, class_sums, on_sphere
 from fedgram.nets.vector import Net
 
@@ -23,7 +22,7 @@ NEVER = -1e30  # the score of a class without a mean
 
 @wire.message("nearest-prototype", version=1)
 @dataclass(frozen=True, eq=False)
-class NearestPrototype(BlockModel):
+class NearestPrototype(NetModel):
     """A network whose features z, brought to length one, are compared with class means C; its head is not used.
 
     The score of a class is z·C - ½‖C‖², which is highest for the nearest mean. A class that is not `known` never wins.
@@ -63,21 +62,6 @@ class NearestPrototype(BlockModel):
         means = class_means(sums, counts).astype(np.float32)
         own = np.array(vector)  # a row of many would keep them all in memory
         return cls(net.network, net.shape, classes, own, means, counts > 0, features)
-
-    @property
-    def net(self) -> Net:
-        """The network without its numbers."""
-        return TrainedNet(self.network, self.shape, self.classes, self.vector).net
-
-    @property
-    def at_once(self) -> int:
-        """How many samples make a block."""
-        return self.net.at_once
-
-    @property
-    def sample_shape(self) -> Shape:
-        """The shape of one sample."""
-        return self.shape
 
     def score_block(self, block: npt.NDArray[Any], out: Array) -> None:
         """Write the scores of a block of samples."""

@@ -79,6 +79,13 @@ def pooled_means(told: Sequence[Mapping[str, npt.NDArray[Any]]], classes: int) -
     return only_present(counts, means=class_means(sums, counts).astype(np.float32))
 
 
+def aims(sums: Array, counts: npt.NDArray[Any], sent: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.float32]:
+    """Return class means (c, width) as they were sent; for a class that was not, the client's own stands in."""
+    means = class_means(sums, counts).astype(np.float32)
+    means[sent["classes"]] = sent["means"]
+    return means
+
+
 def away(now: Now, prototypes: "Tensor") -> "Tensor":
     """Return (clients, batch): the mean over the features z of (z - C_y)², for prototypes C (clients, c, width)."""
     wanted = prototypes.transpose(1, 2).gather(2, now.y.unsqueeze(1).expand(-1, now.net.features, -1))

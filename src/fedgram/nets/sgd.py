@@ -6,7 +6,7 @@ batches and vector, and what comes out is what it would be alone, to rounding. N
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from math import ceil, prod
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -96,15 +96,17 @@ class Hooks:
     """What a method adds to plain SGD.
 
     `gradient` is that of a term that depends on the weights alone, (clients, trained); `term` is any other term of each
-    client's loss, (clients,). Gradients flow through features and scores, never through `weights`. `of` makes the
-    network's weights from what is trained. `after` is called after each step, and may change what it sees in place.
-    `only` has a vector for each client, 1 for the trained numbers that move and 0 for those that stay where they are.
-    `estimate` returns the gradient (clients, trained) of each client's loss from forward passes alone, in place of
-    back-propagation; `term` and `of` need that, so they do not go with it.
+    client's loss, (clients,). Gradients flow through features and scores, never through `weights`. `error` is the
+    gradient of a term by the scores, (clients, classes, batch), for terms that depend on nothing else: dense layers
+    then need no autograd. `of` makes the network's weights from what is trained. `after` is called after each step, and
+    may change what it sees in place. `only` has a vector for each client, 1 for the trained numbers that move and 0 for
+    those that stay where they are. `estimate` returns the gradient (clients, trained) of each client's loss from
+    forward passes alone, in place of back-propagation; `term`, `error` and `of` need that, so they do not go with it.
     """
 
     gradient: Callable[[Now], "Tensor"] | None = None
     term: Callable[[Now], "Tensor"] | None = None
+    error: Callable[[Now], "Tensor"] | None = None
     of: Callable[["Tensor", Mapping[str, "Tensor"]], "Tensor"] = _identity
     after: Callable[[Now], None] | None = None
     carried: Mapping[str, Sequence[Vector]] = field(default_factory=dict)
@@ -113,8 +115,10 @@ class Hooks:
 
     def __post_init__(self) -> None:
         """Refuse what would be left out of an estimate."""
-        if self.estimate is not None and (self.term is not None or self.of is not _identity):
-            raise InvalidParameter("an estimate has no back-propagation for term and of: give their gradient instead")
+        if self.estimate is not None and (self.term or self.error or self.of is not _identity):
+            raise InvalidParameter(
+                "an estimate has no back-propagation for term, error and of: give their gradient instead"
+            )
 
 
 PLAIN = Hooks()
@@ -215,14 +219,25 @@ def _gradient(now: Now, hooks: Hooks, leaves: Sequence["Tensor"]) -> "Tensor":
             return hooks.estimate(now)
     net = now.net
     if not net.one_by_one and hooks.term is None and hooks.of is _identity:
-        gradient, now.features, now.scores = byhand.gradient(net, now.weights, now.x, now.y, now.share)
+        more = None if hooks.error is None else partial(_error, now, hooks.error)
+        gradient, now.features, now.scores = byhand.gradient(net, now.weights, now.x, now.y, now.share, more)
         return gradient
     parts = leaves if hooks.of is _identity else net.parts(hooks.of(leaves[0], now.carried))
     now.features, now.scores = net.forward(parts, now.buffers, now.x, training=True)
     losses = now.losses if hooks.term is None else now.losses + hooks.term(now)
+    if hooks.error is not None:
+        losses = losses + (_error(now, hooks.error, now.features, now.scores) * now.scores).sum((1, 2))
     # A parameter that a module does not use has a gradient of zero.
     pieces = torch.autograd.grad(losses.sum(), leaves, materialize_grads=True)
     return torch.cat([piece.flatten(1) for piece in pieces], dim=1)
+
+
+def _error(now: Now, error: Callable[[Now], "Tensor"], features: "Tensor", scores: "Tensor") -> "Tensor":
+    import torch
+
+    now.features, now.scores = features, scores
+    with torch.no_grad():
+        return error(now)
 
 
 def _leaves(net: Net, weights: "Tensor", hooks: Hooks) -> list["Tensor"]:

@@ -40,6 +40,11 @@ class Around(ABC):
     def changes(self, directions: "Tensor", scale: float) -> "Tensor":
         """Return L(w + scale · v) - L(w) for each direction v (directions, trained), in double precision."""
 
+    def along(self, directions: "Tensor", scale: float, *, central: bool) -> "Tensor":
+        """Return `changes`, or with `central` half of the change from one side of the weights to the other."""
+        there = self.changes(directions, scale)
+        return (there - self.changes(directions, -scale)) / 2 if central else there
+
     def _mean_loss(self, scores: "Tensor") -> "Tensor":
         """Return the losses (m,) of scores (m, classes, n)."""
         from torch.nn.functional import cross_entropy

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 import numpy as np
 
 from fedgram.core.columns import Columns
-from fedgram.core.errors import FedgramError, InvalidParameter, MissingClients, Revealing, UnknownName
+from fedgram.core.errors import FedgramError, InvalidParameter, Revealing
 from fedgram.core.randomness import generator
 from fedgram.core.wire import Payload
 from fedgram.evaluation import Evaluation
@@ -19,7 +19,7 @@ from fedgram.moments.moments import Moments
 from fedgram.numeric_evaluation import NumericEvaluation
 from fedgram.protocol import judging
 from fedgram.protocol.agreement import Agreement
-from fedgram.protocol.channel import Channel, Task
+from fedgram.protocol.channel import Channel
 from fedgram.protocol.contributions import Recorder
 from fedgram.protocol.pool import Pool
 from fedgram.protocol.quorum import Quorum
@@ -105,11 +105,15 @@ class Clients:
 
         All get `payload`, or each its own from `per_client`. `to` names who is asked (default: everyone who can be). A
         client that fails is never passed over in silence: when all have been heard, the run ends with an error
-        that names those who failed, unless `require` lets it go on without them.
+        that names those who failed, unless `require` lets it go on without them. If none has replied it ends, too.
         """
-        for reply in self.ask(step, payload, to=to, per_client=per_client):
+        tasks, replied = dict(self._quorum.tasks(payload, to, per_client)), False
+        for reply in self.ask(step, per_client=tasks):
+            replied = True
             self._count(reply.client)
             yield reply
+        if tasks and not replied:
+            raise self._quorum.unanswered(during=f"step {step.__name__!r}")
 
     def _count(self, client: str) -> None:
         """Count a client's reply as one that has entered the result."""
@@ -177,7 +181,7 @@ class Clients:
         """
         weight: Callable[[str], float] = (lambda name: float(self.samples[name])) if weighted else lambda _: 1.0
         if weights is not None:
-            asked = [name for name, _ in self._tasks(payload, options.get("to"), options.get("per_client"))]
+            asked = [name for name, _ in self._quorum.tasks(payload, options.get("to"), options.get("per_client"))]
             if options.get("per_client") is None:
                 options["to"] = asked
             weight = checked_weights(weights, asked, weighted=weighted).__getitem__
@@ -193,7 +197,7 @@ class Clients:
         if strangers:
             self._quorum.lose(strangers, during=f"step {step.__name__!r}")
         if total is None:
-            raise MissingClients(f"step {step.__name__!r}: none of the clients that were asked has replied")
+            raise self._quorum.unanswered(during=f"step {step.__name__!r}")
         for client in total.clients:
             self._count(client)
         return total
@@ -277,26 +281,10 @@ class Clients:
 
         With `failures`, clients that fail are noted there, and stay with the run.
         """
-        name, tasks = step.__name__, self._tasks(payload, to, per_client)
+        name, tasks = step.__name__, self._quorum.tasks(payload, to, per_client)
         failed: dict[str, FedgramError] = {}
         yield from self._channel.ask(name, tasks, self.agreement, failed, round=self.round, counted=counted)
         if failures is not None:
             failures.update(failed)
         elif failed:
             self._quorum.lose(failed, during=f"step {name!r}")
-
-    def _tasks(
-        self, payload: Payload, to: Iterable[str] | None, per_client: Mapping[str, Payload] | None
-    ) -> list[Task]:
-        """Return who is asked, and what each is sent."""
-        if to is not None and per_client is not None:
-            raise InvalidParameter("give `to` or `per_client`, not both: the keys of per_client say who is asked")
-        if per_client is not None:
-            tasks = list(per_client.items())
-        else:
-            names = self.names if to is None else [to] if isinstance(to, str) else to
-            tasks = [(name, payload) for name in names]
-        everyone = self._quorum.everyone
-        if strangers := {name for name, _ in tasks}.difference(everyone):
-            raise UnknownName("client", min(strangers), everyone)
-        return tasks

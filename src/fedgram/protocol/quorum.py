@@ -1,11 +1,12 @@
 """Who takes part in a run: who can be asked, who is gone and why, and whether enough are left."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 from numbers import Integral
 from typing import Literal
 
-from fedgram.core.errors import ClientFailed, FedgramError, InvalidParameter, MissingClients
+from fedgram.core.errors import ClientFailed, FedgramError, InvalidParameter, MissingClients, UnknownName
+from fedgram.core.wire import Payload
 
 NO_SAMPLES = "no samples"
 
@@ -54,9 +55,32 @@ class Quorum:
         if left < required:
             raise MissingClients(f"{during}: {left} clients left, {required} required; {what or 'the rest is empty'}")
 
+    def unanswered(self, *, during: str) -> MissingClients:
+        """Return the error that ends a run where a step got no reply at all: there is nothing to go on with."""
+        gone = "; ".join(f"client {name!r}: {why}" for name, why in self._gone.items() if why != NO_SAMPLES)
+        return MissingClients(
+            f"{during}: none of the clients that were asked has replied, so there is nothing to go on with; "
+            f"ask more of them at once. Lost so far: {gone or 'nobody'}"
+        )
+
     def leave_out(self, name: str) -> None:
         """Go on without a client that has no samples; it is nobody's loss."""
         self._gone[name] = NO_SAMPLES
+
+    def tasks(
+        self, payload: Payload, to: Iterable[str] | None, per_client: Mapping[str, Payload] | None
+    ) -> list[tuple[str, Payload]]:
+        """Return who is asked (by default all who can be), and what each is sent."""
+        if to is not None and per_client is not None:
+            raise InvalidParameter("give `to` or `per_client`, not both: the keys of per_client say who is asked")
+        if per_client is not None:
+            tasks = list(per_client.items())
+        else:
+            names = self.names if to is None else [to] if isinstance(to, str) else to
+            tasks = [(name, payload) for name in names]
+        if strangers := {name for name, _ in tasks}.difference(self.everyone):
+            raise UnknownName("client", min(strangers), self.everyone)
+        return tasks
 
     def _required(self) -> int:
         """Return how many clients with samples must be left; those known to have none are nobody's loss."""

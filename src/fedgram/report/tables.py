@@ -9,7 +9,6 @@ from statistics import fmean, stdev
 from typing import NamedTuple
 
 from fedgram.experiments.results import METRICS, Column, Result, Results
-from fedgram.experiments.scenario import LOCAL
 from fedgram.report.intervals import half_width
 
 BEST, SECOND = 1, 2
@@ -170,7 +169,7 @@ def accuracy_caption(results: Results, metric: str) -> str:
     over = f"mean ± standard deviation over {seeds} seeds" if seeds > 1 else "one seed"
     if any(cell.interval is not None for cell in cells(results, metric).values()):
         over += ", ± half of a 95 % t interval over the clients"
-    common = all(column.test != LOCAL for column in results.columns)
+    common = all(column.has_common_test for column in results.columns)
     kind = "on a common test set" if common else METRICS[metric]
     return f"Accuracy in % ({kind}) of {features}; {over}."
 

@@ -1,7 +1,6 @@
 """FedPAC: two phases of training, features drawn to prototypes, and heads mixed on the simplex."""
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -12,29 +11,11 @@ import fedgram as fg
 from fedgram.checks import CLASSES, some_clients
 from fedgram.core.errors import InvalidData, InvalidParameter
 from fedgram.nets import Hooks, outputs
-from support.gradient import SETTINGS, breaking, fit, image_clients, vectors
+from support.gradient import SETTINGS, breaking, fit, image_clients, vectors, watched
 from support.sides import bytes_of_a_round, layers, side_of, stepped, tensors
 
 HIDDEN = SETTINGS | {"network": "mlp:16"}
 WHOLE = {"batch": 1000, "epochs": 1, "momentum": 0.0}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Watched(fg.FedPAC):
-    """FedPAC, and what its clients are sent and reply."""
-
-    name = "fedpac"
-    sent: ClassVar[dict] = {}
-    heard: ClassVar[dict] = {}
-
-    @fg.step(batched=True)
-    def train(self, clients, given):
-        """Remember both."""
-        replies = super().train(clients, given)
-        for client, payload, reply in zip(clients, given, replies, strict=True):
-            self.sent[client.round, client.name] = payload
-            self.heard[client.round, client.name] = reply
-        return replies
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,27 +97,27 @@ def test_the_statistics_are_those_of_the_base_that_came():
 
 
 def test_what_comes_down_is_made_of_what_went_up():
-    fitted = fit(Watched(**HIDDEN | {"rounds": 2}))
+    method, sent, heard = watched(fg.FedPAC(**HIDDEN | {"rounds": 2}))
+    fitted = fit(method)
     names = [client.name for client in some_clients()]
     n = [len(client.y) for client in some_clients()]
-    net = fg.FedPAC(**HIDDEN).net(some_clients()[0].x.shape[1:], CLASSES)
-    first = [Watched.heard[0, name] for name in names]
-    assert all(Watched.sent[0, name]["prototypes"] is None for name in names)
+    net = method.net(some_clients()[0].x.shape[1:], CLASSES)
+    first = [heard[0, name] for name in names]
+    assert all(sent[0, name]["prototypes"] is None for name in names)
     base = np.average([reply["shared"][net.base] for reply in first], axis=0, weights=n)
-    prototypes = Watched.sent[1, names[0]]["prototypes"]
+    prototypes = sent[1, names[0]]["prototypes"]
     for c in range(CLASSES):
         at = [(reply["features"], reply["features"]["classes"].tolist()) for reply in first]
         own = [(table["sums"][where.index(c)], table["counts"][where.index(c)]) for table, where in at if c in where]
         mean = sum(sums for sums, _ in own) / sum(count for _, count in own)
         np.testing.assert_allclose(prototypes["means"][prototypes["classes"].tolist().index(c)], mean, rtol=1e-5)
-    alone = fit(Watched(**HIDDEN | {"rounds": 1}))
-    weights = alone.notes["head weights"]
+    weights = fit(fg.FedPAC(**HIDDEN | {"rounds": 1})).notes["head weights"]
     np.testing.assert_allclose(weights.sum(axis=1), 1)
     assert weights.min() >= 0
     assert weights[weights > 0].min() >= 1e-3
     heads = weights @ [reply["shared"][net.head] for reply in first]
     for name, head in zip(names, heads, strict=True):
-        np.testing.assert_allclose(Watched.sent[1, name]["shared"], np.append(base, head), atol=1e-6)
+        np.testing.assert_allclose(sent[1, name]["shared"], np.append(base, head), atol=1e-6)
     assert not np.array_equal(fitted.notes["head weights"], weights)
 
 
@@ -237,16 +218,6 @@ def test_a_head_that_forgets_counts_as_made_of_its_last_batch():
 
 
 def test_nothing_is_told_that_nobody_uses():
-    method = fg.FedPAC(network="mlp:8", rounds=1, epochs=1, lam=0.0, mix_heads=False)
-    told = {}
-
-    class Watched(fg.FedPAC):
-        @fg.step(batched=True)
-        def train(self, clients, given):
-            replies = super().train(clients, given)
-            told.update(zip([client.name for client in clients], replies, strict=True))
-            return replies
-
-    fit(Watched(**method.settings()))
-    assert told
-    assert {name for reply in told.values() for name in reply} == {"shared"}
+    method, _, heard = watched(fg.FedPAC(network="mlp:8", rounds=1, epochs=1, lam=0.0, mix_heads=False))
+    fit(method)
+    assert {name for reply in heard.values() for name in reply} == {"shared"}

@@ -155,15 +155,6 @@ def test_a_client_lost_on_the_way_leaves_the_others():
     assert fitted.evaluation.pooled > 0.5
 
 
-def test_a_round_whose_clients_are_all_lost_changes_nothing():
-    method = fg.PFedHN(**LINEAR | {"rounds": 1}, participation=0.34)
-    asked = set(fit(method).contributors)
-    fitted = fit(breaking(method, asked, 0), require=3)
-    assert set(fitted.absent) == asked
-    for vector in (fitted.personal[name].vector for name in set(fitted.personal) - asked):
-        np.testing.assert_array_equal(vector, first_weights())
-
-
 def test_one_client_and_one_sample_are_enough():
     [client] = some_clients()[:1]
     single = replace(client, x=client.x[:1], y=client.y[:1])

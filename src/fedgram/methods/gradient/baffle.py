@@ -31,12 +31,10 @@ class BAFFLE(GradientMethod):
 
     The server sends the weights and a seed, from which all draw the same K `directions` δ_k ~ N(0, σ²I). A client
     replies with ΔL_k = L(w + δ_k) - L(w) of its next batch (`central`: ½[L(w + δ_k) - L(w - δ_k)]), and with running
-    means if there are any. The server draws the same directions and makes one step with the mean of the ΔL_k by
-    samples. If a number of the estimate exceeds `clip`, all are scaled down. The model is a moving average of the
-    weights, which keeps `ema` of itself (at first less: (1 + t)/(10 + t)), or with 0 the weights themselves.
-
-    A round is one step on one batch; `epochs` and `local_steps` have no effect. It is FedSGD with many directions, a
-    small σ, SGD, and neither clip nor ema.
+    means if there are any. The server steps with the mean of the ΔL_k by samples; if a number of the estimate exceeds
+    `clip`, all are scaled down. The model is a moving average of the weights that keeps `ema` of itself (at first less:
+    (1 + t)/(10 + t)). A round is one step on one batch; `epochs` and `local_steps` have no effect. It is FedSGD with
+    many directions, a small σ, SGD, and neither clip nor ema.
     """
 
     quick = MappingProxyType({"rounds": 20, "lr": 0.05, "ema": 0.5})
@@ -71,20 +69,20 @@ class BAFFLE(GradientMethod):
         """Return the moving average of the global weights."""
         import torch
 
-        net, world = self.begin(clients)
-        weights, model = torch.from_numpy(world[net.buffers :].astype(np.float64)), world
+        net, global_weights = self.begin(clients)
+        weights, model = torch.from_numpy(global_weights[net.buffers :].astype(np.float64)), global_weights
         optimizer = self._optimizer(weights)
         for number in clients.rounds_of(self.rounds):
             seed = int(clients.rng.integers(MOST_SEEDS))
-            means = clients.mean(self.train, {"weights": world, "seed": seed}, to=self.asked(clients))
+            means = clients.mean(self.train, {"weights": global_weights, "seed": seed}, to=self.asked(clients))
             derivatives = means["changes"].astype(np.float64) / self.sigma  # δ_k is σ times a standard Gaussian
             weights.grad = torch.from_numpy(weighted_mean(derivatives, seed, len(weights)))
             if self.clip is not None:
                 torch.nn.utils.clip_grad_norm_(weights, self.clip, norm_type=float("inf"))
             optimizer.step()
-            world = np.concatenate([means["buffers"], weights.numpy()], dtype=np.float32)
+            global_weights = np.concatenate([means["buffers"], weights.numpy()], dtype=np.float32)
             kept = min(self.ema, (1 + number) / (10 + number))
-            model = (world + kept * (model - world)).astype(np.float32)
+            model = (global_weights + kept * (model - global_weights)).astype(np.float32)
             model[: net.buffers] = means["buffers"]
             clients.report(number, self.model(clients, model))
         return self.model(clients, model)
@@ -98,9 +96,9 @@ class BAFFLE(GradientMethod):
 
     # client
     @step(batched=True, reply=lambda method, question: method.reply_to(question))
-    def train(self, clients: Sequence[ClientSide], worlds: Sequence[dict[str, Any]]) -> list[dict[str, Vector]]:
+    def train(self, clients: Sequence[ClientSide], sent: Sequence[dict[str, Any]]) -> list[dict[str, Vector]]:
         """Return how the loss of the next batch changes in each direction, and the running means."""
-        found = [self._look_around(client, **world) for client, world in zip(clients, worlds, strict=True)]
+        found = [self._look_around(client, **one) for client, one in zip(clients, sent, strict=True)]
         # Only now that nothing can fail any more: a step that is repeated must begin with the same batch.
         for client, (_, left) in zip(clients, found, strict=True):
             client.state["left"] = left
@@ -124,10 +122,8 @@ class BAFFLE(GradientMethod):
         buffers, w = torch.from_numpy(weights[None].copy()).tensor_split([net.buffers], dim=1)
         with torch.no_grad(), net.training([client.rng]):
             losses = around(net, w, buffers, x, y, torch.full(y.shape, 1 / y.shape[1]))
-            changes = []
-            for some in gaussians(seed, self.directions, w.shape[1]):
-                there = losses.changes(some, self.sigma)
-                changes.append((there - losses.changes(some, -self.sigma)) / 2 if self.central else there)
+            directions = gaussians(seed, self.directions, w.shape[1])
+            changes = [losses.along(some, self.sigma, central=self.central) for some in directions]
             pass_once(net, w, buffers, x)
         if not np.isfinite(found := torch.cat(changes).float().numpy()).all():
             raise InvalidData(f"training diverged: take a smaller lr than {self.lr}, or scale the samples")

@@ -17,10 +17,13 @@ from fedgram.nets.layers import Shape, Vector
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.method import Method, step
-from fedgram.protocol.replies import Question
+from fedgram.protocol.replies import Numbers, Question
 
 # A step that takes away more than this part of the weights has forgotten most of the batches before.
 FORGETS = 0.2
+# Beyond any features that a network can learn with, and far from where 32 bits overflow: one client that sends more
+# would end the training of all.
+LARGEST_FEATURE = 1e9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,10 +153,10 @@ class GradientMethod(Method):
                 f"{self.name} works on a plain linear head, and {what}: make it an nn.Linear as it is"
             )
 
-    def give_to_the_unasked(self, clients: Clients, world: Vector) -> None:
+    def give_to_the_unasked(self, clients: Clients, global_weights: Vector) -> None:
         """Let clients that never took part keep the global model; what they began with is nobody's."""
         unasked = set(clients.names).difference(clients.contributors)
-        clients.each(self.adopt, world, to=[name for name in clients.names if name in unasked])
+        clients.each(self.adopt, global_weights, to=[name for name in clients.names if name in unasked])
 
     def model(self, clients: Clients, vector: Vector) -> TrainedNet:
         """Return a vector as a model."""
@@ -174,9 +177,9 @@ class GradientMethod(Method):
             self.keep(client, first)
 
     @step
-    def adopt(self, client: ClientSide, world: Vector) -> None:
+    def adopt(self, client: ClientSide, global_weights: Vector) -> None:
         """Keep the global model."""
-        self.keep(client, world)
+        self.keep(client, global_weights)
 
     @step
     def evaluate(self, client: ClientSide, model: Model | None = None) -> int | None:
@@ -197,6 +200,11 @@ class GradientMethod(Method):
     def net_for(self, question: Question) -> Net:
         """Return the network as the server sees it when it asks."""
         return self.net(question.shape, len(question.classes))
+
+    def features_of(self, question: Question, *, samples: int = 1) -> Numbers:
+        """Return what a client may tell of features: a mean of them, or a sum over so many samples."""
+        most = samples * LARGEST_FEATURE
+        return Numbers((self.net_for(question).features,), "float32", -most, most)
 
     def keep(self, client: ClientSide, vector: Vector) -> None:
         """Let the client keep a vector as its own model, which it predicts with."""

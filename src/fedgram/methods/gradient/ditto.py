@@ -35,10 +35,10 @@ class Ditto(FedAvg):
         self.check_pulls()
 
     @step(batched=True, reply=like_payload)
-    def train(self, clients: Sequence[ClientSide], worlds: Sequence[Vector]) -> list[Vector]:
+    def train(self, clients: Sequence[ClientSide], global_weights: Sequence[Vector]) -> list[Vector]:
         """Return the global weights after local SGD; keep the personal ones."""
-        trained = super().train(clients, worlds)
-        center = self.trained_part(clients, worlds)
+        trained = super().train(clients, global_weights)
+        center = self.trained_part(clients, global_weights)
         towards = Hooks(
             gradient=lambda now: pull(self.lam, now.weights, now.carried["center"]), carried={"center": center}
         )

@@ -51,9 +51,9 @@ class FedALA(FedAvg):
             raise InvalidParameter(f"fraction must be more than 0 and at most 1, got {self.fraction}")
 
     @step(batched=True, reply=like_payload)
-    def train(self, clients: Sequence[ClientSide], worlds: Sequence[Vector]) -> list[Vector]:
+    def train(self, clients: Sequence[ClientSide], global_weights: Sequence[Vector]) -> list[Vector]:
         """Return the weights after local SGD from the mixture; keep them, too."""
-        starts = dict(zip([client.name for client in clients], worlds, strict=True))
+        starts = dict(zip([client.name for client in clients], global_weights, strict=True))
         # Who has not trained yet has nothing of its own to mix in.
         mixing = [client for client in clients if "trained" in client.state]
         mixtures, shares = self._mixtures(mixing, [starts[client.name] for client in mixing])
@@ -67,42 +67,42 @@ class FedALA(FedAvg):
         return trained
 
     def _mixtures(
-        self, clients: Sequence[ClientSide], worlds: Sequence[Vector]
+        self, clients: Sequence[ClientSide], global_weights: Sequence[Vector]
     ) -> tuple[dict[str, Vector], dict[str, Vector]]:
         """Return Θ_i + (Θ - Θ_i) ⊙ W_i of each client — (4) to (6) — and W_i."""
         if not clients:
             return {}, {}
         net = self.net_of(clients[0])
         own = []
-        for client, world in zip(clients, worlds, strict=True):
-            mixed = np.array(world)
+        for client, received in zip(clients, global_weights, strict=True):
+            mixed = np.array(received)
             mixed[net.last(self.layers)] = client.state["own"][net.last(self.layers)]
             own.append(mixed)
-        shares = self._shares(clients, worlds, own)
+        shares = self._shares(clients, global_weights, own)
         mixtures = {
-            client.name: (mine + (world - mine) * shares[client.name]).astype(np.float32)
-            for client, mine, world in zip(clients, own, worlds, strict=True)
+            client.name: (mine + (received - mine) * shares[client.name]).astype(np.float32)
+            for client, mine, received in zip(clients, own, global_weights, strict=True)
         }
         return mixtures, shares
 
     def _shares(
-        self, clients: Sequence[ClientSide], worlds: Sequence[Vector], own: Sequence[Vector]
+        self, clients: Sequence[ClientSide], global_weights: Sequence[Vector], own: Sequence[Vector]
     ) -> dict[str, Vector]:
         """Return W_i, trained by projected gradient descent."""
         parts = {
-            client.name: {"own": mine, "world": world, "loss": np.zeros(1, dtype=np.float32)}
-            for client, mine, world in zip(
-                clients, self.trained_part(clients, own), self.trained_part(clients, worlds), strict=True
+            client.name: {"own": mine, "global": received, "loss": np.zeros(1, dtype=np.float32)}
+            for client, mine, received in zip(
+                clients, self.trained_part(clients, own), self.trained_part(clients, global_weights), strict=True
             )
         }
-        shares = {client.name: client.state.get("share", np.ones_like(worlds[0])) for client in clients}
+        shares = {client.name: client.state.get("share", np.ones_like(global_weights[0])) for client in clients}
         losses: dict[str, list[float]] = {client.name: [] for client in clients}
         # Random numbers of its own, so that what follows shuffles as in every other method.
         rngs = {client.name: client.rng.spawn(1)[0] for client in clients}
         learning = list(clients)
         while learning and self.eta:
             names = [client.name for client in learning]
-            carried = {key: [parts[name][key] for name in names] for key in ("own", "world", "loss")}
+            carried = {key: [parts[name][key] for name in names] for key in ("own", "global", "loss")}
             vectors, after = self.descend_with(
                 learning,
                 [shares[name] for name in names],
@@ -125,7 +125,7 @@ class FedALA(FedAvg):
 
 
 def _mix(share: "Tensor", carried: Mapping[str, "Tensor"]) -> "Tensor":
-    return carried["own"] + (carried["world"] - carried["own"]) * share
+    return carried["own"] + (carried["global"] - carried["own"]) * share
 
 
 def _project(now: Now) -> None:

@@ -30,24 +30,24 @@ class FedAvg(GradientMethod):
     # server
     def serve(self, clients: Clients) -> TrainedNet:
         """Return the global model of the last round."""
-        _, world = self.begin(clients)
+        _, global_weights = self.begin(clients)
         for number in clients.rounds_of(self.rounds):
-            world = self.average(clients, world)
-            clients.report(number, None if self.judged_by_own else self.model(clients, world))
+            global_weights = self.average(clients, global_weights)
+            clients.report(number, None if self.judged_by_own else self.model(clients, global_weights))
         if self.judged_by_own:
-            self.give_to_the_unasked(clients, world)
-        return self.model(clients, world)
+            self.give_to_the_unasked(clients, global_weights)
+        return self.model(clients, global_weights)
 
-    def average(self, clients: Clients, world: Vector) -> Vector:
+    def average(self, clients: Clients, global_weights: Vector) -> Vector:
         """Let those who are asked train; return the mean of their weights, by samples."""
-        mean: Vector = clients.mean(self.train, world, to=self.asked(clients))
+        mean: Vector = clients.mean(self.train, global_weights, to=self.asked(clients))
         return mean
 
     # client
     @step(batched=True, reply=like_payload)
-    def train(self, clients: Sequence[ClientSide], worlds: Sequence[Vector]) -> list[Vector]:
+    def train(self, clients: Sequence[ClientSide], global_weights: Sequence[Vector]) -> list[Vector]:
         """Return the weights after local SGD."""
-        return self.descend(clients, worlds, self.hooks())
+        return self.descend(clients, global_weights, self.hooks())
 
     def hooks(self) -> Hooks:
         """Return what a method that averages in the same way adds to its clients' loss."""

@@ -15,7 +15,7 @@ from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.method import step
 from fedgram.protocol.registry import register
-from fedgram.protocol.replies import Numbers, like_payload
+from fedgram.protocol.replies import like_payload
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -56,19 +56,19 @@ class FedDBE(GradientMethod):
         net, first = self.begin(clients)
         consensus = clients.mean(self.meet, first)  # r̄
         clients.each(self.agree, consensus)
-        world = first[: net.own.start]
+        global_weights = first[: net.own.start]
         for number in clients.rounds_of(self.rounds):
-            world = clients.mean(self.train, world, to=self.asked(clients))
-            clients.report(number, self._unbiased(clients, world))
-        clients.each(self.adopt, world)
-        return self._unbiased(clients, world)
+            global_weights = clients.mean(self.train, global_weights, to=self.asked(clients))
+            clients.report(number, self._unbiased(clients, global_weights))
+        clients.each(self.adopt, global_weights)
+        return self._unbiased(clients, global_weights)
 
-    def _unbiased(self, clients: Clients, world: Vector) -> TrainedNet:
+    def _unbiased(self, clients: Clients, global_weights: Vector) -> TrainedNet:
         net = self.net(clients.shape, len(clients.classes))
-        return self.model(clients, np.append(world, np.zeros(net.features, dtype=np.float32)))
+        return self.model(clients, np.append(global_weights, np.zeros(net.features, dtype=np.float32)))
 
     # client
-    @step(batched=True, reply=lambda method, question: Numbers((method.net_for(question).features,), "float32"))
+    @step(batched=True, reply=lambda method, question: method.features_of(question))
     def meet(self, clients: Sequence[ClientSide], firsts: Sequence[Vector]) -> list[Vector]:
         """Return the mean features of a plain training, whose weights are forgotten."""
         hooks = Hooks(after=self._follow_unbiased, carried={"mean": self._nothing(clients)})
@@ -80,10 +80,10 @@ class FedDBE(GradientMethod):
         client.state["consensus"] = consensus
 
     @step(batched=True, reply=like_payload)
-    def train(self, clients: Sequence[ClientSide], worlds: Sequence[Vector]) -> list[Vector]:
+    def train(self, clients: Sequence[ClientSide], global_weights: Sequence[Vector]) -> list[Vector]:
         """Return the shared weights after local SGD; the bias stays here."""
         carried = {"mean": self._nothing(clients), "consensus": [client.state["consensus"] for client in clients]}
-        starts = [self._biased(client, world) for client, world in zip(clients, worlds, strict=True)]
+        starts = [self._biased(client, received) for client, received in zip(clients, global_weights, strict=True)]
         net = self.net_of(clients[0])
         moved = self.kappa > 0 and net.base.stop > net.buffers  # frozen features have none, and no mean to follow
         follow = (self._follow if moved else None) if self.bias else self._follow_unbiased
@@ -95,9 +95,9 @@ class FedDBE(GradientMethod):
         return [vector[: own.start] for vector in trained]
 
     @step
-    def adopt(self, client: ClientSide, world: Vector) -> None:
+    def adopt(self, client: ClientSide, global_weights: Vector) -> None:
         """Keep the global model with the client's own bias."""
-        self.keep(client, self._biased(client, world))
+        self.keep(client, self._biased(client, global_weights))
 
     @step
     def evaluate(self, client: ClientSide, model: Model | None = None) -> int | None:
@@ -106,9 +106,9 @@ class FedDBE(GradientMethod):
             model = self.own_model(client, self._biased(client, model.vector[: model.net.own.start]))
         return super().evaluate(client, model)
 
-    def _biased(self, client: ClientSide, world: Vector) -> Vector:
+    def _biased(self, client: ClientSide, global_weights: Vector) -> Vector:
         nothing = np.zeros(self.net_of(client).features, dtype=np.float32)
-        return np.append(world, client.state.get("bias", nothing))
+        return np.append(global_weights, client.state.get("bias", nothing))
 
     def _nothing(self, clients: Sequence[ClientSide]) -> list[Vector]:
         return [np.zeros(self.net_of(client).features, dtype=np.float32) for client in clients]

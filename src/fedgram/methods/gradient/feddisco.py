@@ -44,14 +44,14 @@ class FedDisco(FedAvg):
     # server
     def serve(self, clients: Clients) -> TrainedNet:
         """Return the global model of the last round."""
-        _, world = self.begin(clients)
+        _, global_weights = self.begin(clients)
         away = self._away(clients)
         for number in clients.rounds_of(self.rounds):
             chosen = self.asked(clients)
             weights = self.weights(chosen, clients.samples, away)
-            world = clients.mean(self.train, world, to=chosen, weights=weights)
-            clients.report(number, self.model(clients, world))
-        return self.model(clients, world)
+            global_weights = clients.mean(self.train, global_weights, to=chosen, weights=weights)
+            clients.report(number, self.model(clients, global_weights))
+        return self.model(clients, global_weights)
 
     def _away(self, clients: Clients) -> dict[str, float]:
         """Return by client how far its label frequencies are from the target."""

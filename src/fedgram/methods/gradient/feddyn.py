@@ -44,26 +44,26 @@ class FedDyn(GradientMethod):
     # server
     def serve(self, clients: Clients) -> TrainedNet:
         """Return the mean of the last participants."""
-        net, world = self.begin(clients)
-        memory = np.zeros(len(world))  # the mean of all h_k
-        mean = world
+        net, global_weights = self.begin(clients)
+        memory = np.zeros(len(global_weights))  # the mean of all h_k
+        mean = global_weights
         for number in clients.rounds_of(self.rounds):
             chosen = self.asked(clients)
-            mean = clients.mean(self.train, world, to=chosen, weighted=False)
+            mean = clients.mean(self.train, global_weights, to=chosen, weighted=False)
             replied = len(set(chosen).intersection(clients.names))
-            memory += replied / len(clients.names) * (mean.astype(np.float64) - world)
+            memory += replied / len(clients.names) * (mean.astype(np.float64) - global_weights)
             memory[: net.buffers] = 0  # no gradient moves them
-            world = (mean + memory).astype(np.float32) if self.alpha else mean
+            global_weights = (mean + memory).astype(np.float32) if self.alpha else mean
             clients.report(number, self.model(clients, mean))
         return self.model(clients, mean)
 
     # client
     @step(batched=True, reply=like_payload)
-    def train(self, clients: Sequence[ClientSide], worlds: Sequence[Vector]) -> list[Vector]:
+    def train(self, clients: Sequence[ClientSide], global_weights: Sequence[Vector]) -> list[Vector]:
         """Return the weights after SGD on the corrected loss, and remember how far they went."""
-        starts = self.trained_part(clients, worlds)
+        starts = self.trained_part(clients, global_weights)
         memories = [client.state.get("h", np.zeros_like(start)) for client, start in zip(clients, starts, strict=True)]
-        vectors = self.descend(clients, worlds, Hooks(gradient=self._correct, carried={"h": memories}))
+        vectors = self.descend(clients, global_weights, Hooks(gradient=self._correct, carried={"h": memories}))
         ends = self.trained_part(clients, vectors)
         for client, memory, start, end in zip(clients, memories, starts, ends, strict=True):
             client.state["h"] = memory + (end - start)

@@ -1,6 +1,6 @@
 """FedGen: the server learns what features the clients' heads expect of each class, and clients learn from these."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
@@ -68,7 +68,7 @@ class FedGen(FedAvg):
     # server
     def serve(self, clients: Clients) -> TrainedNet:
         """Return the global model of the last round."""
-        net, world = self.begin(clients)
+        net, first = self.begin(clients)
         self.check_linear_head(net)
         on = self.alpha > 0 or self.beta > 0
         counts: dict[str, Counts] = dict(clients.ask(self.count)) if on else {}
@@ -77,19 +77,19 @@ class FedGen(FedAvg):
         )
         generator = Generator(self._generator(net), clients.rng, plan)
         heads: dict[str, Vector] = {}
-        sent: dict[str, Any] = {}
+        sent: dict[str, Any] = {"weights": first}
 
         def heard(name: str, vector: Vector) -> None:
             heads[name] = vector[net.head].copy()
 
         for number in clients.rounds_of(self.rounds):
             heads.clear()
-            world = clients.mean(self.train, {"weights": world, **sent}, to=self.asked(clients), heard=heard)
-            clients.report(number, self.model(clients, world))
+            sent["weights"] = clients.mean(self.train, sent, to=self.asked(clients), heard=heard)
+            clients.report(number, self.model(clients, sent["weights"]))
             if on and number + 1 < self.rounds:
                 generator.fit(heads, counts, clients.rng, self.decay**number)
-                sent = generator.message
-        return self.model(clients, world)
+                sent |= generator.message
+        return self.model(clients, sent["weights"])
 
     def _generator(self, net: Net) -> Net:
         return generator_net(net.classes, net.features, noise=self.noise, hidden=self.hidden)
@@ -101,33 +101,30 @@ class FedGen(FedAvg):
         return np.bincount(client.y, minlength=len(client.classes))
 
     @step(batched=True, reply=lambda _, question: question.payload["weights"])
-    def train(self, clients: Sequence[ClientSide], worlds: Sequence[Any]) -> list[Vector]:
+    def train(self, clients: Sequence[ClientSide], sent: Sequence[Any]) -> list[Vector]:
         """Return the weights after SGD with what the generator makes."""
-        hooks = self._hooks(clients, worlds) if "generator" in worlds[0] else PLAIN
-        return self.descend(clients, [world["weights"] for world in worlds], hooks)
+        hooks = self._hooks(clients, sent[0]) if "generator" in sent[0] else PLAIN  # all are sent the same
+        return self.descend(clients, [one["weights"] for one in sent], hooks)
 
-    def _hooks(self, clients: Sequence[ClientSide], worlds: Sequence[Any]) -> Hooks:
+    def _hooks(self, clients: Sequence[ClientSide], sent: Mapping[str, Any]) -> Hooks:
         # Children of the clients' generators, so that samples are shuffled as in FedAvg.
         rngs = [client.rng.spawn(1)[0] for client in clients]
-        source = Source(self._generator(self.net_of(clients[0])), self.noise, rngs)
+        generator = self._generator(self.net_of(clients[0]))
+        source = Source(generator, sent["generator"], sent["labels"], self.noise, rngs)
         fallen = self.decay ** clients[0].round
-        carried = source.place | {name: [world[name] for world in worlds] for name in ("generator", "labels")}
         return Hooks(
             gradient=partial(self._learn, source, fallen * self.alpha) if self.alpha else None,
-            term=partial(self._agree, source, fallen * self.beta) if self.beta else None,
-            carried=carried,
+            error=partial(self._agree, source, fallen * self.beta) if self.beta else None,
+            carried=source.place,
         )
 
     def _learn(self, source: Source, alpha: float, now: Now) -> "Tensor":
         """Return the gradient of α_t CE(head(G(ŷ, ε)), ŷ), which the head alone has."""
         y = source.labels(now, self.generator_batch)
-        features = source.features(now, y, [self.generator_batch] * len(y))
-        return source.gradient(now, features, y).mul_(alpha)
+        return source.gradient(now, source.hidden(now, y, [self.generator_batch] * len(y)), y).mul_(alpha)
 
     def _agree(self, source: Source, beta: float, now: Now) -> "Tensor":
-        """Return β_t KL(softmax head(G(y, ε)) ‖ softmax scores), the mean over each client's batch."""
-        features = source.features(now, now.y, (now.share > 0).sum(1).tolist())
-        wanted = source.scores(now, features).log_softmax(1)
-        apart = (wanted.exp() * (wanted - now.scores.log_softmax(1))).sum(1)
-        known = now.carried["labels"].gather(1, now.y) > 0
-        return beta * (apart * now.share * known).sum(1)
+        """Return the gradient of β_t KL(softmax head(G(y, ε)) ‖ softmax scores) by the scores, of the batch's mean."""
+        hidden = source.hidden(now, now.y, (now.share > 0).sum(1).tolist())
+        apart = now.scores.softmax(1) - source.scores(now, hidden).softmax(1)
+        return apart.mul_((beta * now.share * source.known[now.y]).unsqueeze(1))

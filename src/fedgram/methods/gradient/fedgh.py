@@ -16,7 +16,7 @@ from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.method import step
 from fedgram.protocol.registry import register
-from fedgram.protocol.replies import ByClass, Numbers, Question
+from fedgram.protocol.replies import ByClass, Question
 
 
 @register
@@ -61,7 +61,7 @@ class FedGH(GradientMethod):
 
     def taught(self, net: Net, head: Vector, told: Sequence[Any], rng: np.random.Generator) -> Vector:
         """Return the head after the server's gradient steps on all clients' mean features."""
-        if not told or not self.server_epochs:
+        if not self.server_epochs:
             return head
         means, labels = (np.concatenate([pairs[name] for pairs in told]) for name in ("means", "classes"))
         plan = Plan(lr=self.server_lr, batch=len(labels), epochs=self.server_epochs)
@@ -93,4 +93,4 @@ class FedGH(GradientMethod):
 
     def pairs(self, question: Question) -> ByClass:
         """Return what a client's mean features must be."""
-        return ByClass({"means": Numbers((self.net_for(question).features,), "float32")})
+        return ByClass({"means": self.features_of(question)})

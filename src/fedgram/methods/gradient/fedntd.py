@@ -41,18 +41,19 @@ class FedNTD(FedAvg):
             raise InvalidParameter(f"tau must be a number > 0, got {self.tau}")
 
     @step(batched=True, reply=like_payload)
-    def train(self, clients: Sequence[ClientSide], worlds: Sequence[Vector]) -> list[Vector]:
+    def train(self, clients: Sequence[ClientSide], global_weights: Sequence[Vector]) -> list[Vector]:
         """Return the weights after SGD, with the global model as a teacher of the other classes."""
         on = self.beta > 0 and len(clients[0].classes) > 2
-        return self.descend(clients, worlds, Hooks(term=self._distil, carried={"global": worlds}) if on else PLAIN)
+        return self.descend(
+            clients, global_weights, Hooks(error=self._distil, carried={"global": global_weights}) if on else PLAIN
+        )
 
     def _distil(self, now: Now) -> "Tensor":
-        """Return β τ² KL(q̃_g ‖ q̃), the mean over each client's batch."""
+        """Return β τ (q̃ - q̃_g), the gradient of β τ² KL(q̃_g ‖ q̃) by the scores, of the mean over each batch."""
         _, taught = now.said_by("global")
-        wanted, said = self._others(taught, now.y), self._others(now.scores, now.y)
-        apart = (wanted.exp() * (wanted - said)).sum(1)
-        return self.beta * self.tau**2 * (apart * now.share).sum(1)
+        apart = self._others(now.scores, now.y) - self._others(taught, now.y)
+        return apart.mul_((self.beta * self.tau * now.share).unsqueeze(1))
 
     def _others(self, scores: "Tensor", y: "Tensor") -> "Tensor":
-        """Return log q̃."""
-        return (scores / self.tau).scatter(1, y.unsqueeze(1), LEFT_OUT).log_softmax(1)
+        """Return q̃, with a zero for the sample's own class."""
+        return (scores / self.tau).scatter_(1, y.unsqueeze(1), LEFT_OUT).softmax(1)

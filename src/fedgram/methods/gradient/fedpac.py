@@ -9,18 +9,8 @@ import numpy as np
 from fedgram.core.arrays import Array
 from fedgram.core.simplex import best_mixtures
 from fedgram.methods.gradient.fedper import FedPer
-from fedgram.nets import Hooks, Net, Now
+from fedgram.nets import Hooks, Net, Now, prototypes
 from fedgram.nets.layers import Vector
-from fedgram.nets.prototypes import (
-    Counts,
-    all_classes,
-    away,
-    class_means,
-    class_sums,
-    class_sums_and_square,
-    only_present,
-    pooled_means,
-)
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.method import step
@@ -61,27 +51,25 @@ class FedPAC(FedPer):
         """Let every client end with a network of its own."""
         net, first = self.begin(clients)
         self.check_base(net)
-        base, prototypes = first[net.base], None
+        base, pooled = first[net.base], None
         heads = dict.fromkeys(clients.names, first[net.head] if self.mix_heads else first[:0])
         for number in clients.rounds_of(self.rounds):
             asked = self.asked(clients)
-            given = {name: {"shared": np.append(base, heads[name]), "prototypes": prototypes} for name in asked}
+            given = {name: {"shared": np.append(base, heads[name]), "prototypes": pooled} for name in asked}
             total, told = np.zeros(len(base)), {}
             for name, reply in clients.call(self.train, per_client=given):
                 # Added up as they come, so that the server never holds all bases.
                 total += clients.samples[name] * reply["shared"][net.base].astype(np.float64)
                 told[name] = reply | {"head": np.array(reply.pop("shared")[len(base) :])}
-            names = sorted(told)
-            tables = [told[name].get("features") for name in names]
-            if names:
-                base = (total / sum(clients.samples[name] for name in names)).astype(np.float32)
-            if names and self.lam:
-                prototypes = pooled_means(tables, net.classes)
-            if names and self.mix_heads:
-                h = np.stack([all_classes(table, "h", net.classes).ravel() for table in tables])
-                mixed = best_mixtures(h, np.array([told[name]["variance"] for name in names]), SMALLEST)  # α
-                new = mixed @ np.stack([told[name]["head"] for name in names]).astype(np.float64)
-                heads |= zip(names, new.astype(np.float32), strict=True)
+            base = (total / sum(clients.samples[name] for name in told)).astype(np.float32)
+            replies = [told[name] for name in sorted(told)]
+            if self.lam:
+                pooled = prototypes.pooled_means([reply["features"] for reply in replies], net.classes)
+            if self.mix_heads:
+                h = np.stack([prototypes.all_classes(reply["features"], "h", net.classes).ravel() for reply in replies])
+                mixed = best_mixtures(h, np.array([reply["variance"] for reply in replies]), SMALLEST)  # α
+                new = mixed @ np.stack([reply["head"] for reply in replies]).astype(np.float64)
+                heads |= zip(sorted(told), new.astype(np.float32), strict=True)
                 clients.note("head weights", mixed)
             clients.report(number)
         self.give_to_the_unasked(clients, base)
@@ -92,7 +80,7 @@ class FedPAC(FedPer):
         """Return what is shared after training first the head, then the base, and statistics of the features."""
         net = self.net_of(clients[0])
         starts = [self.completed(client, sent["shared"]) for client, sent in zip(clients, given, strict=True)]
-        before = [class_sums_and_square(net, own, c.x, c.y) for c, own in zip(clients, starts, strict=True)]
+        before = [prototypes.class_sums_and_square(net, own, c.x, c.y) for c, own in zip(clients, starts, strict=True)]
         head = np.zeros(net.size - net.buffers, dtype=np.float32)
         head[net.head.start - net.buffers :] = 1
         # Random numbers of its own, so that the base's training shuffles as FedPer's does.
@@ -100,10 +88,7 @@ class FedPAC(FedPer):
         headed, _ = self.descend_with(clients, starts, Hooks(only=[head] * len(clients)), rngs, **once)
         hooks = Hooks(only=[1 - head] * len(clients))
         if given[0]["prototypes"] is not None:
-            # A class that none of the last round's clients has: its own mean stands in.
-            aims = [class_means(sums, counts).astype(np.float32) for sums, counts, _ in before]
-            for own, sent in zip(aims, given, strict=True):
-                own[sent["prototypes"]["classes"]] = sent["prototypes"]["means"]
+            aims = [prototypes.aims(*own[:2], one["prototypes"]) for own, one in zip(before, given, strict=True)]
             hooks = replace(hooks, term=self._align, carried={"prototypes": aims})
         trained = self.descend(clients, headed, hooks)
         told = [self._told(net, *each) for each in zip(clients, trained, before, strict=True)]
@@ -112,9 +97,11 @@ class FedPAC(FedPer):
         return [r | {"shared": own[: len(sent["shared"])]} for r, own, sent in zip(told, trained, given, strict=True)]
 
     def _align(self, now: Now) -> "Tensor":
-        return self.lam * (away(now, now.carried["prototypes"]) * now.share).sum(1)
+        return self.lam * (prototypes.away(now, now.carried["prototypes"]) * now.share).sum(1)
 
-    def _told(self, net: Net, client: ClientSide, own: Vector, before: tuple[Array, Counts, float]) -> dict[str, Any]:
+    def _told(
+        self, net: Net, client: ClientSide, own: Vector, before: tuple[Array, prototypes.Counts, float]
+    ) -> dict[str, Any]:
         """Return V and h by the base that came, and the sums of features by the trained one: what is of use."""
         (sums, counts, square), n = before, len(client.y)
         told: dict[str, Any] = {}
@@ -124,14 +111,19 @@ class FedPAC(FedPer):
             tables["h"] = h.astype(np.float32)
             told["variance"] = max((square / n - float(np.vdot(h, h))) / n, 0.0)
         if self.lam:
-            after, _ = class_sums(net, own, client.x, client.y)
+            after, _ = prototypes.class_sums(net, own, client.x, client.y)
             tables |= {"counts": counts, "sums": after.astype(np.float32)}
-        return told | ({"features": only_present(counts, **tables)} if tables else {})
+        return told | ({"features": prototypes.only_present(counts, **tables)} if tables else {})
 
     def told(self, question: Question) -> dict[str, Any]:
         """Return what a client's reply must be."""
-        row, counts = Numbers((self.net_for(question).features,), "float32"), Numbers((), "int32", 1, question.samples)
-        tables = ({"h": row} if self.mix_heads else {}) | ({"counts": counts, "sums": row} if self.lam else {})
         sent: Any = question.payload
-        told: dict[str, Any] = {"shared": sent["shared"]} | ({"features": ByClass(tables)} if tables else {})
-        return told | ({"variance": Number(0, float("inf"))} if self.mix_heads else {})
+        told: dict[str, Any] = {"shared": sent["shared"]}
+        tables: dict[str, Numbers] = {}
+        if self.mix_heads:
+            tables["h"] = self.features_of(question)
+            told["variance"] = Number(0, float("inf"))
+        if self.lam:
+            tables["counts"] = Numbers((), "int32", 1, question.samples)
+            tables["sums"] = self.features_of(question, samples=question.samples)
+        return told | ({"features": ByClass(tables)} if tables else {})

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from fedgram.core.errors import InvalidParameter
 from fedgram.methods.gradient.base import GradientMethod
 from fedgram.nets import Hooks, Net, Now, net_for
-from fedgram.nets.layers import Shape, Vector
+from fedgram.nets.layers import Shape, Vector, as_tensor
 from fedgram.nets.nearest import NEVER, NearestPrototype
 from fedgram.nets.prototypes import filled
 from fedgram.protocol import replies
@@ -82,24 +83,22 @@ class FedPCL(GradientMethod):
         sent: dict[str, Any] = {}  # the last means of every client that has taken part
         for number in clients.rounds_of(self.rounds):
             here = [sent[name] for name in sorted(clients.names) if name in sent]
-            world = {
+            means = {
                 "known": np.array([one["known"] for one in here], dtype=bool).reshape(len(here), net.classes),
                 "means": np.concatenate([np.zeros((0, net.features), np.float32), *(one["means"] for one in here)]),
             }
-            sent.update(clients.call(self.train, world, to=self.asked(clients)))
+            sent.update(clients.call(self.train, means, to=self.asked(clients)))
             clients.report(number)
 
     # client
     @step(batched=True, reply=lambda method, question: Means(method.net_for(question).features))
-    def train(self, clients: Sequence[ClientSide], worlds: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    def train(self, clients: Sequence[ClientSide], sent: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Return the class means after SGD; the projection stays here."""
         vectors = [client.state["own"] for client in clients]
-        if len(worlds[0]["known"]):
-            carried = {
-                "sets": [filled(**world) for world in worlds],
-                "known": [world["known"].any(axis=0) for world in worlds],
-            }
-            vectors = self.descend(clients, vectors, Hooks(term=self._contrast, carried=carried))
+        if len(sent[0]["known"]):
+            # All are sent the same, and nobody copies it: it is the most that a client has to hold.
+            sets, known = as_tensor(filled(**sent[0])), as_tensor(sent[0]["known"].any(axis=0))
+            vectors = self.descend(clients, vectors, Hooks(term=partial(self._contrast, sets, known)))
         models = list(map(self._nearest, clients, vectors))
         for client, vector, model in zip(clients, vectors, models, strict=True):
             self.remember(client, vector)
@@ -114,17 +113,17 @@ class FedPCL(GradientMethod):
         net, features = self.net_of(client), client.data.features
         return NearestPrototype.of(net, vector, client.x, client.y, client.classes, features)
 
-    def _contrast(self, now: Now) -> "Tensor":
-        """Return L_g + L_p without the cross entropy of the head, which the loop adds."""
+    def _contrast(self, sets: "Tensor", known: "Tensor", now: Now) -> "Tensor":
+        """Return L_g + L_p without the cross entropy of the head, which the loop adds.
+
+        `sets` (1 + p, c, width) are the mean set and that of each client, `known` (c,) the classes that somebody has.
+        """
         from torch.nn.functional import cross_entropy, normalize
 
-        sets, known = now.carried["sets"], now.carried["known"]  # (clients, 1 + p, c, width), (clients, c)
-        z = normalize(now.features, dim=1, eps=1e-8)
-        scores = (sets.flatten(1, 2) @ z / self.tau).view(*sets.shape[:3], -1)
-        scores = scores.masked_fill(~known[:, None, :, None], NEVER)  # classes that nobody has
-        labels = now.y.unsqueeze(1).expand(-1, sets.shape[1], -1)
-        losses = cross_entropy(scores.flatten(0, 1), labels.flatten(0, 1), reduction="none").view(labels.shape)
+        z = normalize(now.features, dim=1, eps=1e-8).transpose(0, 1)
+        scores = (sets.flatten(0, 1) @ (z.flatten(1) / self.tau)).view(*sets.shape[:2], *now.y.shape)
+        scores.masked_fill_(~known[:, None, None], NEVER)
+        losses = cross_entropy(scores, now.y.expand(len(sets), -1, -1), reduction="none")
         # A class that nobody has sent yet, but this client has, is nothing to be drawn to.
-        shares = (now.share * known.gather(1, now.y)).unsqueeze(1)
-        each = (losses * shares).sum(2)
-        return each[:, 0] + each[:, 1:].mean(1) - now.losses
+        each = (losses * now.share * known[now.y]).sum(2)
+        return each[0] + each[1:].mean(0) - now.losses

@@ -52,6 +52,6 @@ class FedPer(GradientMethod):
         return [own[: len(base)] for own, base in zip(trained, shared, strict=True)]
 
     @step
-    def adopt(self, client: ClientSide, world: Vector) -> None:
+    def adopt(self, client: ClientSide, global_weights: Vector) -> None:
         """Keep the shared base with the client's own head."""
-        self.keep(client, self.completed(client, world))
+        self.keep(client, self.completed(client, global_weights))

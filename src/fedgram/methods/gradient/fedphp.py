@@ -46,7 +46,7 @@ class FedPHP(FedAvg):
                 raise InvalidParameter(f"{name} must be from 0 to 1, got {getattr(self, name)}")
 
     @step(batched=True, reply=like_payload)
-    def train(self, clients: Sequence[ClientSide], worlds: Sequence[Vector]) -> list[Vector]:
+    def train(self, clients: Sequence[ClientSide], global_weights: Sequence[Vector]) -> list[Vector]:
         """Return the weights after SGD with the inherited model as a teacher; inherit them."""
         counts = [client.state.get("count", 0) for client in clients]
         carried = {
@@ -55,7 +55,7 @@ class FedPHP(FedAvg):
             "lam": [np.array([self.lam if count else 0.0], dtype=np.float32) for count in counts],
         }
         hooks = Hooks(term=self._transfer, carried=carried) if self.lam else PLAIN
-        trained = self.descend(clients, worlds, hooks)
+        trained = self.descend(clients, global_weights, hooks)
         usual = max(int(self.participation * self.rounds), 1)
         for client, count, vector in zip(clients, counts, trained, strict=True):
             inherited = min(self.mu * count / usual, self.mu)  # μ_t

@@ -1,7 +1,7 @@
 """FedProto: clients share the means of their features by class, and nothing else."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -10,6 +10,7 @@ from fedgram.core.errors import InvalidParameter
 from fedgram.methods.gradient.base import GradientMethod
 from fedgram.nets import Hooks, Now
 from fedgram.nets.layers import Vector
+from fedgram.nets.nearest import NEVER
 from fedgram.nets.prototypes import away, class_means, class_sums
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
@@ -19,8 +20,6 @@ from fedgram.protocol.replies import Numbers, Question
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-NEVER = -1e30
 
 
 @register
@@ -59,8 +58,8 @@ class FedProto(GradientMethod):
         prototypes = np.zeros((net.classes, net.features), dtype=np.float32)
         known = np.zeros(net.classes, dtype=np.float32)
         for number in clients.rounds_of(self.rounds):
-            world = {"prototypes": prototypes, "known": known}
-            sums: Any = clients.sum(self.train, world, to=self.asked(clients))
+            global_means = {"prototypes": prototypes, "known": known}
+            sums: Any = clients.sum(self.train, global_means, to=self.asked(clients))
             met = sums["counts"] > 0
             prototypes[met] = sums["features"][met] / sums["counts"][met, None]
             known[met] = 1
@@ -68,25 +67,25 @@ class FedProto(GradientMethod):
 
     # client
     @step(batched=True, reply=lambda method, question: method.sums_of(question))
-    def train(self, clients: Sequence[ClientSide], worlds: Sequence[dict[str, Vector]]) -> list[dict[str, Any]]:
+    def train(self, clients: Sequence[ClientSide], sent: Sequence[dict[str, Vector]]) -> list[dict[str, Any]]:
         """Return the sums of the features of each class after SGD, and the numbers of samples."""
-        carried = {name: [world[name] for world in worlds] for name in ("prototypes", "known")}
+        carried = {name: [one[name] for one in sent] for name in ("prototypes", "known")}
         starts = [client.state["own"] for client in clients]
         trained = self.descend(clients, starts, Hooks(term=self._regularize, carried=carried))
         replies = []
-        for client, own, world in zip(clients, trained, worlds, strict=True):
+        for client, own, given in zip(clients, trained, sent, strict=True):
             sums = self._sums(client, own)
             self.take(client, own)
             if self.predict == "prototype":
-                self.keep(client, self._by_prototype(client, own, sums, world))
+                self.keep(client, self._by_prototype(client, own, sums, given))
             replies.append(sums)
         return replies
 
     def sums_of(self, question: Question) -> dict[str, Numbers]:
         """Return what a client's sums must be."""
-        net = self.net_for(question)
-        counts = Numbers((net.classes,), "int32", low=0, high=question.samples)
-        return {"features": Numbers((net.classes, net.features), "float32"), "counts": counts}
+        sums = self.features_of(question, samples=question.samples)
+        counts = Numbers((len(question.classes),), "int32", low=0, high=question.samples)
+        return {"features": replace(sums, shape=(*counts.shape, *sums.shape)), "counts": counts}
 
     def _regularize(self, now: Now) -> "Tensor":
         """Return λ mean((z - C_y)²) for each client; a class without a prototype adds nothing."""
@@ -98,12 +97,12 @@ class FedProto(GradientMethod):
         # The network computes with 32 bits; more would only be more to send.
         return {"features": sums.astype(np.float32), "counts": counts}
 
-    def _by_prototype(self, client: ClientSide, own: Vector, sums: dict[str, Any], world: dict[str, Vector]) -> Vector:
+    def _by_prototype(self, client: ClientSide, own: Vector, sums: dict[str, Any], given: dict[str, Vector]) -> Vector:
         """Return the network with a head whose best score is the nearest prototype: z·C_y - ½‖C_y‖²."""
         mine = sums["counts"] > 0
         prototypes = class_means(sums["features"], sums["counts"])
-        shared = mine & (world["known"] > 0)
-        prototypes[shared] = world["prototypes"][shared]
+        shared = mine & (given["known"] > 0)
+        prototypes[shared] = given["prototypes"][shared]
         constants = np.where(mine, -0.5 * np.square(prototypes).sum(axis=1), NEVER)
         head = np.concatenate([prototypes.ravel(), constants]).astype(np.float32)
         return np.concatenate([own[self.net_of(client).base], head])

@@ -38,9 +38,9 @@ class FedZO(FedAvg):
         self.hooks()
 
     # server
-    def average(self, clients: Clients, world: Vector) -> Vector:
+    def average(self, clients: Clients, global_weights: Vector) -> Vector:
         """Let those who are asked train; return the mean of their weights."""
-        mean: Vector = clients.mean(self.train, world, to=self.asked(clients), weighted=self.by_samples)
+        mean: Vector = clients.mean(self.train, global_weights, to=self.asked(clients), weighted=self.by_samples)
         return mean
 
     # client

@@ -40,10 +40,10 @@ class FedAvgFT(FedAvg):
         return model
 
     @step(batched=True, reply=None)
-    def tune(self, clients: Sequence[ClientSide], worlds: Sequence[Vector]) -> list[None]:
+    def tune(self, clients: Sequence[ClientSide], global_weights: Sequence[Vector]) -> list[None]:
         """Keep the global model, trained further by plain SGD."""
         for client, own in zip(
-            clients, self.descend(clients, worlds, epochs=self.tune_epochs, steps=None), strict=True
+            clients, self.descend(clients, global_weights, epochs=self.tune_epochs, steps=None), strict=True
         ):
             self.keep(client, own)
         return [None] * len(clients)

@@ -44,12 +44,12 @@ class MOON(FedAvg):
             raise InvalidParameter(f"tau must be a number > 0, got {self.tau}")
 
     @step(batched=True, reply=like_payload)
-    def train(self, clients: Sequence[ClientSide], worlds: Sequence[Vector]) -> list[Vector]:
+    def train(self, clients: Sequence[ClientSide], global_weights: Sequence[Vector]) -> list[Vector]:
         """Return the weights after SGD with the contrast; remember them for the next time."""
         net = self.net_of(clients[0])
-        carried = {"global": worlds, "previous": [client.state["own"] for client in clients]}
+        carried = {"global": global_weights, "previous": [client.state["own"] for client in clients]}
         moves = self.mu > 0 and net.base.stop > net.buffers
-        trained = self.descend(clients, worlds, Hooks(term=self._contrast, carried=carried) if moves else PLAIN)
+        trained = self.descend(clients, global_weights, Hooks(term=self._contrast, carried=carried) if moves else PLAIN)
         for client, vector in zip(clients, trained, strict=True):
             self.remember(client, vector)
         return trained

@@ -74,12 +74,11 @@ class PFedHN(FedPer):
         for number in clients.rounds_of(self.rounds):
             sent = generated(self.asked(clients))
             trained = dict(sorted(clients.call(self.train, per_client=sent)))
-            if trained:
-                changes = {names.index(name): (own - sent[name])[net.buffers :] for name, own in trained.items()}
-                learn(hyper, optimizer, changes, self.clip)
-                shares = [clients.samples[name] for name in trained]
-                buffers = [own[: net.buffers] for own in trained.values()]
-                means = np.average(buffers, axis=0, weights=shares).astype(np.float32)
+            changes = {names.index(name): (own - sent[name])[net.buffers :] for name, own in trained.items()}
+            learn(hyper, optimizer, changes, self.clip)
+            shares = [clients.samples[name] for name in trained]
+            buffers = [own[: net.buffers] for own in trained.values()]
+            means = np.average(buffers, axis=0, weights=shares).astype(np.float32)
             clients.report(number)
         unasked = [name for name in clients.names if name not in clients.contributors]
         clients.each(self.adopt, per_client=generated(unasked) if unasked else {})

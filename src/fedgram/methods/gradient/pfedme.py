@@ -57,26 +57,26 @@ class PFedMe(GradientMethod):
     # server
     def serve(self, clients: Clients) -> TrainedNet:
         """Return the global model of the last round."""
-        net, world = self.begin(clients)
+        net, global_weights = self.begin(clients)
         for number in clients.rounds_of(self.rounds):
-            mean = clients.mean(self.train, world, to=self.asked(clients))
-            world = ((1 - self.beta) * world + self.beta * mean).astype(np.float32)
-            world[: net.buffers] = mean[: net.buffers]
+            mean = clients.mean(self.train, global_weights, to=self.asked(clients))
+            global_weights = ((1 - self.beta) * global_weights + self.beta * mean).astype(np.float32)
+            global_weights[: net.buffers] = mean[: net.buffers]
             clients.report(number)
-        self.give_to_the_unasked(clients, world)
-        return self.model(clients, world)
+        self.give_to_the_unasked(clients, global_weights)
+        return self.model(clients, global_weights)
 
     # client
     @step(batched=True, reply=like_payload)
-    def train(self, clients: Sequence[ClientSide], worlds: Sequence[Vector]) -> list[Vector]:
+    def train(self, clients: Sequence[ClientSide], global_weights: Sequence[Vector]) -> list[Vector]:
         """Return the client's global weights w_k; keep its personal ones θ_k."""
         hooks = Hooks(
             gradient=lambda now: pull(self.lam, now.weights, now.carried["center"]),
             after=self._follow,
-            carried={"center": self.trained_part(clients, worlds)},
+            carried={"center": self.trained_part(clients, global_weights)},
             estimate=self.estimate(),
         )
-        personal, carried = self.descend_with(clients, worlds, hooks, repeat=self.inner)
+        personal, carried = self.descend_with(clients, global_weights, hooks, repeat=self.inner)
         buffers = self.net_of(clients[0]).buffers
         for client, own in zip(clients, personal, strict=True):
             self.take(client, own)
