@@ -2,7 +2,6 @@
 
 import json
 import os
-import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -15,10 +14,10 @@ import numpy as np
 from fedgram.core import wire
 from fedgram.core.arrays import Array
 from fedgram.core.columns import Columns
-from fedgram.core.errors import InvalidData, Mismatch, Revealing
+from fedgram.core.errors import InvalidData, Mismatch
 from fedgram.core.hashing import hash_text
 from fedgram.core.labels import Classes, as_classes
-from fedgram.data.client import Client
+from fedgram.data.client import Client, warn_if_few
 from fedgram.moments.basis import Basis
 from fedgram.regressors import Outcomes
 from fedgram.studies.kinds import Category, Column, Flag, Ignore, Number
@@ -140,15 +139,8 @@ class Study:
             per_class = f"{self.minimum_cell} training samples of each class that it has"
             raise InvalidData(f"{rule} {per_class}, and this one has fewer of some class").telling()
         # With both set to 0, the parties have agreed that there is nothing to protect.
-        if used <= len(self.sent) and (self.minimum_samples or self.minimum_cell):
-            warnings.warn(
-                f"party {client.name!r} sends sums of {used} samples in {len(self.sent)} columns: with no more samples "
-                "than columns, sums of products determine the samples up to a rotation, and columns of 0 and 1 often "
-                "settle the rotation, so that single rows can be recovered; merge with another site before anything is "
-                "sent, or drop columns",
-                Revealing,
-                stacklevel=2,
-            )
+        if self.minimum_samples or self.minimum_cell:
+            warn_if_few(client, used)
 
     # Columns that a model sees
     def basis(self, sums: Array, squares: Array, n: float) -> Basis:
