@@ -20,6 +20,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     help="What parties with tables agree on: draft a study, check a table against it, show it.",
 )
+MOST_SHOWN = 40  # names of columns: an image has a thousand
 DoesNotFit = 1  # exit code of `check` where rows break a rule
 
 StudyFile = Annotated[Path, typer.Argument(help="The study file.", show_default=False)]
@@ -83,13 +84,17 @@ def show(study: StudyFile, as_json: Json = False) -> None:
     table = Table("column", "kind", "what", "sent as", box=None, header_style="bold")
     for name, column in agreed.columns.items():
         details = ", ".join(f"{key} {value}" for key, value in agreed.plain(name).items() if value != "")
-        table.add_row(escape(name), column.kind, escape(details), escape(", ".join(column.sent(name))))
+        table.add_row(escape(name), column.kind, escape(details), escape(_shortened(column.sent(name))))
     console.print(table)
     classes = f": {', '.join(map(str, agreed.classes))}" if agreed.classes else " (a number)"
     console.print(escape(f"outcome {', '.join(agreed.outcomes)}{classes}"))
     console.print(
         f"a party sends nothing of fewer than {agreed.minimum_samples} samples, or {agreed.minimum_cell} of a class"
     )
+
+
+def _shortened(names: tuple[str, ...]) -> str:
+    return ", ".join(names if len(names) <= MOST_SHOWN else (*names[:2], "…", names[-1]))
 
 
 def _show(study: Study, found: Findings, path: Path) -> None:

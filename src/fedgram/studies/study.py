@@ -21,6 +21,7 @@ from fedgram.data.client import Client, warn_if_few
 from fedgram.moments.basis import Basis
 from fedgram.regressors import Outcomes
 from fedgram.studies.kinds import Category, Column, Flag, Ignore, Number
+from fedgram.studies.media import Image, Media, Text
 from fedgram.studies.reading import parse_study, read_tables
 
 if TYPE_CHECKING:
@@ -227,7 +228,8 @@ class Study:
 
     def plain(self, name: str) -> dict[str, Any]:
         """Return a column's settings as they stand in a file, without those that are not set."""
-        found = asdict(self.columns[name])  # type: ignore[call-overload]
+        column = self.columns[name]
+        found = asdict(column.settled if isinstance(column, Media) else column)  # type: ignore[call-overload]
         return {
             key: list(value) if isinstance(value, tuple) else value for key, value in found.items() if value is not None
         }
@@ -247,12 +249,19 @@ class Study:
         lines = [
             f"outcome: {', '.join(self.outcomes)}" + (f" ({', '.join(map(str, self.classes))})" if self.classes else "")
         ]
-        for kind in (Number, Flag, Category, Ignore):
+        for kind, heading in _HEADINGS.items():
             named = [
                 name for name, column in self.columns.items() if type(column) is kind and name not in self.outcomes
             ]
-            lines += [f"{_HEADINGS[kind]}: {', '.join(named)}"] if named else []
+            lines += [f"{heading}: {', '.join(named)}"] if named else []
         return lines
 
 
-_HEADINGS: dict[type, str] = {Number: "numbers", Flag: "yes or no", Category: "categories", Ignore: "ignored"}
+_HEADINGS: dict[type, str] = {
+    Number: "numbers",
+    Flag: "yes or no",
+    Category: "categories",
+    Image: "images",
+    Text: "texts",
+    Ignore: "ignored",
+}
