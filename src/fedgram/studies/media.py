@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from fedgram.core.arrays import Array
 from fedgram.core.errors import FedgramError, InvalidData, Mismatch
 from fedgram.core.hashing import hash_json
 from fedgram.data.own.blocks import Texts
-from fedgram.data.own.image_folder import SIDE, examined
+from fedgram.data.own.image_folder import examined
 from fedgram.data.own.images import ImageFiles
 from fedgram.data.own.tables import is_missing
 from fedgram.features.backbones.base import Backbone
@@ -23,6 +23,10 @@ from fedgram.features.backbones.lite import LITE_SIZES
 from fedgram.features.backbones.specs import backbone as backbone_of
 from fedgram.features.extract import extract
 from fedgram.studies.kinds import Mask, MayBeMissing, Missing, Problem
+
+if TYPE_CHECKING:
+    from fedgram.features.backbones.onnxmodel import OnnxBackbone
+    from fedgram.features.backbones.torchmodel import TorchBackbone
 
 DIGITS = 16  # of a digest
 MOST_FEATURES = 1 << 16  # of a backbone; more are no study but an attack on memory
@@ -144,7 +148,7 @@ class Image(Media):
             if found
         ]
         good = [row for row in files if row not in broken]
-        side = getattr(getattr(self._model(name), "prepare", None), "size", SIDE)
+        side = cast("OnnxBackbone | TorchBackbone", self._model(name)).prepare.size
         images = ImageFiles([files[row] for row in good], (side, side), "RGB")
         return np.isin(np.arange(len(cells)), good), problems, images, hash_json([facts["digest"], side])
 

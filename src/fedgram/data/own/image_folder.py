@@ -22,7 +22,7 @@ from fedgram.data.own.images import ImageFiles, Mode, Size, decode
 from fedgram.data.published.store import entry_folder
 
 _TEST_NAMES = ("test", "val", "valid", "validation")
-SIDE = 224  # where sizes differ: what most backbones were trained at
+_SIDE = 224  # where sizes differ: what most backbones were trained at
 _NOT_MEANT = {"thumbs.db", "desktop.ini"}
 
 
@@ -49,7 +49,7 @@ def open_image_folder(folder: Path, size: Size | None, on_bad: OnBad, show: bool
     if strange:
         raise InvalidData(f"{folder / str(test_name)} has class {strange[0]!r}, which has no training images")
     index = {label: i for i, label in enumerate(classes)}
-    common = size or (facts["size"] and tuple(facts["size"])) or (SIDE, SIDE)
+    common = size or (facts["size"] and tuple(facts["size"])) or (_SIDE, _SIDE)
     mode: Mode = "L" if facts["grey"] else "RGB"
 
     def images(part: list[tuple[Path, str]]) -> ImageFiles:
