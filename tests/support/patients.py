@@ -1,5 +1,7 @@
 """A study of two parties, and tables of made-up patients for it."""
 
+import tomllib
+
 import numpy as np
 
 from fedgram.studies import Study
@@ -26,6 +28,7 @@ kind = "category"
 values = ["F", "M"]
 """
 STUDY = Study.parse(TEXT)
+RUN = {"study": TEXT, "study-fingerprint": STUDY.fingerprint, "method": "fedgram"}
 
 
 def rows(n, seed, *, ill=0.5):
@@ -42,3 +45,8 @@ def write_table(path, cells, columns=None):
     lines = [",".join(names), *(",".join(row) for row in zip(*(cells[name] for name in names), strict=True))]
     path.write_text("\n".join(lines) + "\n")
     return str(path)
+
+
+def config_of(folder):
+    """Return the configuration of an app."""
+    return tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["flwr"]["app"]["config"]

@@ -137,36 +137,34 @@ def test_a_network_of_ones_own_is_trained(lab):
     assert here.evaluation.pooled > 0.6, "it has learned something"
 
 
-def test_parties_with_tables_keep_to_their_own_study(lab):
-    """One run is of the study that both have agreed on, another of one that differs in a threshold."""
+def test_a_party_takes_part_in_the_study_that_it_has_agreed_to(lab):
+    """Both read their own tables by their own copies of the study; one copy has another threshold than the run's."""
     federation, folder = lab.federation, lab.data / "tables"
     folder.mkdir()
-    tables = {name: write_table(folder / f"{name}.csv", rows(40, k)) for k, name in enumerate(PARTIES)}
     lax = TEXT.replace("minimum_samples = 12", "minimum_samples = 1")
-    apps = {}
-    for name, text in {"agreed": TEXT, "lax": lax}.items():
+    for k, (name, text) in enumerate(zip(PARTIES, (TEXT, lax), strict=True)):
+        table = write_table(folder / f"{name}.csv", rows(40, k))
         (folder / f"{name}.toml").write_text(text)
-        apps[name] = folder / f"app-{name}"
-        fedgram("flower", "new", apps[name], "--study", folder / f"{name}.toml", "--method", "afl")
-    for name, table in tables.items():
-        options = {"study": str(folder / "agreed.toml"), "test-data": table}
-        start_installed(federation, name, table, **options)
-    runs = {name: federation.submit(app) for name, app in apps.items()}
-    refusal = federation.report(runs["lax"])["error"]
-    for name in PARTIES:
-        assert f"client {name!r}: study: this node has agreed to the study with fingerprint" in refusal
-    assert f"the run is of fingerprint {Study.parse(lax).fingerprint}" in refusal
-    report = federation.report(runs["agreed"])
-    assert report["contributors"] == list(PARTIES)
-    there = load(federation.results / runs["agreed"] / "fit.safetensors")
-    clients = [read_client(STUDY, name, table) for name, table in tables.items()]
-    here = fg.AFL().fit(clients, study=STUDY, classes=STUDY.classes)
+        start_installed(federation, name, table, **{"study": str(folder / f"{name}.toml"), "test-data": table})
+    agreed, other = PARTIES
+    app = write_app(folder / "app", "afl", {}, study=folder / f"{agreed}.toml")
+    run = federation.submit(app, require="1")
+    report = federation.report(run)
+    assert report["contributors"] == [agreed]
+    assert report["absent"] == {
+        other: "step 'hello': study: this node has agreed to the study with fingerprint "
+        f"{Study.parse(lax).fingerprint}, and the run is of fingerprint {STUDY.fingerprint}: agree on one file, and "
+        "write the app anew with it"
+    }
+    there, table = load(federation.results / run / "fit.safetensors"), folder / f"{agreed}.csv"
+    client = read_client(STUDY, agreed, table)
+    here = fg.AFL().fit([client], study=STUDY, classes=STUDY.classes)
     np.testing.assert_allclose(there.model.weights, here.model.weights, rtol=1e-9, atol=1e-9)
-    right = sum(int((here.model.predict(client.x) == client.y).sum()) for client in clients)
-    assert report["accuracy"]["pooled"] == right / 80
-    for name, table in tables.items():  # the node's own model predicts from its table as it is
-        own = load_model(federation.folder / "models" / name / "model.safetensors")
-        np.testing.assert_allclose(own.scores(table), here.predictor().scores(table), rtol=1e-9, atol=1e-9)
+    assert report["accuracy"]["pooled"] == (here.model.predict(client.x) == client.y).mean()
+    # The node's own model predicts from its table as it is.
+    own = load_model(federation.folder / "models" / agreed / "model.safetensors")
+    np.testing.assert_allclose(own.scores(table), here.predictor().scores(table), rtol=1e-9, atol=1e-9)
+    for name in PARTIES:
         federation.end_node(name)
 
 

@@ -5,7 +5,6 @@ The nodes are in this process; test_federation.py has a study with real ones.
 
 import json
 import logging
-import tomllib
 from dataclasses import replace
 
 import numpy as np
@@ -17,17 +16,15 @@ from typer.testing import CliRunner
 import fedgram as fg
 from fedgram.cli import app
 from fedgram.core import wire
-from fedgram.core.errors import InvalidData, InvalidParameter
+from fedgram.core.errors import Skipped
 from fedgram.engines.flower import envelope
 from fedgram.engines.flower.app import _party
-from fedgram.engines.flower.config import App
 from fedgram.engines.flower.node import MODEL_FILE
-from fedgram.engines.flower.project import write_app
 from fedgram.protocol.fit import load, load_model
 from fedgram.studies import Study
 from fedgram.studies.encoding import read_client
 from support.flower_grid import LocalGrid
-from support.patients import STUDY, TEXT, rows, write_table
+from support.patients import RUN, STUDY, TEXT, config_of, rows, write_table
 
 
 @pytest.fixture
@@ -46,7 +43,6 @@ def nodes(tmp_path):
     return made
 
 
-RUN = {"study": TEXT, "study-fingerprint": STUDY.fingerprint, "method": "fedgram"}
 WITHOUT = {"study": "", "study-fingerprint": ""}
 
 
@@ -60,10 +56,6 @@ def hello(node, **run):
     request = {"round": 0, "seed": 0, "step": "hello", "classes": STUDY.classes, "payload": None}
     grid.push_messages([Message(envelope.letter(wire.encode(request)), 1, envelope.STEP)])
     return grid.seen[-1]
-
-
-def config_of(folder):
-    return tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["flwr"]["app"]["config"]
 
 
 @pytest.mark.filterwarnings("ignore:with two contributors:fedgram.core.errors.Revealing")
@@ -142,16 +134,6 @@ def test_a_node_never_reads_the_runs_own_words(nodes):
     one, two = (party(nodes[0], study=study) for study in (TEXT, TEXT.replace("[0, 120]", "[55, 56]")))
     assert np.array_equal(one.client.x, two.client.x)
     assert one.recipe == two.recipe == STUDY
-
-
-def test_the_server_refuses_a_study_with_another_fingerprint_than_the_app_says():
-    with pytest.raises(InvalidParameter, match="the study has fingerprint .* and study-fingerprint is 'abc'"):
-        _ = App.read({"study": TEXT, "study-fingerprint": "abc"}).agreed
-    with pytest.raises(InvalidParameter, match="leave both empty"):
-        App.read(RUN | {"classes": "2"})
-    assert App.read(RUN).client_names() == ["north", "south"]
-    assert App.read(RUN).class_names() == ("ill", "well")
-    assert App.read(RUN | {"clients": "south"}).client_names() == ["south"]
 
 
 def test_a_stranger_is_no_party(nodes):
@@ -262,17 +244,34 @@ def test_a_node_with_few_samples_reads_in_its_log_what_it_reveals(nodes, tmp_pat
     assert "sends sums" not in caplog.text
 
 
-@pytest.mark.parametrize("text", [f"# {{x}}\n{TEXT}", f"# don't '''quote''' me\n{TEXT}", TEXT.replace("\n", "\r\n")])
-def test_an_app_carries_the_study_byte_for_byte(tmp_path, text):
-    (tmp_path / "study.toml").write_bytes(text.encode())
-    config = config_of(write_app(tmp_path / "app", None, {}, study=tmp_path / "study.toml"))
-    assert config["study"] == text
-    assert config["study-fingerprint"] == STUDY.fingerprint
-    assert config["method"] == config["settings-of"] == "fedgram"
+class Unsteady:
+    """A backbone whose features depend on how many texts run together, as the last digits of real ones do."""
+
+    name, dim, fingerprint, batch = "minilm", 2, "f" * 64, 512
+
+    def __call__(self, batch):
+        return np.full((len(batch), 2), 1 / len(batch), dtype=np.float32)
 
 
-def test_an_app_of_a_bad_study_is_not_written(tmp_path):
-    (tmp_path / "study.toml").write_text(TEXT.replace('"number"', '"nummer"'))
-    with pytest.raises(InvalidData, match="did you mean 'number'"):
-        write_app(tmp_path / "app", None, {}, study=tmp_path / "study.toml")
-    assert not (tmp_path / "app").exists()
+def test_no_row_changes_sides_because_of_a_backbone(nodes, tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDGRAM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("fedgram.studies.media._opened", lambda spec: Unsteady())
+    text = TEXT + '[columns.note]\nkind = "text"\nbackbone = "minilm"\nmissing = "mean"\n'
+    (tmp_path / "north" / "study.toml").write_text(text)
+    run = {"study": text, "study-fingerprint": Study.parse(text).fingerprint}
+    node = {key: value for key, value in nodes[0].items() if key != "test-data"} | {"on-bad": "skip"}
+    cells = rows(80, 0) | {"age": [str(20 + k) for k in range(80)], "note": ["", "fine"] * 40}
+
+    def held_back(n):
+        write_table(tmp_path / "north" / "patients.csv", {name: column[:n] for name, column in cells.items()})
+        client = party(node, **run).client
+        return {round(60 + 60 * age) - 20 for age in client.x_test[:, 0]}, client
+
+    before, client = held_back(70)
+    after, _ = held_back(80)
+    assert 3 < len(before) < 40
+    assert after & set(range(70)) == before
+    assert client.columns[-3:] == ("note.0", "note.1", "note missing")
+    cells["age"][0] = "old"  # a row that is left out moves no other one
+    with pytest.warns(Skipped, match="1 bad row"):
+        assert held_back(70)[0] == before - {0}
