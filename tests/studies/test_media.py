@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import fedgram as fg
+from fedgram.cli import app
 from fedgram.core import wire
-from fedgram.core.errors import BadSamples, InvalidData, Mismatch, MissingExtra, tell
+from fedgram.core.errors import BadSamples, CannotLoad, InvalidData, Mismatch, MissingExtra, tell
 from fedgram.features import backbone
 from fedgram.studies import Study, media
 from fedgram.studies.checking import check_table
@@ -137,7 +139,7 @@ def test_the_fingerprint_covers_backbone_and_weights():
 
 def test_a_party_with_other_weights_is_told(tables):
     study = replace(STUDY, columns=dict(STUDY.columns) | {"scan": media.Image("lite0:96", "0" * 16, 1280)})
-    with pytest.raises(Mismatch, match="column 'scan': .* and the study has 0000000000000000 and 1280: install"):
+    with pytest.raises(Mismatch, match="column 'scan': .* and the study has 0000000000000000 and 1280: get the same"):
         read_client(study, "north", tables["north"])
 
 
@@ -191,6 +193,35 @@ def test_what_a_cell_must_not_be(tables, tmp_path, cell, rule):
     np.testing.assert_allclose(client.x, rest, atol=1e-4 * np.abs(rest).max())
 
 
+def test_a_file_of_the_parties_own_is_a_backbone(tmp_path, monkeypatch):
+    """Each party has it beside its table, and all have the same."""
+    onnx = pytest.importorskip("onnx")
+    tensor, node = onnx.helper.make_tensor_value_info, onnx.helper.make_node
+    mean = node("ReduceMean", ["x"], ["y"], axes=[2, 3], keepdims=0)
+    ends = [tensor("x", 1, ["n", 3, 8, 8])], [tensor("y", 1, ["n", 3])]
+    graph = onnx.helper.make_graph([mean], "colours", *ends)
+    opsets = [onnx.helper.make_opsetid("", 17)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "own.onnx")
+    monkeypatch.chdir(tmp_path)
+    said = CliRunner().invoke(app, ["study", "backbone", "own.onnx"]).stdout
+    assert said.endswith("features = 3\n")
+    monkeypatch.chdir("/")
+    study = replace(
+        STUDY, columns={"scan": Study.parse(TEXT.replace('"lite0:96"', f'"own.onnx"\n{said}')).columns["scan"]}
+    )
+    PIL.new("RGB", (40, 40), (255, 0, 0)).save(tmp_path / "red.png")
+    (tmp_path / "a.csv").write_text("scan,finding\n" + "red.png,flower\n" * 3)
+    x = read_client(study, "north", tmp_path / "a.csv").x
+    assert study.sent == ("scan.0", "scan.1", "scan.2")
+    assert (x[:, 0] > x[:, 1]).all()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "a.csv").write_text("scan,finding\n" + "red.png,flower\n" * 3)
+    (tmp_path / "b" / "red.png").write_bytes((tmp_path / "red.png").read_bytes())
+    with pytest.raises(CannotLoad, match="there is no such file") as error:
+        read_client(study, "south", tmp_path / "b" / "a.csv")
+    assert tell(error.value) == "column 'scan': the backbone 'own.onnx' cannot be loaded here"
+
+
 def test_check_says_what_does_not_fit(tables, tmp_path):
     found = check_table(STUDY, changed(tables, tmp_path, "scans/1.png", "scans/gone.png"))
     assert found.broken == {"column 'scan' must name files that are there": ["line 3 (got scans/gone.png)"]}
@@ -231,11 +262,22 @@ def test_blocks_of_many_rows_are_divided(tables, monkeypatch):
     ("old", "new", "words"),
     [
         ('backbone = "lite0:96"', "", r"\[columns.scan\] lacks 'backbone': name what turns it into features, lite0"),
-        ('"lite0:96"', '"minilm"', "'minilm' is none for a column of kind image: use lite0 or lite1 or lite2"),
+        (
+            '"lite0:96"',
+            '"minilm"',
+            "'minilm' is none for a column of kind image: use lite0 or lite1 or lite2 or FILE.onnx",
+        ),
         ('"lite0:96"', '"hub:somebody/model"', "'hub:somebody/model' is none for a column of kind image"),
         ('"minilm"', '"lite0"', "'lite0' is none for a column of kind text: use minilm"),
         ('"minilm"', '"minilm"\nfeatures = 99999999', "features = 99999999: at most 65536 are possible"),
         ('"minilm"', '"minilm"\nfeatures = "many"', r"\[columns.note\] features = 'many': a whole number ≥ 0"),
+        (
+            '"lite0:96"',
+            '"own.onnx"',
+            r"\[columns.scan\]: backbone 'own.onnx' is a file, .*study backbone own.onnx prints",
+        ),
+        ('"lite0:96"', '"../own.onnx"', "'../own.onnx' is none for a column of kind image"),
+        ('"lite0:96"', '"lite0:96"\ndigest = "f00"', "digest 'f00' must be the first 16 digits"),
         ('"minilm"', "3", r"\[columns.note\] backbone = 3: a text is wanted"),
         ('kind = "image"', 'kind = "imgae"', "did you mean 'image'"),
     ],

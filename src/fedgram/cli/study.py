@@ -14,6 +14,7 @@ from fedgram.core.files import replace_file, writing
 from fedgram.studies import Study
 from fedgram.studies.checking import Findings, check_table
 from fedgram.studies.drafting import draft
+from fedgram.studies.media import identify
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -91,6 +92,15 @@ def show(study: StudyFile, as_json: Json = False) -> None:
     console.print(
         f"a party sends nothing of fewer than {agreed.minimum_samples} samples, or {agreed.minimum_cell} of a class"
     )
+
+
+@app.command(epilog="Example: [bold]fedgram study backbone encoder.onnx:128[/bold]")
+def backbone(
+    spec: Annotated[str, typer.Argument(help="A backbone, such as lite0:96, minilm or FILE.onnx.", show_default=False)],
+) -> None:
+    """Print what a study says of a backbone, so that all parties have the same: its digest and number of features."""
+    digest, features = identify(spec)
+    typer.echo(f"digest = {json.dumps(digest)}\nfeatures = {features}")
 
 
 def _shortened(names: tuple[str, ...]) -> str:

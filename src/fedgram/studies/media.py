@@ -3,6 +3,7 @@
 What the backbone is must be the same for all parties, to the last weight: the study's fingerprint has its digest.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from fedgram.features.backbones.torchmodel import TorchBackbone
 
 DIGITS = 16  # of a digest
+_DIGEST = re.compile(f"[0-9a-f]{{{DIGITS}}}")
 MOST_FEATURES = 1 << 16  # of a backbone; more are no study but an attack on memory
 
 
@@ -50,13 +52,25 @@ class Media(MayBeMissing):
     missing: Missing = "refuse"
 
     def __post_init__(self) -> None:
-        """Refuse a backbone that does not come with fedgram: a study must not make a party load somebody's file."""
-        if self.backbone.partition(":")[0] not in self.known:
+        """Refuse a backbone that a party cannot have by itself: a study must not make it load somebody's file."""
+        if self.backbone.partition(":")[0] not in self.known and not self._is_file:
             raise InvalidData(
                 f"backbone {self.backbone!r} is none for a column of kind {self.kind}: use {' or '.join(self.known)}"
             )
+        if self._is_file and not (self.digest and self.features):
+            raise InvalidData(
+                f"backbone {self.backbone!r} is a file, so digest and features must say which: "
+                f"fedgram study backbone {self.backbone} prints them"
+            )
+        if self.digest and not _DIGEST.fullmatch(self.digest):
+            raise InvalidData(f"digest {self.digest!r} must be the first {DIGITS} digits that identify a backbone")
         if not 0 <= self.features <= MOST_FEATURES:
             raise InvalidData(f"features = {self.features}: at most {MOST_FEATURES} are possible")
+
+    @property
+    def _is_file(self) -> bool:
+        """Whether the backbone is a file that each party has beside its table."""
+        return False
 
     @cached_property
     def settled(self) -> Self:
@@ -64,6 +78,7 @@ class Media(MayBeMissing):
         if self.digest and self.features:
             return self
         model = _opened(self.backbone)
+        # How many features there are is known once the network has run, so it is not asked for without need.
         return replace(self, digest=self.digest or model.fingerprint[:DIGITS], features=self.features or int(model.dim))
 
     def values(self, name: str) -> tuple[str, ...]:
@@ -80,7 +95,7 @@ class Media(MayBeMissing):
             problems.append(Problem(absent, f"column {name!r} must not be empty"))
         found = np.zeros((len(cells), self.settled.features))
         if good.any():
-            found[good] = extract(samples, self._model(name), data_fingerprint=fingerprint, progress=False)
+            found[good] = extract(samples, self._model(name, folder), data_fingerprint=fingerprint, progress=False)
         return found if self.missing == "refuse" else np.column_stack([found, absent]), problems
 
     def _samples(
@@ -89,18 +104,18 @@ class Media(MayBeMissing):
         """Return which cells can be used, what is wrong with the others, and samples with their fingerprint."""
         raise NotImplementedError
 
-    def _model(self, name: str) -> Backbone:
+    def _model(self, name: str, folder: Path | None) -> Backbone:
         """Return the backbone, if it is the one that the parties have agreed on."""
         try:
-            model = _opened(self.backbone)
+            model = _opened(str((folder or Path()) / self.backbone) if self._is_file else self.backbone)
         except FedgramError as error:
             raise error.telling(f"column {name!r}: the backbone {self.backbone!r} cannot be loaded here") from None
         agreed = self.settled
-        if not model.fingerprint.startswith(agreed.digest) or model.dim != agreed.features:
+        if model.fingerprint[:DIGITS] != agreed.digest or model.dim != agreed.features:
             raise Mismatch(
                 f"column {name!r}: the backbone {self.backbone!r} has digest {model.fingerprint[:DIGITS]} and "
-                f"{model.dim} features here, and the study has {agreed.digest} and {agreed.features}: install the same "
-                "version of its weights and of fedgram as the other parties"
+                f"{model.dim} features here, and the study has {agreed.digest} and {agreed.features}: get the same "
+                "weights and version of fedgram as the other parties"
             ).telling()
         return model
 
@@ -124,7 +139,12 @@ class Image(Media):
     """The path of an image file, relative to the table; a file outside the table's folder is refused."""
 
     kind: ClassVar[str] = "image"
-    known: ClassVar[Sequence[str]] = tuple(LITE_SIZES)
+    known: ClassVar[Sequence[str]] = (*LITE_SIZES, "FILE.onnx")
+
+    @property
+    def _is_file(self) -> bool:
+        name = self.backbone.partition(":")[0]
+        return name.endswith(".onnx") and not set("/\\").intersection(name)
 
     def _samples(
         self, name: str, cells: "Array | Texts", there: Mask, folder: Path | None
@@ -148,9 +168,15 @@ class Image(Media):
             if found
         ]
         good = [row for row in files if row not in broken]
-        side = cast("OnnxBackbone | TorchBackbone", self._model(name)).prepare.size
+        side = cast("OnnxBackbone | TorchBackbone", self._model(name, folder)).prepare.size
         images = ImageFiles([files[row] for row in good], (side, side), "RGB")
         return np.isin(np.arange(len(cells)), good), problems, images, hash_json([facts["digest"], side])
+
+
+def identify(backbone: str) -> tuple[str, int]:
+    """Return a backbone's digest and how many features it gives, as a study states them."""
+    model = _opened(backbone)
+    return model.fingerprint[:DIGITS], int(model.dim)
 
 
 @lru_cache(maxsize=8)
