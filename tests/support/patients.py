@@ -48,5 +48,7 @@ def write_table(path, cells, columns=None):
 
 
 def config_of(folder):
-    """Return the configuration of an app."""
-    return tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["flwr"]["app"]["config"]
+    """Return the configuration of an app as Flower gives it: nested names with dots."""
+    project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
+    config = project["tool"]["flwr"]["app"]["config"]
+    return config | {f"settings.{name}": value for name, value in config.pop("settings").items()}

@@ -20,10 +20,12 @@ from fedgram.core.errors import Skipped
 from fedgram.engines.flower import envelope
 from fedgram.engines.flower.app import _party
 from fedgram.engines.flower.node import MODEL_FILE
+from fedgram.engines.flower.project import write_app
 from fedgram.protocol.fit import load, load_model
 from fedgram.studies import Study
 from fedgram.studies.encoding import read_client
 from support.flower_grid import LocalGrid
+from support.hospitals import pooled_correct, program
 from support.patients import RUN, STUDY, TEXT, config_of, rows, write_table
 
 
@@ -64,9 +66,7 @@ def test_a_run_equals_one_process(nodes, tmp_path):
     (tmp_path / "study.toml").write_text(TEXT)
     done = CliRunner().invoke(app, ["flower", "new", str(tmp_path / "app"), "--study", str(tmp_path / "study.toml")])
     assert done.exit_code == 0, done.output
-    config = config_of(tmp_path / "app")
-    settings = {f"settings.{name}": value for name, value in config.pop("settings").items()}
-    LocalGrid(nodes, config | settings | {"out": str(tmp_path / "out")}).serve()
+    LocalGrid(nodes, config_of(tmp_path / "app") | {"out": str(tmp_path / "out")}).serve()
     report = json.loads((tmp_path / "out" / "7" / "report.json").read_text())
     tested = [read_client(STUDY, "test", node["test-data"]) for node in nodes]
     clients = [
@@ -83,6 +83,25 @@ def test_a_run_equals_one_process(nodes, tmp_path):
     assert own.study == STUDY
     want = here.predictor("north").predict_proba(nodes[0]["test-data"])
     np.testing.assert_allclose(own.predict_proba(nodes[0]["test-data"]), want, rtol=1e-9)
+
+
+def test_three_hospitals_get_the_pooled_figures(tmp_path, caplog):
+    """The example, on the same test patients as in one process and in the simulation."""
+    pytest.importorskip("sklearn", reason="the patients come with scikit-learn")
+    example = program()
+    example.make(tmp_path)
+    hospitals = [
+        {
+            "name": name, "data": str(tmp_path / f"{name}.csv"), "test-data": str(tmp_path / f"{name}-test.csv"),
+            "study": str(tmp_path / "study.toml"), "folder": str(tmp_path / name),
+        }
+        for name in example.HOSPITALS
+    ]  # fmt: skip
+    config = config_of(write_app(tmp_path / "app", "afl", {}, study=tmp_path / "study.toml"))
+    LocalGrid(hospitals, config | {"out": str(tmp_path / "out")}).serve()
+    fit = load(tmp_path / "out" / "7" / "fit.safetensors")
+    assert fit.evaluation.correct == pooled_correct(example, tmp_path)
+    assert caplog.text.count("'east' sends sums of 12 samples in 12 columns") == 1
 
 
 def test_numeric_outcomes_take_the_same_way(nodes, tmp_path):
