@@ -21,7 +21,7 @@ test: .venv/.dev browser
 # For work in progress: each test with the first of its cases, and nothing that starts Flower, a browser or a large
 # network.
 test-quick: .venv/.dev
-	FEDGRAM_TESTS=quick $(PYTEST) -m 'not flower and not browser and not slow' tests src --ignore=tests/features/backbones
+	FEDGRAM_TESTS=quick $(PYTEST) -m 'not flower and not browser and not slow' tests src --ignore=tests/features/backbones --ignore=tests/studies/test_media.py
 
 # What `make test` tries a tenth of (property tests, fuzzing, kills), at full size, and what is slow.
 campaign: .venv/.dev

@@ -83,3 +83,10 @@ def default_threads(monkeypatch):
         monkeypatch.delenv(variable, raising=False)
     with threadpool_limits(os.cpu_count(), user_api="blas"):
         yield
+
+
+@pytest.fixture(scope="session")
+def exports(tmp_path_factory):
+    """One cache of exported models for all test processes: exporting takes seconds."""
+    base = tmp_path_factory.getbasetemp()
+    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "exports"

@@ -151,3 +151,16 @@ def test_a_text_among_numbers_that_all_differ_does_not_make_identifiers_of_them(
     text = draft(path)
     assert isinstance(Study.parse(text).columns["pressure"], Number)
     assert "1 cells here are no numbers: mend them" in text
+
+
+def test_a_draft_says_how_image_files_and_texts_could_be_used(tmp_path):
+    rows = [f"scans/{k}.{'png' if k % 2 else 'JPG'},seen {k} times by us,{k % 2}" for k in range(40)]
+    (tmp_path / "a.csv").write_text("\n".join(["scan,note,label", *rows, ",,1"]) + "\n")
+    text = draft(tmp_path / "a.csv")
+    assert 'kind = "ignore"  # image files; kind = "image" with backbone = "lite0:96" uses them' in text
+    assert 'kind = "ignore"  # texts; kind = "text" with backbone = "minilm" uses them' in text
+    for kind, backbone in (("image", "lite0:96"), ("text", "minilm")):
+        hint = f'kind = "{kind}" with backbone = "{backbone}"'
+        line = next(line for line in text.splitlines() if hint in line)
+        text = text.replace(line, f'kind = "{kind}"\nbackbone = "{backbone}"\ndigest = "{16 * "a"}"\nfeatures = 2')
+    assert Study.parse(text).sent == ("scan.0", "scan.1", "note.0", "note.1")

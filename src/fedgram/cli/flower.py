@@ -19,10 +19,17 @@ app = typer.Typer(
 @app.command()
 def new(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that does not exist yet.")],
-    method: Annotated[str, typer.Option(help="Which method; see [b]fedgram methods[/].")] = "afl",
+    method: Annotated[
+        str | None,
+        typer.Option(help="Which method; see [b]fedgram methods[/]. Else the study's, or afl.", show_default=False),
+    ] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="A hyper-parameter of the method; repeatable."),
+    ] = None,
+    study: Annotated[
+        Path | None,
+        typer.Option(help="A study file that all nodes have agreed on; the app carries it.", show_default=False),
     ] = None,
     key: Annotated[
         list[Path] | None,
@@ -36,6 +43,8 @@ def new(
 
       fedgram flower new study --method afl --set gamma=10
 
+      fedgram flower new app --study study.toml
+
       fedgram flower new study --key keys/ward-1.pub --key keys/ward-2.pub
 
     """
@@ -46,7 +55,7 @@ def new(
         with needing("flower", "reading keys"):
             from fedgram.engines.flower.keys import key_line
         lines = [key_line(file) for file in key]
-    made = write_app(folder, method, split_settings(set_ or []), lines)
+    made = write_app(folder, method, split_settings(set_ or []), lines, study=study)
     echo(f"{made / 'pyproject.toml'}: choose there what to run, then: flwr run {made} CONNECTION")
 
 

@@ -14,12 +14,14 @@ from fedgram.core.files import replace_file, writing
 from fedgram.studies import Study
 from fedgram.studies.checking import Findings, check_table
 from fedgram.studies.drafting import draft
+from fedgram.studies.media import identify
 
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
     help="What parties with tables agree on: draft a study, check a table against it, show it.",
 )
+MOST_SHOWN = 40  # names of columns: an image has a thousand
 DoesNotFit = 1  # exit code of `check` where rows break a rule
 
 StudyFile = Annotated[Path, typer.Argument(help="The study file.", show_default=False)]
@@ -83,13 +85,26 @@ def show(study: StudyFile, as_json: Json = False) -> None:
     table = Table("column", "kind", "what", "sent as", box=None, header_style="bold")
     for name, column in agreed.columns.items():
         details = ", ".join(f"{key} {value}" for key, value in agreed.plain(name).items() if value != "")
-        table.add_row(escape(name), column.kind, escape(details), escape(", ".join(column.sent(name))))
+        table.add_row(escape(name), column.kind, escape(details), escape(_shortened(column.sent(name))))
     console.print(table)
     classes = f": {', '.join(map(str, agreed.classes))}" if agreed.classes else " (a number)"
     console.print(escape(f"outcome {', '.join(agreed.outcomes)}{classes}"))
     console.print(
         f"a party sends nothing of fewer than {agreed.minimum_samples} samples, or {agreed.minimum_cell} of a class"
     )
+
+
+@app.command(epilog="Example: [bold]fedgram study backbone encoder.onnx:128[/bold]")
+def backbone(
+    spec: Annotated[str, typer.Argument(help="A backbone, such as lite0:96, minilm or FILE.onnx.", show_default=False)],
+) -> None:
+    """Print what a study says of a backbone, so that all parties have the same: its digest and number of features."""
+    digest, features = identify(spec)
+    typer.echo(f"digest = {json.dumps(digest)}\nfeatures = {features}")
+
+
+def _shortened(names: tuple[str, ...]) -> str:
+    return ", ".join(names if len(names) <= MOST_SHOWN else (*names[:2], "…", names[-1]))
 
 
 def _show(study: Study, found: Findings, path: Path) -> None:

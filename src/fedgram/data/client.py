@@ -1,5 +1,6 @@
 """A client: one party with its own samples."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -7,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from fedgram.core.columns import Columns, as_columns, as_table, names_of, order, samples_of
-from fedgram.core.errors import FedgramError, InvalidData, InvalidParameter
+from fedgram.core.errors import FedgramError, InvalidData, InvalidParameter, Revealing
 from fedgram.core.labels import as_labels
 from fedgram.core.randomness import generator
 from fedgram.data.dataset import Dataset
@@ -128,3 +129,17 @@ def make_clients(
             x_test, y_test = data.x_test[own], data.y_test[own]
         clients.append(Client(name, data.x[train], data.y[train], x_test, y_test, data.features, data.columns))
     return clients
+
+
+def warn_if_few(client: Client, used: int) -> None:
+    """Warn a client of what it reveals if what it sends is made of no more samples than there are columns."""
+    columns = int(np.prod(client.x.shape[1:]))
+    if used <= columns:
+        warnings.warn(
+            f"party {client.name!r} sends sums of {used} samples in {columns} columns: with no more samples than "
+            "columns, sums of products determine the samples up to a rotation, and columns of 0 and 1 often settle the "
+            "rotation, so that single rows can be recovered; merge with another site before anything is sent, or drop "
+            "columns",
+            Revealing,
+            stacklevel=3,
+        )

@@ -21,6 +21,8 @@ _DATE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}([T ].*)?|\d{1,2}[./]\d{1,2}[./]\d{2,4
 _ID = re.compile(r"(.*[_\-. ])?(id|ids|uuid|guid|mrn|nr|no|name)|unnamed: 0|index", re.IGNORECASE)
 _COMMA = re.compile(r"[+-]?\d+(,\d+)+(\.\d+)?|[+-]?\d+(\.\d{3})*,\d+")
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
+_IMAGE = re.compile(r".+\.(png|jpe?g|tiff?|bmp|webp)", re.IGNORECASE)
+_SENTENCE = re.compile(r"\S+(\s+\S+){2,}")  # three words or more
 
 
 @dataclass(frozen=True)
@@ -191,7 +193,11 @@ def _useless(column: Seen, values: Any, bad: Any, *, wanted: bool) -> str:
         return "nothing is in it here"
     if all(_DATE.fullmatch(cell) for cell in column.cells):
         return "dates; a number of days since an event can be used"
-    if sum(_COMMA.fullmatch(cell) is not None for cell in column.cells) > 0.5 * len(column.cells):
+    if all(_IMAGE.fullmatch(cell) for cell in column.cells):
+        return 'image files; kind = "image" with backbone = "lite0:96" uses them'
+    if len(column.cells) > MOST_VALUES and _mostly(_SENTENCE, column):
+        return 'texts; kind = "text" with backbone = "minilm" uses them'
+    if _mostly(_COMMA, column):
         # Ignored as texts, such a column would be missed by nobody but the model.
         raise InvalidData(f"column {column.name!r} has numbers with commas: write a decimal point, and no separators")
     numeric = _numeric(column, bad)  # one text among measured numbers does not make identifiers of them
@@ -203,6 +209,10 @@ def _useless(column: Seen, values: Any, bad: Any, *, wanted: bool) -> str:
     if len(column.cells) > MOST_VALUES:
         return f"{len(column.cells)} different texts: too many to be categories"
     return "" if len(column.cells) > 1 or column.is_flag else "the same text in every row"
+
+
+def _mostly(form: "re.Pattern[str]", column: Seen) -> bool:
+    return sum(form.fullmatch(cell) is not None for cell in column.cells) > 0.5 * len(column.cells)
 
 
 def _wrong(column: Seen, bad: Any) -> int:

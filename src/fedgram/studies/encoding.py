@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,10 @@ from fedgram.data.own.bad import SHOWN, OnBad, Reason, settle
 from fedgram.data.own.blocks import Block, TableFile, Texts, open_table
 from fedgram.data.own.tables import is_missing
 from fedgram.studies.kinds import Column, Mask, Problem
+from fedgram.studies.media import Media
 from fedgram.studies.study import Study
 
+WIDE_ROWS = 4096  # at a time, where a cell becomes a thousand features
 _WITH_UNIT = re.compile(r"(?P<name>.*\S)\s*[\[(](?P<unit>[^\[\]()]*)[\])]\s*")
 
 
@@ -58,6 +61,11 @@ class StudyTable:
     key: str | None = None
 
     @property
+    def folder(self) -> Path:
+        """Where files that the table names are: beside it, or in the current folder if it is in memory."""
+        return self.table.source.parent if isinstance(self.table.source, Path) else Path()
+
+    @property
     def _used(self) -> dict[str, Column]:
         """The columns that are read; numeric outcomes are the last of them, and only of rows that must have them."""
         return {name: column for name, column in self.study.used.items() if name in self.places}
@@ -68,8 +76,10 @@ class StudyTable:
         numbers = [self.places[name] for name, column in used.items() if column.numeric]
         texts = [self.places[name] for name, column in used.items() if not column.numeric]
         others = [name for name in (self.outcome, self.group, self.key) if name is not None]
+        wide = any(isinstance(column, Media) for column in used.values())
         for block in self.table.blocks(numbers, list(dict.fromkeys([*texts, *others]))):
-            yield self._encoded(block)
+            for part in _parts(block) if wide else [block]:
+                yield self._encoded(part)
 
     def _encoded(self, block: Block) -> Rows:
         parts, problems = [np.zeros((block.rows, 0))], []
@@ -77,7 +87,11 @@ class StudyTable:
         for name, column in self._used.items():
             place = self.places[name]
             cells = block.numbers[place] if column.numeric else block.texts[place]
-            part, found = column.encode(name, cells, block.bad.get(place, none))
+            bad = block.bad.get(place, none)
+            if isinstance(column, Media):
+                part, found = column.encode(name, cells, bad, self.folder)
+            else:
+                part, found = column.encode(name, cells, bad)
             parts.append(part)
             problems += found
         labels, groups, keys = (
@@ -168,6 +182,19 @@ def gather(table: StudyTable, on_bad: OnBad) -> tuple[Array, Any, Any]:
     settle(reasons, len(x), table.table.title, "row", on_bad, total=bad)
     named = np.array(labels) if table.outcome is not None else np.zeros(len(x), dtype=np.int64)
     return x, named, np.array(groups) if table.group is not None else None
+
+
+def _parts(block: Block) -> Iterator[Block]:
+    """Yield the rows of a block in smaller ones."""
+    for first in range(0, block.rows, WIDE_ROWS):
+        some = slice(first, min(first + WIDE_ROWS, block.rows))
+        yield Block(
+            block.start + first,
+            some.stop - first,
+            {name: column[some] for name, column in block.numbers.items()},
+            {name: column[some] for name, column in block.texts.items()},
+            {name: column[some] for name, column in block.bad.items()},
+        )
 
 
 def _described(table: StudyTable, rows: Rows, row: int) -> Reason:

@@ -67,20 +67,26 @@ def unknown(name: str) -> str:
 
 
 class MayBeMissing:
-    """A column of one value: the pooled mean of what is known can stand where nothing is."""
+    """A column of numbers: the pooled mean of what is known can stand where nothing is."""
 
     missing: Missing
 
+    def values(self, name: str) -> tuple[str, ...]:
+        """Return the names of the numbers that a cell becomes: one, unless a kind says otherwise."""
+        return (name,)
+
     def sent(self, name: str) -> tuple[str, ...]:
-        """Return the value, and whether it is missing if it may be."""
-        return (name,) if self.missing == "refuse" else (name, unknown(name))
+        """Return the values, and whether they are missing if they may be."""
+        return self.values(name) if self.missing == "refuse" else (*self.values(name), unknown(name))
 
     def design(self, name: str, sums: Mapping[str, float], n: float) -> dict[str, dict[str, float]]:
-        """Return the value with the pooled mean where it is missing, and the indicator if the study wants it."""
+        """Return the values with pooled means where they are missing, and the indicator if the study wants it."""
         if self.missing == "refuse":
-            return {name: {name: 1.0}}
+            return {value: {value: 1.0} for value in self.values(name)}
         known = n - sums[unknown(name)]
-        filled = {name: {name: 1.0, unknown(name): sums[name] / known if known > 0 else 0.0}}
+        filled = {
+            value: {value: 1.0, unknown(name): sums[value] / known if known > 0 else 0.0} for value in self.values(name)
+        }
         return filled | {unknown(name): {unknown(name): 1.0}} if self.missing == "flag" else filled
 
 
@@ -222,11 +228,6 @@ class Ignore:
     def design(self, name: str, sums: Mapping[str, float], n: float) -> dict[str, dict[str, float]]:
         """Return nothing."""
         return {}
-
-
-KINDS: dict[str, type[Number] | type[Flag] | type[Category] | type[Ignore]] = {
-    kind.kind: kind for kind in (Number, Category, Flag, Ignore)
-}
 
 
 def _nearest(cells: "Array | Texts", wrong: Mask, values: tuple[str, ...]) -> dict[int, str]:

@@ -103,7 +103,7 @@ def read_tables(
             f"outcome {', '.join(study.outcomes)} of study {study.name!r} is a number, and classes are wanted: name "
             "another outcome, or give the study its classes"
         )
-    files, test_files = _files(data), [] if test is None else _files(test)
+    files, test_files = table_files(data), [] if test is None else table_files(test)
     names = _parties(files, client)
     if test_files and len(test_files) != len(files):
         raise InvalidParameter(f"{len(test_files)} test tables for {len(files)} tables: give one for each")
@@ -129,7 +129,8 @@ def read_tables(
     )
 
 
-def _files(data: str) -> list[Path]:
+def table_files(data: str) -> list[Path]:
+    """Return the tables that a text names; refuse what is no table, or not there."""
     files = tables_of(data)
     if not files:
         raise InvalidParameter(f"data {data!r}: a study is of tables, {', '.join(TABLES)}")

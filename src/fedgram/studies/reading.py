@@ -7,10 +7,14 @@ from math import isfinite
 from typing import Any, get_args, get_type_hints
 
 from fedgram.core.errors import InvalidData, UnknownName
-from fedgram.studies.kinds import KINDS, Category, Column, Number
+from fedgram.studies.kinds import Category, Column, Flag, Ignore, Number
+from fedgram.studies.media import Image, Media, Text
 
 STUDY_KEYS = ("name", "outcome", "classes", "unit", "parties", "method", "minimum_samples", "minimum_cell")
 MOST_DEPTH = 8  # of brackets; deeper ones are no study
+KINDS: dict[str, type[Number] | type[Flag] | type[Category] | type[Ignore] | type[Image] | type[Text]] = {
+    kind.kind: kind for kind in (Number, Category, Flag, Ignore, Image, Text)
+}
 
 
 def parse_study(text: str, where: str) -> dict[str, Any]:
@@ -80,7 +84,12 @@ def _column(table: Any, at: str) -> Column:
         settings[key] = _READ[key](value, f"{at} {key}", cls)
     if cls is Category and "values" not in settings:
         raise InvalidData(f"{at} lacks 'values': list the values that the column may have, such as ['F', 'M']")
-    column = cls(**settings)
+    if issubclass(cls, Media) and "backbone" not in settings:
+        raise InvalidData(f"{at} lacks 'backbone': name what turns it into features, {' or '.join(cls.known)}")
+    try:
+        column = cls(**settings)
+    except InvalidData as error:
+        raise InvalidData(f"{at}: {error}") from None
     if isinstance(column, Number) and column.outside != "refuse" and column.range is None:
         raise InvalidData(f"{at} has outside = {column.outside!r} and no range: give range = [lowest, highest]")
     if isinstance(column, Number) and column.outside == "missing" and column.missing == "refuse":
@@ -121,6 +130,9 @@ _READ: dict[str, Callable[[Any, str, type], Any]] = {
     "outside": _choice,
     "missing": _choice,
     "values": _values,
+    "backbone": lambda value, at, _: _text(value, at),
+    "digest": lambda value, at, _: _text(value, at),
+    "features": lambda value, at, _: _count(value, at),
 }
 
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -15,13 +14,14 @@ import numpy as np
 from fedgram.core import wire
 from fedgram.core.arrays import Array
 from fedgram.core.columns import Columns
-from fedgram.core.errors import InvalidData, Mismatch, Revealing
+from fedgram.core.errors import InvalidData, Mismatch
 from fedgram.core.hashing import hash_text
 from fedgram.core.labels import Classes, as_classes
-from fedgram.data.client import Client
+from fedgram.data.client import Client, warn_if_few
 from fedgram.moments.basis import Basis
 from fedgram.regressors import Outcomes
 from fedgram.studies.kinds import Category, Column, Flag, Ignore, Number
+from fedgram.studies.media import Image, Media, Text
 from fedgram.studies.reading import parse_study, read_tables
 
 if TYPE_CHECKING:
@@ -140,15 +140,8 @@ class Study:
             per_class = f"{self.minimum_cell} training samples of each class that it has"
             raise InvalidData(f"{rule} {per_class}, and this one has fewer of some class").telling()
         # With both set to 0, the parties have agreed that there is nothing to protect.
-        if used <= len(self.sent) and (self.minimum_samples or self.minimum_cell):
-            warnings.warn(
-                f"party {client.name!r} sends sums of {used} samples in {len(self.sent)} columns: with no more samples "
-                "than columns, sums of products determine the samples up to a rotation, and columns of 0 and 1 often "
-                "settle the rotation, so that single rows can be recovered; merge with another site before anything is "
-                "sent, or drop columns",
-                Revealing,
-                stacklevel=2,
-            )
+        if self.minimum_samples or self.minimum_cell:
+            warn_if_few(client, used)
 
     # Columns that a model sees
     def basis(self, sums: Array, squares: Array, n: float) -> Basis:
@@ -235,7 +228,8 @@ class Study:
 
     def plain(self, name: str) -> dict[str, Any]:
         """Return a column's settings as they stand in a file, without those that are not set."""
-        found = asdict(self.columns[name])  # type: ignore[call-overload]
+        column = self.columns[name]
+        found = asdict(column.settled if isinstance(column, Media) else column)  # type: ignore[call-overload]
         return {
             key: list(value) if isinstance(value, tuple) else value for key, value in found.items() if value is not None
         }
@@ -255,12 +249,19 @@ class Study:
         lines = [
             f"outcome: {', '.join(self.outcomes)}" + (f" ({', '.join(map(str, self.classes))})" if self.classes else "")
         ]
-        for kind in (Number, Flag, Category, Ignore):
+        for kind, heading in _HEADINGS.items():
             named = [
                 name for name, column in self.columns.items() if type(column) is kind and name not in self.outcomes
             ]
-            lines += [f"{_HEADINGS[kind]}: {', '.join(named)}"] if named else []
+            lines += [f"{heading}: {', '.join(named)}"] if named else []
         return lines
 
 
-_HEADINGS: dict[type, str] = {Number: "numbers", Flag: "yes or no", Category: "categories", Ignore: "ignored"}
+_HEADINGS: dict[type, str] = {
+    Number: "numbers",
+    Flag: "yes or no",
+    Category: "categories",
+    Image: "images",
+    Text: "texts",
+    Ignore: "ignored",
+}

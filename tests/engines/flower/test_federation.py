@@ -17,14 +17,18 @@ import pytest
 import fedgram as fg
 from fedgram.engines.flower.project import write_app
 from fedgram.protocol.fit import load, load_model
+from fedgram.studies import Study
+from fedgram.studies.encoding import read_client
 from support import flower_misbehaving, networks
 from support.command import run as command
 from support.flower_processes import Federation
+from support.patients import STUDY, TEXT, rows, write_table
 from support.waiting import wait_for
 
 pytestmark = pytest.mark.xdist_group("federation")
 
 HONEST, FAULTY = ("ward-0", "ward-1"), ("garbage", "nan", "slow", "killed")
+PARTIES = tuple(STUDY.parties)
 OWN_NETWORK = f"{networks.HERE}:mlp"
 D = 2048  # answers of 17 MB: a node can be killed while it uploads one
 
@@ -52,14 +56,14 @@ class Lab:
 def lab(tmp_path_factory):
     folder = tmp_path_factory.mktemp("lab")
     keys, clients = folder / "keys", {client.name: client for client in samples()}
-    nodes = (*HONEST, *FAULTY, "intruder", "stranger")
+    nodes = (*HONEST, *FAULTY, *PARTIES, "intruder", "stranger")
     fedgram("flower", "certificates", keys, *(word for name in nodes for word in ("--node", name)))
     for name, client in clients.items():
         np.savez(folder / name, x=client.x, y=client.y, x_test=client.x_test, y_test=client.y_test)
     app = write_app(folder / "faults", "afl", {"gamma": "10", "ri": "false"})
     replace_client(app, Path(flower_misbehaving.__file__).read_text(encoding="utf-8"))
     with Federation(folder / "federation", keys=keys) as federation:
-        for name in (*HONEST, *FAULTY, "intruder"):
+        for name in (*HONEST, *FAULTY, *PARTIES, "intruder"):
             federation.flwr("supernode", "register", keys / f"{name}.pub", "lab")
         for name in FAULTY:
             federation.start_node(name, data=str(folder / f"{name}.npz"))
@@ -131,6 +135,37 @@ def test_a_network_of_ones_own_is_trained(lab):
     assert there.rounds == here.rounds
     assert report["accuracy"] == here.evaluation.summary()
     assert here.evaluation.pooled > 0.6, "it has learned something"
+
+
+def test_a_party_takes_part_in_the_study_that_it_has_agreed_to(lab):
+    """Both read their own tables by their own copies of the study; one copy has another threshold than the run's."""
+    federation, folder = lab.federation, lab.data / "tables"
+    folder.mkdir()
+    lax = TEXT.replace("minimum_samples = 12", "minimum_samples = 1")
+    for k, (name, text) in enumerate(zip(PARTIES, (TEXT, lax), strict=True)):
+        table = write_table(folder / f"{name}.csv", rows(40, k))
+        (folder / f"{name}.toml").write_text(text)
+        start_installed(federation, name, table, **{"study": str(folder / f"{name}.toml"), "test-data": table})
+    agreed, other = PARTIES
+    app = write_app(folder / "app", "afl", {}, study=folder / f"{agreed}.toml")
+    run = federation.submit(app, require="1")
+    report = federation.report(run)
+    assert report["contributors"] == [agreed]
+    assert report["absent"] == {
+        other: "step 'hello': study: this node has agreed to the study with fingerprint "
+        f"{Study.parse(lax).fingerprint}, and the run is of fingerprint {STUDY.fingerprint}: agree on one file, and "
+        "write the app anew with it"
+    }
+    there, table = load(federation.results / run / "fit.safetensors"), folder / f"{agreed}.csv"
+    client = read_client(STUDY, agreed, table)
+    here = fg.AFL().fit([client], study=STUDY, classes=STUDY.classes)
+    np.testing.assert_allclose(there.model.weights, here.model.weights, rtol=1e-9, atol=1e-9)
+    assert report["accuracy"]["pooled"] == (here.model.predict(client.x) == client.y).mean()
+    # The node's own model predicts from its table as it is.
+    own = load_model(federation.folder / "models" / agreed / "model.safetensors")
+    np.testing.assert_allclose(own.scores(table), here.predictor().scores(table), rtol=1e-9, atol=1e-9)
+    for name in PARTIES:
+        federation.end_node(name)
 
 
 def test_nothing_partial_passes_for_whole(lab):

@@ -9,7 +9,7 @@ import pytest
 
 import fedgram as fg
 from fedgram import checks
-from fedgram.core.errors import ClientFailed, InvalidData, InvalidParameter
+from fedgram.core.errors import ClientFailed, InvalidData, InvalidParameter, Revealing
 from fedgram.engines.flower.grid import Expected, Post, roll_call
 from fedgram.engines.flower.node import MODEL_FILE, folder_name
 from fedgram.engines.flower.simulation import FlowerSimulation
@@ -18,6 +18,7 @@ from fedgram.protocol.fit import load_model
 from fedgram.protocol.sources import resolve
 from studies.test_thresholds import STUDY
 from studies.test_thresholds import parties as patients
+from support.hospitals import pooled_correct, program
 from support.own_method import forget_afterwards, write_method
 
 # Ray leaves files open, and ends processes without waiting for them.
@@ -57,6 +58,8 @@ def test_simulation(simulation, subtests, tmp_path, monkeypatch):
     for case in cases:
         with subtests.test(case.__name__):
             case(simulation)
+    with subtests.test("three hospitals"):
+        hospitals_get_the_pooled_figures(simulation, tmp_path / "hospitals")
     with subtests.test("a method of a file"):
         forget_afterwards(monkeypatch)
         cls = resolve(write_method(tmp_path / "own" / "mean.py", "Meansimulated"))
@@ -76,6 +79,19 @@ def a_study_is_kept_to(simulation):
     kept = load_model(simulation.models / "north" / MODEL_FILE)
     assert kept.study == STUDY
     np.testing.assert_allclose(kept.model.weights, here.personal["north"].weights, rtol=1e-9)
+
+
+def hospitals_get_the_pooled_figures(simulation, folder):
+    """The example, on the same test patients as in one process (tests/studies/test_hospitals.py)."""
+    pytest.importorskip("sklearn", reason="the patients come with scikit-learn")
+    example = program()
+    example.make(folder)
+    prepared = example.scenario(folder).prepare()
+    # What the nodes' own processes warn of, nobody would see.
+    with pytest.warns(Revealing, match="'east' sends sums of 12 samples in 12 columns"):
+        fit = prepared.fit(fg.AFL(), engine=simulation)
+    assert fit.engine == "flower-sim"
+    assert fit.evaluation.correct == pooled_correct(example, folder)
 
 
 def parties(count=3, d=3, n=6):

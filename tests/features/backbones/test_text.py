@@ -23,13 +23,8 @@ TEXTS = [
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    return tmp_path_factory.mktemp("text")
-
-
-@pytest.fixture(scope="module")
-def minilm(cache):
-    return backbone("minilm", cache=cache)
+def minilm(exports):
+    return backbone("minilm", cache=exports)
 
 
 def test_embeddings_equal_the_original_library(minilm):

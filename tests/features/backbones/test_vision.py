@@ -34,13 +34,6 @@ def crops(photographs):
 
 
 @pytest.fixture(scope="session")
-def exports(tmp_path_factory):
-    """One cache of exported models for all test processes: exporting takes seconds."""
-    base = tmp_path_factory.getbasetemp()
-    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "exports"
-
-
-@pytest.fixture(scope="session")
 def lite0(exports):
     return backbone("lite0:96", cache=exports)
 

@@ -38,7 +38,7 @@ def open_image_folder(folder: Path, size: Size | None, on_bad: OnBad, show: bool
     if not train:
         raise InvalidData(f"{folder} holds no images in subfolders: expected one subfolder per class")
 
-    facts = _examined(folder, [path for path, _ in train + test], show)
+    facts = examined(folder, [path for path, _ in train + test], show)
     bad: dict[str, str] = facts["bad"]
     left_out = tuple(place for place, (path, _) in enumerate(train + test) if _key(path, folder) in bad)
     train, test = ([item for item in part if _key(item[0], folder) not in bad] for part in (train, test))
@@ -92,11 +92,14 @@ def _key(path: Path, folder: Path) -> str:
     return path.relative_to(folder).as_posix()
 
 
-def _examined(folder: Path, paths: list[Path], show: bool | None) -> dict[str, Any]:
-    """Return what is known of the files: the bad ones, the size if all share it, whether all are grey, a digest."""
+def examined(folder: Path, paths: list[Path], show: bool | None, about: str = "") -> dict[str, Any]:
+    """Return what is known of the files: the bad ones, the size if all share it, whether all are grey, a digest.
+
+    It is remembered until a file changes; `about` tells apart several choices of files in one folder.
+    """
     stats = [(path, os.stat(path)) for path in paths]
     signature = hash_json([[_key(path, folder), stat.st_size, stat.st_mtime_ns] for path, stat in stats])
-    place = hash_bytes([os.fsencode(folder.resolve())])[:16]
+    place = hash_bytes([os.fsencode(folder.resolve()), about.encode()])[:16]
     note = entry_folder(f"image-folder-{place}.json")
     try:
         known: dict[str, Any] = json.loads(note.read_text(encoding="utf-8"))

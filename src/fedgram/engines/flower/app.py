@@ -2,6 +2,9 @@
 
 import json
 import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ from platformdirs import user_data_path
 
 from fedgram.core.errors import FedgramError, about_the_request, tell
 from fedgram.core.files import replace_file, writing
+from fedgram.engines.flower.agreed import agreed_study, table_client
 from fedgram.engines.flower.config import App, NodeConfig
 from fedgram.engines.flower.grid import Expected, GridTransport, Post, roll_call
 from fedgram.engines.flower.node import Node, Party, client_app
@@ -58,6 +62,7 @@ def _run(grid: Grid, app: App, report: dict[str, Any]) -> Fit:
         seed=app.seed,
         require=app.requirement(),
         progress=_log_progress,
+        recipe=app.agreed,
     )
     report |= outcome(fit) | {"contributors": list(fit.contributors)}
     return fit
@@ -94,7 +99,10 @@ def _party(message: Message, context: Context) -> Party:
     with about_the_request():
         app = App.read(context.run_config)
         method = app.configured(find)
-    return Party(own.admitted(own.client(app), app, method), method, own.model_folder())
+    study = agreed_study(own, app)
+    client = own.client(app) if study is None else table_client(own, study)
+    admitted = own.admitted(client, app, method, study)
+    return Party(admitted, method, own.model_folder(), study, warned=own.has_minimum)
 
 
 def _told(error: Exception) -> str:
@@ -104,4 +112,16 @@ def _told(error: Exception) -> str:
     return said if said == str(error) else f"{said} (more in the node's own log)"
 
 
-client = client_app(Node(name=_name, party=_party, explain=_told))
+@contextmanager
+def _warnings_logged() -> Iterator[None]:
+    """Write warnings into the node's own log, where whoever runs it looks; nobody else gets them."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default", UserWarning)
+        try:
+            yield
+        finally:
+            for text in dict.fromkeys(str(warning.message) for warning in caught):
+                log.warning("%s", text)
+
+
+client = client_app(Node(name=_name, party=_party, explain=_told, around=_warnings_logged))

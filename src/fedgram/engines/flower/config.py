@@ -4,16 +4,17 @@ Flower's values are text, numbers or true/false; both are checked here, by name,
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import inf
 from pathlib import Path, PurePath
-from typing import TypeVar, cast
+from typing import cast
 
 import numpy as np
 from platformdirs import user_data_path
 
-from fedgram.core.errors import InvalidData, InvalidParameter, UnknownName
+from fedgram.core.errors import InvalidData, InvalidParameter
 from fedgram.core.labels import distinct
 from fedgram.data import load_dataset
 from fedgram.data.client import Client
@@ -22,15 +23,15 @@ from fedgram.data.spread import spread
 from fedgram.engines.flower.keys import PublicKey, read_keys
 from fedgram.engines.flower.node import folder_name
 from fedgram.engines.flower.split import held_back, node_key
+from fedgram.engines.flower.values import Config, read_values, split, taken_over
 from fedgram.features import featurize
 from fedgram.features.backbones.specs import in_catalogue
 from fedgram.protocol.method import Method, Require
 from fedgram.protocol.parameters import read_require, read_settings
 from fedgram.protocol.registry import registry
 from fedgram.protocol.sources import is_code, resolve
+from fedgram.studies import Study
 
-T = TypeVar("T")
-Config = Mapping[str, bool | float | int | str]
 Find = Callable[[str], type[Method]]
 SETTINGS = "settings."  # in front of the method's hyper-parameters
 
@@ -44,6 +45,8 @@ class App:
     method: str = "afl"
     classes: str = ""
     backbone: str = ""
+    study: str = ""
+    study_fingerprint: str = ""
     seed: int = 0
     clients: str = ""
     keys: str = ""
@@ -66,12 +69,17 @@ class App:
             raise InvalidParameter(
                 "app configuration: test-fraction is each node's own choice, in its --node-config: remove it here"
             )
-        app = _read(cls, rest, "app configuration", hidden=("settings",))
+        app = read_values(cls, rest, "app configuration", hidden=("settings",))
         app = replace(app, settings=settings)
         if app.nodes < 0 or not (0 < app.wait < inf and 0 < app.timeout < inf):
             raise InvalidParameter(
                 "app configuration: wait and timeout must be positive, nodes at least 0; "
                 f"got {app.wait:g}, {app.timeout:g} and {app.nodes}"
+            )
+        if app.study_fingerprint and (app.classes or app.backbone):
+            raise InvalidParameter(
+                f"app configuration: classes {app.classes!r} and backbone {app.backbone!r} are given, and the study "
+                "says what there is: leave both empty"
             )
         if strangers := set(split(app.clients)).difference(app.public_keys() or split(app.clients)):
             raise InvalidParameter(f"app configuration: keys are listed, but none for the client {min(strangers)!r}")
@@ -81,19 +89,33 @@ class App:
         """Return the method with its hyper-parameters; `find` looks a method up, by default by its name alone."""
         chosen, given = find(self.method), dict(self.settings or {})
         if self.settings_of and (written := find(self.settings_of)) is not chosen:
-            given = _taken_over(written, chosen, given)
+            given = taken_over(written, chosen, given)
         return chosen(**read_settings(chosen, given))
 
     def public_keys(self) -> dict[str, PublicKey]:
         """Return the nodes' public keys by client name; empty if the app lists none."""
         return read_keys(self.keys)
 
-    def client_names(self) -> list[str]:
-        """Return the clients that are expected by name: those given, or else those whose keys are."""
-        return split(self.clients) or list(self.public_keys())
+    @cached_property
+    def agreed(self) -> Study | None:
+        """The study of the run, which the server needs; a node reads its own, and compares fingerprints."""
+        study = Study.parse(self.study, where="app configuration: study") if self.study else None
+        has = "" if study is None else study.fingerprint
+        if has != self.study_fingerprint:
+            raise InvalidParameter(
+                f"app configuration: the study has fingerprint {has or 'none'!r}, and study-fingerprint is "
+                f"{self.study_fingerprint!r}: write the app anew with fedgram flower new --study"
+            )
+        return study
 
-    def class_names(self) -> int | list[str | int] | None:
+    def client_names(self) -> list[str]:
+        """Return the clients that are expected by name: those given, or whose keys are, or the study's parties."""
+        return split(self.clients) or list(self.public_keys()) or list(self.agreed.parties if self.agreed else ())
+
+    def class_names(self) -> int | Sequence[str | int] | None:
         """Return the classes: a number of them, or names in order; None to take the labels that occur."""
+        if self.agreed is not None:
+            return self.agreed.classes or None
         names = split(self.classes)
         if len(names) == 1 and names[0].isdecimal():
             return int(names[0])
@@ -110,6 +132,8 @@ class NodeConfig:
 
     name: str = ""
     data: str = ""
+    test_data: str = ""
+    study: str = ""
     label: str = ""
     on_bad: str = "refuse"
     backbone: str = ""
@@ -127,7 +151,7 @@ class NodeConfig:
     @classmethod
     def read(cls, config: Config) -> "NodeConfig":
         """Read a node's configuration."""
-        own = _read(cls, config, "node-config")
+        own = read_values(cls, config, "node-config")
         if not 0 <= own.test_fraction < 1:
             raise InvalidParameter(
                 f"node-config: test-fraction must be at least 0 and less than 1, got {own.test_fraction}"
@@ -151,6 +175,11 @@ class NodeConfig:
         if self.partition_id >= 0:
             return f"client-{self.partition_id}"
         raise InvalidParameter("this node has no name: start it with --node-config 'name=\"hospital-a\" …'").telling()
+
+    @property
+    def has_minimum(self) -> bool:
+        """Whether the node has anything to protect."""
+        return bool(self.minimum_samples or self.minimum_cell)
 
     def model_folder(self) -> Path:
         """Return the folder for the node's model: its own, by default among the user's data, never a shared one."""
@@ -176,6 +205,8 @@ class NodeConfig:
         `split`), or by the data's own test set (`x_test` of an .npz). With `partition-id` and `num-partitions` the
         node takes its part of the data only, to try things out.
         """
+        if self.test_data:
+            raise InvalidParameter("node-config: test-data is for nodes under a study: remove it").telling()
         if not self.data:
             raise InvalidParameter("this node has no data: start it with --node-config 'data=\"PATH\" …'").telling()
         raw = load_dataset(
@@ -229,12 +260,12 @@ class NodeConfig:
 
         return find
 
-    def admitted(self, client: Client, app: App, method: Method) -> Client:
+    def admitted(self, client: Client, app: App, method: Method, study: Study | None = None) -> Client:
         """Return the client as it may take part, or refuse: only in methods that the node allows, not with too little.
 
-        Networks that do not come with fedgram are imported only if the node lists them in `networks`. The stricter of
-        the node's own minimum and the run's counts. The refusal names the rule; figures stay here. A test set that is
-        smaller than a cell is left aside.
+        Networks that do not come with fedgram are imported only if the node lists them in `networks`. Of the node's own
+        minimum, the run's and the study's the strictest counts. The refusal names the rule; figures stay here. A test
+        set that is smaller than a cell is left aside.
         """
         if self.methods and method.name not in {allowed.name for allowed in self.own_methods().values()}:
             raise InvalidParameter(f"methods: this node takes no part in {method.name}").telling()
@@ -243,8 +274,8 @@ class NodeConfig:
                 f"networks: this node does not import {strange[0]!r}; whoever runs it can allow that with "
                 f"--node-config 'networks=\"{strange[0]}\"'"
             ).telling()
-        samples = max(self.minimum_samples, app.minimum_samples)
-        cell = max(self.minimum_cell, app.minimum_cell)
+        asking = (self, app) if study is None else (self, app, study)
+        samples, cell = max(one.minimum_samples for one in asking), max(one.minimum_cell for one in asking)
         if (used := method.fewest_samples(len(client.y))) < samples:
             raise InvalidData(f"{used} training samples in a reply, minimum-samples is {samples}").telling(
                 "minimum-samples: a reply would be made of fewer training samples than this node sends anything of"
@@ -257,44 +288,3 @@ class NodeConfig:
         if client.x_test is not None and len(client.x_test) < cell:
             return replace(client, x_test=client.x_test[:0], y_test=client.y_test[:0])
         return client
-
-
-def _taken_over(written: type[Method], chosen: type[Method], given: dict[str, str]) -> dict[str, str]:
-    """Return what a run of another method takes over from an app: what was changed there and means the same here.
-
-    The same name may mean another thing (alpha does), unless both methods have it from a common base.
-    """
-    usual = written().settings()
-    changed = {name for name, value in read_settings(written, given).items() if value != usual[name]}
-    bases = set(written.__mro__).intersection(chosen.__mro__)
-    common = {name for name in usual if any(name in vars(base).get("__annotations__", {}) for base in bases)}
-    if lost := sorted(changed - common):
-        log.info("settings of %s that are not those of %s are left out: %s", written.name, chosen.name, ", ".join(lost))
-    return {name: given[name] for name in changed & common}
-
-
-def split(text: str) -> list[str]:
-    """Return what stands between commas.
-
-    >>> split("cat, dog"), split("")
-    (['cat', 'dog'], [])
-    """
-    return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def _read(cls: type[T], config: Config, what: str, hidden: Iterable[str] = ()) -> T:
-    """Return a dataclass from Flower's values; names are written with hyphens there."""
-    defaults = {name.replace("_", "-"): getattr(cls, name) for name in cls.__dataclass_fields__ if name not in hidden}  # type: ignore[attr-defined]
-    values = {}
-    for key, value in config.items():
-        if key not in defaults:
-            raise UnknownName(f"name in {what}", key, defaults)
-        kind = type(defaults[key])
-        if (
-            isinstance(value, bool)
-            or (kind is not str and isinstance(value, str))
-            or (kind is int and not float(value).is_integer())
-        ):
-            raise InvalidParameter(f"{what}: {key} must be {'text' if kind is str else 'a number'}, got {value!r}")
-        values[key.replace("-", "_")] = kind(value)
-    return cls(**values)

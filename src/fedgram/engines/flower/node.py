@@ -5,6 +5,7 @@ simulated node may be performed by another process each time.
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter, process_time
@@ -16,7 +17,7 @@ from flwr.clientapp import ClientApp
 from fedgram.core import wire
 from fedgram.core.errors import ClientFailed, about_the_request
 from fedgram.core.files import replace_file, writing
-from fedgram.data.client import Client
+from fedgram.data.client import Client, warn_if_few
 from fedgram.engines.flower import envelope
 from fedgram.protocol.clientside import ClientSide, explain, perform
 from fedgram.protocol.method import Method
@@ -31,13 +32,15 @@ _RAISED = 2  # Flower's code for a ClientApp that raised an exception
 class Party:
     """What a node brings: its data, the method it takes part in, the folder for its model (None: keep none).
 
-    `recipe` is the study that it takes part in, whose rules it keeps, where there is one.
+    `recipe` is the study that it takes part in, whose rules it keeps, where there is one. With `warned` it hears at the
+    start what it reveals if it has few samples.
     """
 
     client: Client
     method: Method
     folder: Path | None
     recipe: Recipe | None = None
+    warned: bool = False
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ class Node:
     name: Callable[[Message, Context], str]
     party: Callable[[Message, Context], Party]
     explain: Callable[[Exception], str] = explain  # what to tell the server of an error
+    around: Callable[[], AbstractContextManager[None]] = nullcontext  # entered for each answer
 
 
 def client_app(node: Node) -> ClientApp:
@@ -67,7 +71,8 @@ def client_app(node: Node) -> ClientApp:
 def _reply(node: Node, message: Message, answer: Callable[[], bytes]) -> Message:
     started, began = process_time(), perf_counter()
     try:
-        data = answer()
+        with node.around():
+            data = answer()
     except Exception as error:
         return Message(Error(code=_RAISED, reason=node.explain(error)), reply_to=message)
     seconds, wall = process_time() - started, perf_counter() - began
@@ -82,6 +87,8 @@ def _perform(party: Party, message: Message, context: Context) -> bytes:
     if request["step"] == "hello":
         # A run begins. Flower may bring memory from an earlier run; what was then is over.
         context.state.pop(_MEMORY, None)
+        if party.warned:
+            warn_if_few(party.client, party.method.fewest_samples(len(party.client.y)))
     else:
         _recall(side, context)
     model = side.model

@@ -11,7 +11,9 @@ from fedgram.core.files import writing
 from fedgram.protocol.method import Method
 from fedgram.protocol.parameters import describe, parameter_types, read_settings
 from fedgram.protocol.sources import is_code, resolve
+from fedgram.studies import Study
 
+DEFAULT = "afl"  # method
 _APP = '''\
 # A Flower app of fedgram. There is no code to write: choose below, start the nodes, and
 #
@@ -44,10 +46,15 @@ classes = ""
 # What turns samples into features: lite0:96, minilm, pixels. Empty: samples are features, or nodes name their own
 # (FILE.onnx, hub:NAME), which a run cannot choose for them.
 backbone = ""
+# The study that the nodes have agreed on, with its fingerprint. It says what classes and backbones there are, so leave
+# these empty above. Each node reads its own copy, and refuses a run with another fingerprint.
+study = {study}
+study-fingerprint = "{fingerprint}"
 # Everything random follows from it.
 seed = 0
 
-# Who takes part: the names of the clients ("hospital-a, hospital-b"), or else how many nodes (0: whoever is connected).
+# Who takes part: the names of the clients ("hospital-a, hospital-b"), or else the parties that the study lists, or else
+# how many nodes (0: whoever is connected).
 clients = ""
 nodes = 2
 # Public keys of the clients' nodes, a line each, as in NODE.pub: NAME = ecdsa-sha2-nistp384 AAAA... With them a client
@@ -74,11 +81,21 @@ settings-of = {method}
 '''
 
 
-def write_app(folder: Path, method: str, settings: Mapping[str, str], keys: Sequence[str] = ()) -> Path:
+def write_app(
+    folder: Path,
+    method: str | None,
+    settings: Mapping[str, str],
+    keys: Sequence[str] = (),
+    *,
+    study: Path | None = None,
+) -> Path:
     """Write an app into a new folder and return its path; what is there already is never overwritten.
 
-    `keys` are lines of `NAME = PUBLIC KEY` (see `keys.key_line`).
+    `keys` are lines of `NAME = PUBLIC KEY` (see `keys.key_line`). `study` is a study file, which the app then carries;
+    its method is used where none is given.
     """
+    agreed = None if study is None else Study.read(study)
+    method = method or (DEFAULT if agreed is None else agreed.method)
     cls = resolve(method)
     chosen = cls(**read_settings(cls, dict(settings)))
     if folder.exists() and any(folder.iterdir() if folder.is_dir() else [folder]):
@@ -91,6 +108,7 @@ def write_app(folder: Path, method: str, settings: Mapping[str, str], keys: Sequ
     title = (cls.__doc__ or "").strip().splitlines()[0].replace("\\", "").replace('"', "'")
     listed = "".join(f"\n{line}" for line in keys) + ("\n" if keys else "")
     names = {"name": _project_name(folder), "title": title, "method": _toml(_written(method, cls))}
+    names |= {"study": '""' if study is None else _carried(study), "fingerprint": agreed.fingerprint if agreed else ""}
     text = _APP.format(**names, keys=listed, settings="\n".join(lines))
     with writing(folder, InvalidParameter):
         folder.mkdir(parents=True, exist_ok=True)
@@ -113,6 +131,13 @@ def _toml(value: Any) -> str:
         if isinstance(value, int | float) and not isinstance(value, bool)
         else json.dumps("none" if value is None else str(value).lower() if isinstance(value, bool) else value)
     )
+
+
+def _carried(study: Path) -> str:
+    """Return a study file as text for TOML: as it stands where that can be read, else escaped."""
+    text = study.read_bytes().decode("utf-8")
+    readable = "'''" not in text and all(c.isprintable() or c in "\t\n" for c in text)
+    return f"'''\n{text}'''" if readable else json.dumps(text)
 
 
 def _project_name(folder: Path) -> str:

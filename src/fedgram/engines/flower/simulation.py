@@ -14,7 +14,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event, Thread
 from types import TracebackType
@@ -23,7 +23,7 @@ from typing import Self
 from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 
-from fedgram.core.errors import ClientFailed, InvalidParameter
+from fedgram.core.errors import ClientFailed, FedgramError, InvalidParameter
 from fedgram.core.labels import Label
 from fedgram.data.client import Client
 from fedgram.engines.flower import envelope
@@ -100,6 +100,8 @@ class FlowerSimulation:
                 f"{len(clients)} clients, but the simulation was started for {self._running.nodes}: "
                 f"FlowerSimulation(nodes={len(clients)})"
             )
+        if recipe is not None:
+            _warn(recipe, method, clients)
         with self._running.job(method, clients, self.models, recipe) as job:
             post = Post(grid, self.timeout, watch=self._running.check)
             if progress is not None:
@@ -109,6 +111,13 @@ class FlowerSimulation:
             return session.run(
                 method, transport, classes=classes, seed=seed, require=require, progress=progress, recipe=recipe
             )
+
+
+def _warn(recipe: Recipe, method: Method, clients: Sequence[Client]) -> None:
+    """Warn here of what clients reveal: nobody sees warnings of the nodes' processes. Refusing is for the nodes."""
+    for client in clients:
+        with suppress(FedgramError):
+            recipe.admit(client, method.fewest_samples(len(client.y)))
 
 
 class _Running:

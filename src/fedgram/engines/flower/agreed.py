@@ -1,0 +1,99 @@
+"""A node under a study: what it has agreed to, and its own table as the columns that the study sends."""
+
+import json
+from itertools import chain, compress
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from fedgram.core.arrays import Array
+from fedgram.core.errors import FedgramError, InvalidData, InvalidParameter, Mismatch, UnknownName
+from fedgram.data.client import Client
+from fedgram.data.own.bad import OnBad, check_on_bad
+from fedgram.engines.flower.config import App, NodeConfig
+from fedgram.engines.flower.split import held_back, node_key
+from fedgram.studies import Study
+from fedgram.studies.encoding import StudyTable, as_client, gather, open_for
+from fedgram.studies.loading import table_files
+from fedgram.studies.media import Media
+
+
+def agreed_study(own: NodeConfig, app: App) -> Study | None:
+    """Return the study that both the node and the run name, None where neither does; refuse a run of another one.
+
+    The node reads its own file. A study says which rows are used and how they are encoded: if the run could choose it,
+    the difference of two runs would show single rows.
+    """
+    if not own.study:
+        if not app.study_fingerprint:
+            return None
+        raise InvalidParameter(
+            "study: this run is of a study, and this node has agreed to none; whoever runs it can do so with "
+            "--node-config 'study=\"study.toml\"'"
+        ).telling()
+    try:
+        study = Study.read(Path(own.study).expanduser())
+        fingerprint = study.fingerprint
+    except FedgramError as error:
+        raise error.telling("study: the node's own study file cannot be used") from None
+    if fingerprint != app.study_fingerprint:
+        run = f"fingerprint {app.study_fingerprint}" if app.study_fingerprint else "none"
+        raise Mismatch(
+            f"study: this node has agreed to the study with fingerprint {fingerprint}, and the run is of {run}: agree "
+            "on one file, and write the app anew with it"
+        ).telling()
+    if study.parties and own.client_name() not in study.parties:
+        raise UnknownName("party of the study", own.client_name(), study.parties).telling()
+    return study
+
+
+def table_client(own: NodeConfig, study: Study) -> Client:
+    """Return the node's table as a client of the study, with some rows held back for testing.
+
+    What is held back is decided by the node's own key, or is in a table of its own, `test-data`.
+    """
+    given = {"label": own.label, "backbone": own.backbone, "num-partitions": own.num_partitions}
+    if superfluous := [name for name, value in given.items() if value]:
+        raise InvalidParameter(
+            f"node-config: under a study a node has one table and the study says what its columns are: remove "
+            f"{superfluous[0]}"
+        ).telling()
+    check_on_bad(own.on_bad)
+    on_bad = cast("OnBad", own.on_bad)
+    table = open_for(study, _only(own.data, "data"))
+    x, labels, _ = gather(table, on_bad)
+    if own.test_data:
+        x_test, y_test, _ = gather(open_for(study, _only(own.test_data, "test-data")), on_bad)
+        return as_client(study, own.client_name(), x, labels, x_test=x_test, y_test=y_test)
+    tested = held_back(_content(table, x), labels.tolist(), own.test_fraction, node_key(own.model_folder()))
+    return as_client(study, own.client_name(), x[~tested], labels[~tested], x_test=x[tested], y_test=labels[tested])
+
+
+def _content(table: StudyTable, x: Array) -> Any:
+    """Return what decides on each row of x whether it is held back: never features of a backbone.
+
+    Their last digits depend on which samples ran together: with one row more, others would change sides. Images and
+    texts count as the cells that they are in the table.
+    """
+    media = [name for name, column in table.study.used.items() if isinstance(column, Media)]
+    if not media:
+        return x
+    made = {sent for name in media for sent in table.study.used[name].sent(name)}
+    numbers = x[:, [place for place, sent in enumerate(table.study.sent) if sent not in made]]
+    places = [table.places[name] for name in media]
+    cells = (
+        zip(*(block.texts[place].tolist() for place in places), strict=True) for block in table.table.blocks([], places)
+    )
+    kept = np.concatenate([rows.good for rows in table.rows()])
+    rows = zip(numbers.tolist(), compress(chain.from_iterable(cells), kept), strict=True)
+    return np.array([json.dumps(row) for row in rows], dtype=np.str_)
+
+
+def _only(data: str, what: str) -> Path:
+    files = table_files(data)
+    if len(files) != 1:
+        raise InvalidData(f"{what} names {len(files)} tables: under a study a node has one").telling(
+            f"{what}: under a study a node has one table"
+        )
+    return files[0]
