@@ -97,7 +97,9 @@ def of_study(model: StudyModel, data: str, key: str | None, on_bad: OnBad | None
         tally.samples += len(found)
         tally.bad += len(bad)
         if block.known is not None:
-            judged = [(a, b) for a, b in zip(found, block.known, strict=True) if a is not None and b in model.classes]
+            judged = [
+                (a, b) for a, b in zip(found, block.known.tolist(), strict=True) if a is not None and b in model.classes
+            ]
             tally.known += len(judged)
             tally.right += sum(a == b for a, b in judged)
         keys = None if block.keys is None else block.keys.tolist()
@@ -115,7 +117,7 @@ def keys_of(data: str, key: str, count: int) -> list[str]:
     source = open_table(data)
     if key not in source.names:
         raise Mismatch(f"{data} has no id column {key!r}: it has {', '.join(source.names[:8])}")
-    keys = [cell for block in source.blocks([], [key]) for cell in block.texts[key].tolist()]
+    keys = [cell for block in source.blocks([], [key]) for cell in block.texts[key].stripped().tolist()]
     if len(keys) != count:
         raise Mismatch(f"{data} has {len(keys)} rows with an id, and {count} samples: remove rows that are not whole")
     return keys
