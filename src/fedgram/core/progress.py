@@ -81,13 +81,13 @@ def counted(items: Iterable[T], text: str, total: int, show: bool | None = None)
 
 def with_bar(parts: Iterable[P], text: str, show: bool | None = None) -> Iterator[P]:
     """Pass the parts on and show how much of the whole has gone by, if it takes longer than a moment."""
-    from rich.progress import BarColumn, TaskProgressColumn, TimeRemainingColumn
-
     started = time.monotonic()
     with ExitStack() as stack:
         bar = None
         for part in parts:
             if bar is None and time.monotonic() - started > PATIENCE:
+                from rich.progress import BarColumn, TaskProgressColumn, TimeRemainingColumn
+
                 columns = BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
                 bar = stack.enter_context(bars(columns, show, transient=True))
                 task = bar.add_task(text, total=1.0)

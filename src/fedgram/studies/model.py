@@ -17,7 +17,7 @@ from fedgram.models import Model, finite, probabilities, temperature_of
 from fedgram.studies.encoding import Rows, gather, open_for
 from fedgram.studies.study import Study
 
-ROWS = 1 << 14  # that are predicted at a time
+ROWS = 1 << 12  # that are predicted at a time
 
 
 @dataclass(frozen=True)
@@ -117,8 +117,11 @@ class StudyModel:
         fine = good[part]
         numeric = not self.study.classes
         scores = np.zeros((len(fine), len(self.study.outcomes if numeric else self.classes)))
-        scores[fine] = finite(self.model.scores(rows.x[part][fine]))
-        reasons = ["" if ok else rows.reasons(part.start + row) for row, ok in enumerate(fine.tolist())]
+        wrong = np.flatnonzero(~fine).tolist()
+        scores[fine] = finite(self.model.scores(rows.x[part][fine] if wrong else rows.x[part]))
+        reasons = [""] * len(fine)
+        for row in wrong:
+            reasons[row] = rows.reasons(part.start + row)
         keys, known = (None if texts is None else texts.rows(part) for texts in (rows.keys, rows.labels))
         if numeric:
             return Predicted(scores, None, reasons, keys, known)

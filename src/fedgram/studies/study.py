@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from fedgram.core import wire
 from fedgram.core.arrays import Array
@@ -129,25 +130,30 @@ class Study:
     def admit(self, client: Client, used: int) -> None:
         """Refuse, at a party, to send anything of fewer samples than the study asks for.
 
-        `used` is of how few samples a reply may be made. A class that the party lacks altogether passes. The refusal
-        names the rule, and none of the party's own figures, since the others hear it.
+        `used` is of how few samples a reply may be made. A class that the party lacks altogether passes.
+        """
+        self.admit_counts(client.name, np.unique(client.y, return_counts=True)[1], used)
+
+    def admit_counts(self, party: str, counts: npt.NDArray[np.int64], used: int) -> None:
+        """Do the same for a party with so many samples of each class.
+
+        The refusal names the rule, and none of the party's own figures, since the others hear it.
         """
         rule = f"study {self.name!r} asks every party for at least"
         if used < self.minimum_samples:
             raise InvalidData(f"{rule} {self.minimum_samples} training samples, and this one has fewer").telling()
-        cells = np.unique(client.y, return_counts=True)[1] if self.classes else np.zeros(0)
-        if (cells < self.minimum_cell).any():
+        if self.classes and (counts[counts > 0] < self.minimum_cell).any():
             per_class = f"{self.minimum_cell} training samples of each class that it has"
             raise InvalidData(f"{rule} {per_class}, and this one has fewer of some class").telling()
         # With both set to 0, the parties have agreed that there is nothing to protect.
         if used <= len(self.sent) and (self.minimum_samples or self.minimum_cell):
             warnings.warn(
-                f"party {client.name!r} sends sums of {used} samples in {len(self.sent)} columns: with no more samples "
+                f"party {party!r} sends sums of {used} samples in {len(self.sent)} columns: with no more samples "
                 "than columns, sums of products determine the samples up to a rotation, and columns of 0 and 1 often "
                 "settle the rotation, so that single rows can be recovered; merge with another site before anything is "
                 "sent, or drop columns",
                 Revealing,
-                stacklevel=2,
+                stacklevel=3,
             )
 
     # Columns that a model sees

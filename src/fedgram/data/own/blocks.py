@@ -16,7 +16,7 @@ from fedgram.data.own.cells import Block, arrow_block, block_of, column_numbers,
 from fedgram.data.own.csvfiles import DELIMITERS, Header, csv_blocks, find_rows, read_header
 
 ROWS = 1 << 14  # of a block, of a table that is no CSV file
-PAGE = 1 << 20  # bytes of a Parquet column that are read at a time; otherwise a row group is in memory as a whole
+PAGE = 1 << 16  # bytes of a Parquet column that are read at a time; otherwise a whole row group is in memory
 TEXT_FILES, PARQUET_FILES = (".csv", ".tsv", ".txt"), (".parquet", ".pq")
 
 
