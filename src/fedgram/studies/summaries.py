@@ -24,7 +24,9 @@ def summarize(study: Study, party: str, source: Any, *, on_bad: OnBad = "refuse"
     place = {label: index for index, label in enumerate(kind.classes)}
     total, counts = Accumulator(kind.dimension, len(place)), np.zeros(len(place), dtype=np.int64)
     for rows in open_for(study, source).good_rows(on_bad):
-        labels = np.zeros(len(rows.x), dtype=np.int64) if rows.labels is None else rows.labels.map(place.get, np.int64)
+        labels = np.zeros(len(rows.x), dtype=np.int64)
+        if rows.labels is not None:  # texts of rows that were left out have no place, and no rows any more
+            labels = rows.labels.map(lambda text: place.get(text, -1), np.int64)
         total.add_columns(rows.x, labels)
         counts += np.bincount(labels, minlength=len(place))
     study.admit_counts(party, counts, int(counts.sum()))
