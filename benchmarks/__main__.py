@@ -17,6 +17,7 @@ ALL = (
     "estimates",
     "partition",
     "tables",
+    "large_tables",
     "estimators",
     "extraction",
     "flower",

@@ -16,7 +16,7 @@ import fedgram as fg
 from fedgram.cli import app
 from fedgram.core import wire
 from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch, Skipped, UnknownName
-from fedgram.data.own import blocks
+from fedgram.data.own import csvfiles
 from fedgram.studies import Study
 from fedgram.studies.encoding import read_client
 from fedgram.studies.kinds import Category, Ignore, Number
@@ -193,7 +193,7 @@ def test_outcomes_that_are_numbers(tmp_path, monkeypatch):
 
 
 def test_memory_does_not_grow_with_the_table(tmp_path, fit, monkeypatch):
-    monkeypatch.setattr(blocks, "BYTES", 1 << 15)
+    monkeypatch.setattr(csvfiles, "BYTES", 1 << 15)
     peaks = []
     for n in (4_000, 150_000):
         new = table(tmp_path / "new.csv", rows(1000, 3) * (n // 1000))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedgram.core.errors import InvalidData, Mismatch, Skipped
-from fedgram.data.own import blocks
+from fedgram.data.own import blocks, csvfiles
 from fedgram.studies import Study
 from fedgram.studies.checking import check_table
 from fedgram.studies.encoding import gather, open_for, read_client
@@ -42,12 +42,7 @@ def north(tmp_path):
 def reader(request, monkeypatch):
     """Both ways of reading must agree."""
     if request.param == "plain":
-
-        def cannot(*_):
-            raise blocks._CannotRead
-            yield
-
-        monkeypatch.setattr(blocks, "_arrow_csv_blocks", cannot)
+        monkeypatch.setattr(csvfiles, "_with_arrow", lambda *_: None)
     return request.param
 
 
@@ -79,14 +74,14 @@ def test_tables_in_memory_and_parquet_are_as_good_as_files(study, north, tmp_pat
 def test_blocks_do_not_show(study, tmp_path, reader, monkeypatch):
     path = write(tmp_path / "long.csv", ROWS * 500)
     monkeypatch.setattr(blocks, "ROWS", 7)
-    monkeypatch.setattr(blocks, "BYTES", 1000)
+    monkeypatch.setattr(csvfiles, "BYTES", 1000)
     assert sum(1 for _ in open_for(study, path).rows()) > 10
     np.testing.assert_allclose(read_client(study, "north", path).x, SENT * 500)
 
 
 def test_a_bad_cell_late_in_a_large_file_spoils_nothing_before_it(study, tmp_path, monkeypatch):
     pytest.importorskip("pyarrow")
-    monkeypatch.setattr(blocks, "BYTES", 2000)
+    monkeypatch.setattr(csvfiles, "BYTES", 2000)
     path = write(tmp_path / "long.csv", [*ROWS * 400, ["x", "F", "yes", "W9", "ill"], *ROWS])
     with pytest.raises(InvalidData, match="1 bad row in .*line 1602: column 'age' must hold numbers"):
         read_client(study, "north", path)

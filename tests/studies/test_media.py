@@ -251,11 +251,11 @@ def test_blocks_of_many_rows_are_divided(tables, monkeypatch):
     """A cell becomes a thousand features, and blocks are made for tables with a few columns."""
     whole, labels, _ = gather(open_for(STUDY, tables["north"]), "refuse")
     monkeypatch.setattr("fedgram.studies.encoding.WIDE_ROWS", 5)
-    blocks = list(open_for(STUDY, tables["north"]).rows())
-    assert [(block.start, len(block.x)) for block in blocks] == [(0, 5), (5, 5), (10, 2)]
-    x = np.concatenate([block.x for block in blocks])
+    blocks = [(rows.start, rows.x.copy(), rows.labels.tolist()) for rows in open_for(STUDY, tables["north"]).rows()]
+    assert [(start, len(x)) for start, x, _ in blocks] == [(0, 5), (5, 5), (10, 2)]
+    x = np.concatenate([x for _, x, _ in blocks])
     np.testing.assert_allclose(x, whole, atol=1e-4 * np.abs(whole).max())
-    assert np.concatenate([block.labels for block in blocks]).tolist() == labels.tolist()
+    assert [label for _, _, some in blocks for label in some] == labels.tolist()
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,17 @@
 
 import csv
 import io
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from fedgram.core.arrays import Array
 from fedgram.core.errors import Mismatch
@@ -19,6 +24,7 @@ from fedgram.data.own.bad import OnBad, settle
 from fedgram.data.own.blocks import open_table
 from fedgram.studies.model import StudyModel
 
+_SPECIAL = re.compile('[,"\r\n]')
 PROBLEM = "problem"  # the last column, which says what is wrong with a row
 
 
@@ -66,16 +72,27 @@ def table(
 
     The numbers are a probability per class, or the outcomes themselves, which then have no labels. `head` goes first.
     """
-    rows: list[list[Any]] = []
-    for place, reason in enumerate(reasons):
-        row: list[Any] = [] if keys is None else [keys[place]]
-        row += [] if labels is None else [labels[place]]  # None is an empty cell
-        row += ["" if reason else f"{number:.8g}" for number in numbers[place].tolist()]
-        rows.append([*row, reason])
+    texts = [list(map(_cell, column)) for column in (keys, labels) if column is not None]
     found: Sequence[Any] = labels or [
         None if reason else value for value, reason in zip(numbers.tolist(), reasons, strict=True)
     ]
-    return Lines(found, head + _csv(rows))
+    if not any(reasons):
+        # One format for all lines takes a third of the time that a line at a time does.
+        form = ",".join(["%s"] * len(texts) + ["%.8g"] * numbers.shape[1] + ["\n"])
+        cells = chain.from_iterable(zip(*texts, *numbers.T.tolist(), strict=True))
+        return Lines(found, head + form * len(reasons) % tuple(cells))
+    rows = (
+        [*before, *("" if reason else f"{number:.8g}" for number in some), _cell(reason)]
+        for *before, some, reason in zip(*texts, numbers.tolist(), reasons, strict=True)
+    )
+    return Lines(found, head + "".join(f"{','.join(row)}\n" for row in rows))
+
+
+@lru_cache(maxsize=1 << 12)
+def _cell(value: Label | None) -> str:
+    """Return a cell as CSV has it; None is an empty one."""
+    text = "" if value is None else str(value)
+    return _csv([[text]]).removesuffix("\n") if _SPECIAL.search(text) else text
 
 
 def _csv(rows: Iterable[Sequence[Any]]) -> str:
@@ -93,13 +110,16 @@ def of_study(model: StudyModel, data: str, key: str | None, on_bad: OnBad | None
         if bad and on_bad == "refuse":
             described = [f"row {tally.samples + place + 1}: {block.reasons[place]}" for place in bad]
             settle(described, len(block.reasons) - len(bad), data, "row", "refuse")
-        found = [None if reason else one for one, reason in zip(block.found.tolist(), block.reasons, strict=True)]
+        found = block.found.tolist()
+        for place in bad:
+            found[place] = None
         tally.samples += len(found)
         tally.bad += len(bad)
         if block.known is not None:
-            judged = [(a, b) for a, b in zip(found, block.known, strict=True) if a is not None and b in model.classes]
-            tally.known += len(judged)
-            tally.right += sum(a == b for a, b in judged)
+            judged = block.known.map(lambda label: label in model.classes, bool)
+            judged[bad] = False
+            tally.known += int(judged.sum())
+            tally.right += int((judged & (block.found == block.known.map(str, np.str_))).sum())
         keys = None if block.keys is None else block.keys.tolist()
         if block.probabilities is None:
             yield table(keys, None, block.found, block.reasons, head)
@@ -115,7 +135,7 @@ def keys_of(data: str, key: str, count: int) -> list[str]:
     source = open_table(data)
     if key not in source.names:
         raise Mismatch(f"{data} has no id column {key!r}: it has {', '.join(source.names[:8])}")
-    keys = [cell for block in source.blocks([], [key]) for cell in block.texts[key].tolist()]
+    keys = [cell for block in source.blocks([], [key]) for cell in block.texts[key].stripped().tolist()]
     if len(keys) != count:
         raise Mismatch(f"{data} has {len(keys)} rows with an id, and {count} samples: remove rows that are not whole")
     return keys

@@ -4,14 +4,28 @@
 """
 
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
 
 T = TypeVar("T")
+PATIENCE = 1.0  # seconds before a bar comes up that hardly anybody would see otherwise
+
+
+class Part(Protocol):
+    """A part of something that is read bit by bit."""
+
+    @property
+    def share(self) -> float:
+        """How much of the whole has been read with it, up to 1."""
+        ...
+
+
+P = TypeVar("P", bound=Part)
 
 
 @contextmanager
@@ -63,6 +77,23 @@ def counted(items: Iterable[T], text: str, total: int, show: bool | None = None)
         for item in items:
             yield item
             advance(1)
+
+
+def with_bar(parts: Iterable[P], text: str, show: bool | None = None) -> Iterator[P]:
+    """Pass the parts on and show how much of the whole has gone by, if it takes longer than a moment."""
+    started = time.monotonic()
+    with ExitStack() as stack:
+        bar = None
+        for part in parts:
+            if bar is None and time.monotonic() - started > PATIENCE:
+                from rich.progress import BarColumn, TaskProgressColumn, TimeRemainingColumn
+
+                columns = BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
+                bar = stack.enter_context(bars(columns, show, transient=True))
+                task = bar.add_task(text, total=1.0)
+            if bar is not None:
+                bar.update(task, completed=part.share)
+            yield part
 
 
 def bars(columns: "Iterable[ProgressColumn]", show: bool | None = None, *, transient: bool = False) -> "Progress":

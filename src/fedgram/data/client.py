@@ -131,12 +131,11 @@ def make_clients(
     return clients
 
 
-def warn_if_few(client: Client, used: int) -> None:
+def warn_if_few(party: str, columns: int, used: int) -> None:
     """Warn a client of what it reveals if what it sends is made of no more samples than there are columns."""
-    columns = int(np.prod(client.x.shape[1:]))
     if used <= columns:
         warnings.warn(
-            f"party {client.name!r} sends sums of {used} samples in {columns} columns: with no more samples than "
+            f"party {party!r} sends sums of {used} samples in {columns} columns: with no more samples than "
             "columns, sums of products determine the samples up to a rotation, and columns of 0 and 1 often settle the "
             "rotation, so that single rows can be recovered; merge with another site before anything is sent, or drop "
             "columns",

@@ -29,6 +29,11 @@ class Accumulator:
             solve.add_gram(self.packed, block)
             self.sums += class_sums(block, labels[start : start + ROWS_AT_ONCE], len(self.sums))
 
+    def add_columns(self, x: Array, labels: Indices) -> None:
+        """Add samples (n, d) in Fortran's order, as tables have them: no copy is made."""
+        solve.add_gram(self.packed, x, by_columns=True)
+        self.sums += (labels == np.arange(len(self.sums))[:, None]).astype(np.float64) @ x
+
     def add_factor(self, factor: Array) -> None:
         """Add RᵀR. Factors are stacked, so that BLAS gets tall blocks instead of slivers."""
         m, d = factor.shape

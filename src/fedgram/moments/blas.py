@@ -22,15 +22,20 @@ _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _capsule_pointer.argtypes, _capsule_pointer.restype = [ctypes.py_object, ctypes.c_char_p], ctypes.c_void_p
 
 
-def add_gram(packed: Array, rows: Array) -> None:
-    """Add rowsᵀ rows to `packed`, d(d + 1)/2 numbers as `solve` packs them, in place; `rows` is (m, d) in C order."""
-    rows = np.ascontiguousarray(rows, dtype=np.float64)
+def add_gram(packed: Array, rows: Array, *, by_columns: bool = False) -> None:
+    """Add rowsᵀ rows to `packed`, d(d + 1)/2 numbers as `solve` packs them, in place.
+
+    `rows` is (m, d) in C order, or in Fortran's with `by_columns`: the last bits of the result depend on it.
+    """
     m, d = rows.shape
     if packed.shape != (d * (d + 1) // 2,):
         raise ValueError(f"{packed.shape} numbers cannot hold a packed matrix of {d} dimensions")
-    # A C-ordered (m, d) is a Fortran-ordered (d, m).
-    if not _call("dsfrk", b"N", b"L", b"N", d, m, 1.0, rows, d, 1.0, packed):
-        lapack.dsfrk(d, m, 1.0, rows.T, 1.0, packed, trans="N", uplo="L", overwrite_c=1)
+    if by_columns:
+        given, way, leading = np.asfortranarray(rows, dtype=np.float64), b"T", m
+    else:  # a C-ordered (m, d) is a Fortran-ordered (d, m)
+        given, way, leading = np.ascontiguousarray(rows, dtype=np.float64).T, b"N", d
+    if not _call("dsfrk", b"N", b"L", way, d, m, 1.0, given, leading, 1.0, packed):
+        lapack.dsfrk(d, m, 1.0, given, 1.0, packed, trans=way.decode(), uplo="L", overwrite_c=1)
 
 
 def solve_triangular(lower: Array, rhs: Array, *, transposed: bool = False) -> Array:

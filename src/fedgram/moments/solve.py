@@ -92,13 +92,13 @@ def times(packed: Array, vector: Array) -> Array:
     return np.concatenate([upper, lower])
 
 
-def add_gram(packed: Array, rows: Array) -> None:
-    """Add rowsᵀ rows to `packed` in place; `rows` is (m, d) in C order.
+def add_gram(packed: Array, rows: Array, *, by_columns: bool = False) -> None:
+    """Add rowsᵀ rows to `packed` in place; `rows` is (m, d) in C order, or in Fortran's with `by_columns`.
 
     Half the operations of a matrix product, and no copy; clients can do it side by side.
     """
     if len(rows):
-        blas.add_gram(packed, rows)
+        blas.add_gram(packed, rows, by_columns=by_columns)
 
 
 def triangular_factor(rows: Array) -> Array:

@@ -5,5 +5,6 @@ is made of. Nothing here knows methods or engines.
 """
 
 from fedgram.studies.study import Study
+from fedgram.studies.summaries import missing_counts, summarize
 
-__all__ = ["Study"]
+__all__ = ["Study", "missing_counts", "summarize"]

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from fedgram.core.progress import with_bar
 from fedgram.studies.encoding import open_for
 from fedgram.studies.study import Study
 
@@ -38,23 +39,24 @@ class Findings:
 def check_table(study: Study, source: Any, *, group: str | None = None) -> Findings:
     """Return what does not fit, with line numbers; a column that is missing or unknown is refused at once."""
     table = open_for(study, source, group=group)
-    found = Findings()
-    for rows in table.rows():
+    found = Findings(classes=dict.fromkeys(map(str, study.classes), 0))
+    examples: dict[str, dict[int, str]] = {}  # of each rule, what is said of a row
+    for rows in with_bar(table.rows(), f"reading {table.table.title}"):
         good = rows.good
         found.rows += len(good)
         found.good += int(good.sum())
         if rows.labels is not None:
-            for label in study.classes:
-                count = int((rows.labels[good] == label).sum())
-                found.classes[str(label)] = found.classes.get(str(label), 0) + count
+            for label, count in rows.labels.rows(good).counts().items():
+                found.classes[label] += count
         for place, name in enumerate(study.sent):
             if name.endswith(" missing"):
                 found.missing[name] = found.missing.get(name, 0) + int(rows.x[good, place].sum())
         for problem in rows.problems:
-            examples = found.broken.setdefault(problem.rule, [])
-            for row in np.flatnonzero(problem.cells)[: SHOWN - len(examples)].tolist():
-                told = problem.of(row).removeprefix(problem.rule).lstrip(", ")
-                line = table.table.line(rows.start + row)
-                examples.append(f"{line} ({told})" if told else line)
+            shown = examples.setdefault(problem.rule, {})
+            for row in np.flatnonzero(problem.cells)[: SHOWN - len(shown)].tolist():
+                shown[rows.start + row] = problem.of(row).removeprefix(problem.rule).lstrip(", ")
             found.counts[problem.rule] = found.counts.get(problem.rule, 0) + int(problem.cells.sum())
+    where = table.table.find({place for shown in examples.values() for place in shown})
+    for rule, shown in examples.items():
+        found.broken[rule] = [f"{where[row][0]} ({told})" if told else where[row][0] for row, told in shown.items()]
     return found

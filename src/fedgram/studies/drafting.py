@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from fedgram.core.errors import InvalidData, UnknownName
-from fedgram.data.own.blocks import TableFile, open_table, parse_numbers
-from fedgram.data.own.tables import LABEL_NAMES, is_missing
+from fedgram.core.progress import with_bar
+from fedgram.data.own.blocks import TableFile, open_table
+from fedgram.data.own.cells import is_missing, parse_numbers
+from fedgram.data.own.tables import LABEL_NAMES
 from fedgram.studies.kinds import NO, YES
 
 MOST_CLASSES, MOST_VALUES = 20, 30
@@ -116,9 +118,9 @@ def draft(
 def _look(table: TableFile, most: int | None) -> dict[str, Seen]:
     counts: dict[str, Counter[str]] = {name: Counter() for name in table.names}
     rows = 0
-    for block in table.blocks([], table.names):
+    for block in with_bar(table.blocks([], table.names), f"reading {table.title}"):
         for name, cells in block.texts.items():
-            counts[name].update(cells.tolist())
+            counts[name].update(cells.stripped().counts())
         rows += block.rows
         if most is not None and rows >= most:
             break

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,13 @@ import numpy as np
 from fedgram.core.arrays import Array
 from fedgram.core.columns import listed
 from fedgram.core.errors import Mismatch
+from fedgram.core.progress import with_bar
 from fedgram.data.client import Client
 from fedgram.data.own.bad import SHOWN, OnBad, Reason, settle
-from fedgram.data.own.blocks import Block, TableFile, Texts, open_table
-from fedgram.data.own.tables import is_missing
-from fedgram.studies.kinds import Column, Mask, Problem
+from fedgram.data.own.blocks import TableFile, open_table
+from fedgram.data.own.cells import Block, Coded, Mask, is_missing
+from fedgram.data.own.tables import stacked
+from fedgram.studies.kinds import Column, Problem
 from fedgram.studies.media import Media
 from fedgram.studies.study import Study
 
@@ -26,14 +29,18 @@ _WITH_UNIT = re.compile(r"(?P<name>.*\S)\s*[\[(](?P<unit>[^\[\]()]*)[\])]\s*")
 
 @dataclass(frozen=True)
 class Rows:
-    """Some rows of a table as they are sent: x (n, columns), labels if there are any, and what is wrong with them."""
+    """Some rows of a table as they are sent: x (n, columns), labels if there are any, and what is wrong with them.
+
+    `x` is written over when the next rows are asked for. Its columns are contiguous.
+    """
 
     start: int
     x: Array
-    labels: Texts | None
-    groups: Texts | None
-    keys: Texts | None
+    labels: Coded | None
+    groups: Coded | None
+    keys: Coded | None
     problems: list[Problem]
+    share: float  # of the table that has been read
 
     @property
     def good(self) -> Mask:
@@ -42,6 +49,14 @@ class Rows:
         for problem in self.problems:
             good &= ~problem.cells
         return good
+
+    def only(self, chosen: Mask) -> "Rows":
+        """Return some of the rows, without what is wrong with them."""
+        labels, groups, keys = (
+            None if cells is None else cells.rows(chosen) for cells in (self.labels, self.groups, self.keys)
+        )
+        x = np.asfortranarray(self.x[chosen])
+        return Rows(self.start, x, labels, groups, keys, [], self.share)
 
     def reasons(self, row: int) -> str:
         """Say what is wrong with a row of these."""
@@ -77,38 +92,44 @@ class StudyTable:
         texts = [self.places[name] for name, column in used.items() if not column.numeric]
         others = [name for name in (self.outcome, self.group, self.key) if name is not None]
         wide = any(isinstance(column, Media) for column in used.values())
+        space = np.zeros(0)
         for block in self.table.blocks(numbers, list(dict.fromkeys([*texts, *others]))):
             for part in _parts(block) if wide else [block]:
-                yield self._encoded(part)
+                if space.size < part.rows * self._width:
+                    space = np.empty(part.rows * self._width)  # fresh memory for each block costs more than to fill it
+                yield self._encoded(part, space[: part.rows * self._width].reshape(self._width, -1).T)
 
-    def _encoded(self, block: Block) -> Rows:
-        parts, problems = [np.zeros((block.rows, 0))], []
-        none = np.zeros(block.rows, dtype=bool)
+    @cached_property
+    def _width(self) -> int:
+        return sum(len(column.sent(name)) for name, column in self._used.items())
+
+    def _encoded(self, block: Block, x: Array) -> Rows:
+        problems = [] if block.ragged is None else [Problem(block.ragged, "a row must have a value for each column")]
+        end = 0
         for name, column in self._used.items():
-            place = self.places[name]
-            cells = block.numbers[place] if column.numeric else block.texts[place]
-            bad = block.bad.get(place, none)
+            place, start = self.places[name], end
+            end += len(column.sent(name))
+            cells: Any = block.numbers[place] if column.numeric else block.texts[place].stripped()
+            bad, out = block.bad.get(place), x[:, start:end]
             if isinstance(column, Media):
-                part, found = column.encode(name, cells, bad, self.folder)
+                problems += column.encode(name, cells, bad, out, self.folder)
             else:
-                part, found = column.encode(name, cells, bad)
-            parts.append(part)
-            problems += found
+                problems += column.encode(name, cells, bad, out)
         labels, groups, keys = (
-            None if name is None else block.texts[name] for name in (self.outcome, self.group, self.key)
+            None if name is None else block.texts[name].stripped() for name in (self.outcome, self.group, self.key)
         )
         if labels is not None and self.labelled:
             problems += self._wrong_labels(labels)
-        if groups is not None and (empty := np.array([is_missing(str(group)) for group in groups])).any():
+        if groups is not None and (empty := groups.map(is_missing, bool)).any():
             problems.append(Problem(empty, f"column {self.group!r} must not be empty"))
-        return Rows(block.start, np.column_stack(parts), labels, groups, keys, problems)
+        return Rows(block.start, x, labels, groups, keys, problems, block.share)
 
-    def _wrong_labels(self, labels: Texts) -> list[Problem]:
+    def _wrong_labels(self, labels: Coded) -> list[Problem]:
         known, name = set(self.study.classes), self.study.outcome
-        strange = np.array([label not in known for label in labels], dtype=bool)
+        strange = labels.map(lambda label: label not in known, bool)
         if not strange.any():
             return []
-        empty = np.array([is_missing(str(label)) for label in labels], dtype=bool) & strange
+        empty = labels.map(is_missing, bool) & strange
         wrong = strange & ~empty
         classes = ", ".join(map(repr, self.study.classes[:8])) + (", …" if len(self.study.classes) > 8 else "")
         found = []
@@ -117,6 +138,23 @@ class StudyTable:
         if wrong.any():
             found.append(Problem(wrong, f"outcome {name!r} must be one of {classes}", labels))
         return found
+
+    def good_rows(self, on_bad: OnBad) -> Iterator[Rows]:
+        """Yield the rows that break no rule, in blocks; the others are refused at the end, or left out."""
+        kept = bad = 0
+        described: dict[int, Reason] = {}
+        for rows in with_bar(self.rows(), f"reading {self.table.title}"):
+            good = rows.good
+            wrong = np.flatnonzero(~good).tolist()
+            for row in wrong[: SHOWN - len(described)]:
+                rules = "; ".join(problem.rule for problem in rows.problems if problem.cells[row])
+                described[rows.start + row] = Reason(rows.reasons(row), rules)
+            bad += len(wrong)
+            kept += len(good) - len(wrong)
+            yield rows.only(good) if wrong else rows
+        where = self.table.find(described)
+        reasons = [reason.at(where[place][0]) for place, reason in described.items()]
+        settle(reasons, kept, self.table.title, "row", on_bad, total=bad)
 
 
 def open_for(
@@ -164,24 +202,16 @@ def as_client(study: Study, name: str, x: Array, labels: Any, **test: Any) -> Cl
 
 def gather(table: StudyTable, on_bad: OnBad) -> tuple[Array, Any, Any]:
     """Return all rows that break no rule, their labels and groups."""
-    kept: list[Array] = []
-    labels: list[str] = []
-    groups: list[str] = []
-    reasons: list[str] = []
-    bad = 0
-    for rows in table.rows():
-        good = rows.good
-        if not good.all():
-            wrong = np.flatnonzero(~good).tolist()
-            bad += len(wrong)
-            reasons += [_described(table, rows, row) for row in wrong[: SHOWN - len(reasons)]]
-        kept.append(rows.x[good])
-        labels += [] if rows.labels is None else rows.labels[good].tolist()
-        groups += [] if rows.groups is None else rows.groups[good].tolist()
-    x = np.concatenate(kept) if kept else np.zeros((0, len(table.study.sent)))
-    settle(reasons, len(x), table.table.title, "row", on_bad, total=bad)
-    named = np.array(labels) if table.outcome is not None else np.zeros(len(x), dtype=np.int64)
-    return x, named, np.array(groups) if table.group is not None else None
+    parts: list[Array] = []
+    labels: list[Coded] = []
+    groups: list[Coded] = []
+    for rows in table.good_rows(on_bad):
+        parts.append(np.array(rows.x, order="C"))
+        labels += [] if rows.labels is None else [rows.labels]
+        groups += [] if rows.groups is None else [rows.groups]
+    x = stacked(parts, len(table.study.sent) if not parts else parts[0].shape[1])
+    named = Coded.joined(labels).map(str, np.str_) if table.outcome is not None else np.zeros(len(x), dtype=np.int64)
+    return x, named, Coded.joined(groups).map(str, np.str_) if table.group is not None else None
 
 
 def _parts(block: Block) -> Iterator[Block]:
@@ -192,14 +222,11 @@ def _parts(block: Block) -> Iterator[Block]:
             block.start + first,
             some.stop - first,
             {name: column[some] for name, column in block.numbers.items()},
-            {name: column[some] for name, column in block.texts.items()},
-            {name: column[some] for name, column in block.bad.items()},
+            {name: column.rows(some) for name, column in block.texts.items()},
+            {name: marked[some] for name, marked in block.bad.items()},
+            None if block.ragged is None else block.ragged[some],
+            block.share,
         )
-
-
-def _described(table: StudyTable, rows: Rows, row: int) -> Reason:
-    rules = "; ".join(problem.rule for problem in rows.problems if problem.cells[row])
-    return Reason(rows.reasons(row), rules).at(table.table.line(rows.start + row))
 
 
 def _matched(study: Study, table: TableFile) -> dict[str, str]:

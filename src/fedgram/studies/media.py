@@ -15,15 +15,14 @@ import numpy as np
 from fedgram.core.arrays import Array
 from fedgram.core.errors import FedgramError, InvalidData, Mismatch
 from fedgram.core.hashing import hash_json
-from fedgram.data.own.blocks import Texts
+from fedgram.data.own.cells import Coded, Mask, is_missing
 from fedgram.data.own.image_folder import examined
 from fedgram.data.own.images import ImageFiles
-from fedgram.data.own.tables import is_missing
 from fedgram.features.backbones.base import Backbone
 from fedgram.features.backbones.lite import LITE_SIZES
 from fedgram.features.backbones.specs import backbone as backbone_of
 from fedgram.features.extract import extract
-from fedgram.studies.kinds import Mask, MayBeMissing, Missing, Problem
+from fedgram.studies.kinds import MayBeMissing, Missing, Problem
 
 if TYPE_CHECKING:
     from fedgram.features.backbones.onnxmodel import OnnxBackbone
@@ -86,20 +85,23 @@ class Media(MayBeMissing):
         return tuple(f"{name}.{place}" for place in range(self.settled.features))
 
     def encode(
-        self, name: str, cells: "Array | Texts", bad: Mask, folder: Path | None = None
-    ) -> tuple[Array, list[Problem]]:
-        """Return the features, 0 where nothing is there; `folder` is where the table is."""
-        absent = np.array([is_missing(str(cell)) for cell in cells], dtype=bool)
+        self, name: str, cells: Coded, bad: Mask | None, out: Array, folder: Path | None = None
+    ) -> list[Problem]:
+        """Write the features, 0 where nothing is there; `folder` is where the table is."""
+        absent = cells.map(is_missing, bool)
         good, problems, samples, fingerprint = self._samples(name, cells, ~absent, folder)
         if self.missing == "refuse" and absent.any():
             problems.append(Problem(absent, f"column {name!r} must not be empty"))
-        found = np.zeros((len(cells), self.settled.features))
+        out[:] = 0.0
+        if self.missing != "refuse":
+            out[:, -1] = absent
         if good.any():
-            found[good] = extract(samples, self._model(name, folder), data_fingerprint=fingerprint, progress=False)
-        return found if self.missing == "refuse" else np.column_stack([found, absent]), problems
+            features = extract(samples, self._model(name, folder), data_fingerprint=fingerprint, progress=False)
+            out[good, : self.settled.features] = features
+        return problems
 
     def _samples(
-        self, name: str, cells: "Array | Texts", there: Mask, folder: Path | None
+        self, name: str, cells: Coded, there: Mask, folder: Path | None
     ) -> tuple[Mask, list[Problem], Any, str]:
         """Return which cells can be used, what is wrong with the others, and samples with their fingerprint."""
         raise NotImplementedError
@@ -128,9 +130,9 @@ class Text(Media):
     known: ClassVar[Sequence[str]] = ("minilm",)
 
     def _samples(
-        self, name: str, cells: "Array | Texts", there: Mask, folder: Path | None
+        self, name: str, cells: Coded, there: Mask, folder: Path | None
     ) -> tuple[Mask, list[Problem], Any, str]:
-        texts = np.array([str(cell) for cell in cells], dtype=object)[there]
+        texts = np.array(cells.tolist(), dtype=object)[there]
         return there, [], texts, hash_json(texts.tolist())
 
 
@@ -147,10 +149,10 @@ class Image(Media):
         return name.endswith(".onnx") and not set("/\\").intersection(name)
 
     def _samples(
-        self, name: str, cells: "Array | Texts", there: Mask, folder: Path | None
+        self, name: str, cells: Coded, there: Mask, folder: Path | None
     ) -> tuple[Mask, list[Problem], Any, str]:
         home = (folder or Path()).resolve()
-        paths = {row: _inside(home, str(cells[row])) for row in np.flatnonzero(there).tolist()}
+        paths = {row: _inside(home, cells[row]) for row in np.flatnonzero(there).tolist()}
         files = {row: path for row, path in paths.items() if path is not None and path.is_file()}
         keys = [path.relative_to(home).as_posix() for path in files.values()]
         facts = examined(home, list(files.values()), show=False, about=hash_json(keys))

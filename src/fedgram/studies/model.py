@@ -11,13 +11,12 @@ from fedgram.core import wire
 from fedgram.core.arrays import Array
 from fedgram.core.columns import Columns
 from fedgram.core.errors import Mismatch
-from fedgram.data.own.blocks import Texts
+from fedgram.data.own.cells import Coded, Mask
 from fedgram.models import Model, WrappedModel, finite, probabilities
 from fedgram.studies.encoding import Rows, gather, open_for
-from fedgram.studies.kinds import Mask
 from fedgram.studies.study import Study
 
-ROWS = 1 << 14  # that are predicted at a time
+ROWS = 1 << 12  # that are predicted at a time
 
 
 @dataclass(frozen=True)
@@ -32,8 +31,8 @@ class Predicted:
     found: npt.NDArray[Any]
     probabilities: Array | None
     reasons: list[str]
-    keys: Texts | None
-    known: Texts | None
+    keys: Coded | None
+    known: Coded | None
 
 
 @wire.message("study-model", version=1)
@@ -87,9 +86,12 @@ class StudyModel(WrappedModel):
         fine = good[part]
         numeric = not self.study.classes
         scores = np.zeros((len(fine), len(self.study.outcomes if numeric else self.classes)))
-        scores[fine] = finite(self.model.scores(rows.x[part][fine]))
-        reasons = ["" if ok else rows.reasons(part.start + row) for row, ok in enumerate(fine.tolist())]
-        keys, known = (None if texts is None else texts[part] for texts in (rows.keys, rows.labels))
+        wrong = np.flatnonzero(~fine).tolist()
+        scores[fine] = finite(self.model.scores(rows.x[part][fine] if wrong else rows.x[part]))
+        reasons = [""] * len(fine)
+        for row in wrong:
+            reasons[row] = rows.reasons(part.start + row)
+        keys, known = (None if texts is None else texts.rows(part) for texts in (rows.keys, rows.labels))
         if numeric:
             return Predicted(scores, None, reasons, keys, known)
         labels = np.asarray(self.classes)[scores.argmax(axis=1)]

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from fedgram.core import wire
 from fedgram.core.arrays import Array
@@ -129,19 +130,24 @@ class Study:
     def admit(self, client: Client, used: int) -> None:
         """Refuse, at a party, to send anything of fewer samples than the study asks for.
 
-        `used` is of how few samples a reply may be made. A class that the party lacks altogether passes. The refusal
-        names the rule, and none of the party's own figures, since the others hear it.
+        `used` is of how few samples a reply may be made. A class that the party lacks altogether passes.
+        """
+        self.admit_counts(client.name, np.unique(client.y, return_counts=True)[1], used)
+
+    def admit_counts(self, party: str, counts: npt.NDArray[np.int64], used: int) -> None:
+        """Do the same for a party with so many samples of each class.
+
+        The refusal names the rule, and none of the party's own figures, since the others hear it.
         """
         rule = f"study {self.name!r} asks every party for at least"
         if used < self.minimum_samples:
             raise InvalidData(f"{rule} {self.minimum_samples} training samples, and this one has fewer").telling()
-        cells = np.unique(client.y, return_counts=True)[1] if self.classes else np.zeros(0)
-        if (cells < self.minimum_cell).any():
+        if self.classes and (counts[counts > 0] < self.minimum_cell).any():
             per_class = f"{self.minimum_cell} training samples of each class that it has"
             raise InvalidData(f"{rule} {per_class}, and this one has fewer of some class").telling()
         # With both set to 0, the parties have agreed that there is nothing to protect.
         if self.minimum_samples or self.minimum_cell:
-            warn_if_few(client, used)
+            warn_if_few(party, len(self.sent), used)
 
     # Columns that a model sees
     def basis(self, sums: Array, squares: Array, n: float) -> Basis:
@@ -229,7 +235,7 @@ class Study:
     def plain(self, name: str) -> dict[str, Any]:
         """Return a column's settings as they stand in a file, without those that are not set."""
         column = self.columns[name]
-        found = asdict(column.settled if isinstance(column, Media) else column)  # type: ignore[call-overload]
+        found = asdict(column.settled if isinstance(column, Media) else column)  # type: ignore[arg-type]
         return {
             key: list(value) if isinstance(value, tuple) else value for key, value in found.items() if value is not None
         }

@@ -10,7 +10,7 @@ import pytest
 from pyarrow import csv as arrow_csv
 
 from fedgram.core.errors import Doubtful, InvalidData, InvalidParameter, MissingExtra, Skipped, UnknownName
-from fedgram.data.own import csvfiles
+from fedgram.data.own import tables
 from fedgram.data.own.bad import OnBad
 from fedgram.data.own.files import open_path
 from fedgram.data.own.tables import Roles
@@ -205,13 +205,13 @@ def test_only_bad_rows_are_looked_at_cell_by_cell(
     tmp_path: Path, arrow: bool, monkeypatch: pytest.MonkeyPatch, cell: str
 ) -> None:
     looked: list[list[str]] = []
-    why = csvfiles._why_bad
+    why = tables._why_bad
 
     def counted(row: list[str], roles: Roles) -> str:
         looked.append(row)
         return why(row, roles)
 
-    monkeypatch.setattr(csvfiles, "_why_bad", counted)
+    monkeypatch.setattr(tables, "_why_bad", counted)
     rows = [f"{i}.5,{'uv'[i % 2]}" for i in range(300)]
     rows[200] = f"{cell},u"
     with pytest.warns(Skipped, match="1 bad row .*line 202: column 'a' "):

@@ -1,215 +1,189 @@
-"""CSV files, read with pyarrow where it is installed.
+"""CSV files, read in pieces that hold whole rows.
 
-Only rows that are bad are looked at cell by cell. What pyarrow cannot lay out in rows is left to the reader below,
-which needs nothing; both agree on what a number is, and know a bad row's line.
+Pyarrow reads a piece if it is installed and can; otherwise Python's own reader does, which needs nothing and knows rows
+of any length. Both agree on what a number is.
 """
 
 import csv
-import math
+import io
 import os
-from collections.abc import Iterator, Sequence
-from itertools import chain, islice
-from operator import itemgetter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from fedgram.core.errors import InvalidData
-from fedgram.data.own.bad import SHOWN, OnBad, Reason
-from fedgram.data.own.tables import Cells, Roles, Table, Wanted, is_missing, table_of
+from fedgram.core.arrays import Array
+from fedgram.data.own.cells import MISSING, Block, Coded, Mask, arrow_block, block_of, parse_numbers
 
-_BLOCK_ROWS = 8192
+BYTES = 1 << 21  # of a piece: small enough for the processor's cache, large enough for BLAS
+MOST_BYTES = 1 << 25  # of a piece whose rows seem to have no end: a quotation mark that nobody closes
+DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 _ENCODING = "utf-8-sig"
-Row = list[str]
+_NULLS = sorted({form for word in MISSING for form in (word, word.upper(), word.title())} | {"NaN", "None"})
 
 
-def read_csv(path: Path, wanted: Wanted, on_bad: OnBad) -> Table:
-    """Read a CSV file with a header line; comma, semicolon and tab are told apart by the header."""
-    try:
-        with path.open(newline="", encoding=_ENCODING) as file:
-            first = file.readline()
-            delimiter = max(",;\t", key=first.count)
-            roles = Roles.of(next(csv.reader([first], delimiter=delimiter), []), wanted, path)
-            cells = _with_arrow(path, roles, delimiter)
-            if cells is None:
-                cells = _row_by_row(csv.reader(file, delimiter=delimiter), roles)
-            return table_of(cells, roles, path, on_bad)
-    except UnicodeDecodeError as error:
-        raise InvalidData(f"{path} is not UTF-8 text ({error.reason}): save it as UTF-8") from error
-    except csv.Error as error:
-        raise InvalidData(f"{path} is not a CSV file ({error})") from error
-    except OSError as error:
-        raise InvalidData(f"cannot read {path}: {error.strerror or error}") from error
+@dataclass(frozen=True)
+class Header:
+    """The first line of a CSV file: the names as they stand, and how the lines after it are to be read."""
+
+    names: tuple[str, ...]
+    delimiter: str
+    text: str
+
+    @property
+    def newline(self) -> bytes:
+        """What ends a line, or is the last of what does."""
+        return b"\r" if self.text.endswith("\r") else b"\n"
 
 
-def _row_by_row(reader: Any, roles: Roles) -> Cells:
-    blocks: list[npt.NDArray[np.float64]] = [np.zeros((0, len(roles.features)))]
-    texts: dict[int, list[str]] = {place: [] for place in roles.texts}
-    described: list[str] = []
-    # The header has been read already, so lines are counted from 2.
-    numbered = ((reader.line_num + 1, row) for row in reader if row)
-    while block := list(islice(numbered, _BLOCK_ROWS)):
-        rows = [row for _, row in block]
-        numbers = _numbers(rows, roles)
-        if numbers is None:
-            numbers = np.concatenate([_numbers_of_one(row, roles) for row in rows])
-        blocks.append(numbers)
-        for place, cells in texts.items():
-            cells += [row[place] if len(row) == len(roles.names) else "" for row in rows]
-        described += _described(block, roles, numbers, SHOWN - len(described))
-    labels, clients = (None if place is None else texts[place] for place in (roles.label, roles.client))
-    return Cells(np.concatenate(blocks), labels, clients, lambda bad: described[: len(bad)])
+def read_header(path: Path) -> Header:
+    """Return the header; comma, semicolon and tab are told apart by which occurs most."""
+    with path.open(newline="", encoding=_ENCODING) as file:
+        first = file.readline()
+    delimiter = max(DELIMITERS, key=first.count)
+    return Header(tuple(next(csv.reader([first], delimiter=delimiter), [])), delimiter, first)
 
 
-def _described(block: list[tuple[int, Row]], roles: Roles, numbers: npt.NDArray[np.float64], most: int) -> list[str]:
-    """Say what is wrong with the first bad rows of a block."""
-    needed = [place for place in roles.texts if place != roles.label or roles.labelled]
-    bad = (
-        (line, row)
-        for (line, row), usable in zip(block, np.asarray(np.isfinite(numbers).all(axis=1)).tolist(), strict=True)
-        if not usable or any(is_missing(row[place]) for place in needed)
-    )
-    return [_why_bad(row, roles).at(f"line {line}") for line, row in islice(bad, most)] if most else []
+def csv_blocks(path: Path, names: Sequence[str], numbers: Sequence[str], texts: Sequence[str]) -> Iterator[Block]:
+    """Yield the rows in blocks, with these columns of those in `names`."""
+    header, start = read_header(path), 0
+    for piece, share in _pieces(path, header):
+        found = _with_arrow(piece, header.delimiter, names, numbers, texts)
+        if found is None:
+            block = _row_by_row(piece, header.delimiter, names, numbers, texts, start, share)
+        else:
+            block = arrow_block(start, found, numbers, texts, share=share)
+        yield block
+        start += block.rows
 
 
-def _numbers(rows: list[Row], roles: Roles) -> npt.NDArray[np.float64] | None:
-    """Return the features of a block of rows, or None if any of them is no number."""
-    if any(len(row) != len(roles.names) for row in rows):
-        return None
-    # One feature alone would be given as a text, not as a tuple of texts: take it by a list of length one.
-    cells = (
-        map(itemgetter(*roles.features), rows)
-        if len(roles.features) > 1
-        else ([row[roles.features[0]]] for row in rows)
-    )
-    try:
-        x = np.fromiter(map(float, chain.from_iterable(cells)), np.float64, len(rows) * len(roles.features))
-    except ValueError:
-        return None
-    return x.reshape(len(rows), -1)
+def find_rows(path: Path, places: Iterable[int]) -> dict[int, tuple[int, list[str]]]:
+    """Return the line and the cells of rows, given by place among all that are not blank."""
+    wanted, found = set(places), {}
+    header = read_header(path)
+    if wanted:
+        for place, line, text in _rows(path):
+            if place in wanted:
+                found[place] = line, next(csv.reader([text], delimiter=header.delimiter))
+                if len(found) == len(wanted):
+                    break
+    return found
 
 
-def _numbers_of_one(row: Row, roles: Roles) -> npt.NDArray[np.float64]:
-    if len(row) != len(roles.names):
-        return np.full((1, len(roles.features)), np.nan)
-    return np.array([[_number(row[place]) for place in roles.features]])
-
-
-def _why_bad(row: Row, roles: Roles) -> Reason:
-    """Return what is wrong with a row."""
-    if len(row) != len(roles.names):
-        return Reason(f"{len(row)} values for {len(roles.names)} columns", "a row must have a value for each column")
-    features, texts = set(roles.features), set(roles.texts)
-    for i, cell in enumerate(row):
-        column = f"column {roles.names[i]!r}"
-        if i in texts and (i != roles.label or roles.labelled) and is_missing(cell):
-            what = "empty" if not cell.strip() else f"missing ({cell.strip()})"
-            return Reason(f"{column} is {what}", f"{column} must not be empty")
-        if i in features:
-            if not cell.strip():
-                return Reason(f"{column} is empty", f"{column} must not be empty")
-            try:
-                value = float(cell)
-            except ValueError:
-                remedy = "" if roles.label is not None else " (if it is the label, say so: --label)"
-                return Reason(f"{column} holds {cell!r}, not a number{remedy}", f"{column} must hold numbers")
-            if not math.isfinite(value):
-                return Reason(f"{column} is {value}", f"{column} must be finite")
-    return Reason("", "")
-
-
-def _with_arrow(path: Path, roles: Roles, delimiter: str) -> Cells | None:
-    """Return the cells if pyarrow is there and finds as many in every row as the header has."""
-    try:
-        import pyarrow as pa
-        from pyarrow import csv as arrow_csv
-    except ImportError:
-        return None
-    features, texts = [str(i) for i in roles.features], [str(i) for i in roles.texts]
-
-    content = _content(path)
-
-    def read(kind: Any) -> Any:
-        return arrow_csv.read_csv(
-            pa.BufferReader(content),
-            read_options=arrow_csv.ReadOptions(column_names=[str(i) for i in range(len(roles.names))], skip_rows=1),
-            parse_options=arrow_csv.ParseOptions(delimiter=delimiter),
-            convert_options=arrow_csv.ConvertOptions(
-                column_types=dict.fromkeys(features, kind) | dict.fromkeys(texts, pa.string()),
-                include_columns=[*features, *texts],
-            ),
-        )
-
-    try:
-        arrow = read(pa.float64())
-    except pa.ArrowInvalid as error:
-        if "conversion error" not in str(error):
-            return None
-        try:
-            arrow = read(pa.string())
-        except pa.ArrowInvalid:
-            return None
-    x = np.empty((len(arrow), len(features)))
-    for j, name in enumerate(features):
-        x[:, j] = _as_numbers(arrow.column(name))
-    found = {name: arrow.column(name).to_pylist() for name in texts}
-    labels, clients = (None if place is None else found[str(place)] for place in (roles.label, roles.client))
-    return Cells(x, labels, clients, lambda bad: _reasons(path, delimiter, roles, bad))
-
-
-def _content(path: Path) -> Any:
-    """Return the bytes of a file in memory of pyarrow's own.
-
-    It cannot open every name that a system has, and with a file of Python's its threads would ask for the interpreter:
-    if that has ended meanwhile, they abort the process.
-    """
-    import pyarrow as pa
-
-    with path.open("rb") as file:
-        content = pa.allocate_buffer(os.fstat(file.fileno()).st_size)
-        read = file.readinto(memoryview(content).cast("B"))
-    return content.slice(0, read)  # it may have become shorter
-
-
-def _as_numbers(column: Any) -> npt.NDArray[np.float64]:
-    """Return a column as numbers; cells that are none become NaN, one by one only where there are such."""
-    import pyarrow as pa
-
-    if pa.types.is_floating(column.type):
-        return np.asarray(column.to_numpy())
-    try:
-        return np.asarray(column.cast(pa.float64()).to_numpy())
-    except pa.ArrowInvalid:
-        return np.array([_number(cell) for cell in column.to_pylist()])
-
-
-def _number(cell: str) -> float:
-    try:
-        return float(cell)
-    except ValueError:
-        return math.nan
-
-
-def _reasons(path: Path, delimiter: str, roles: Roles, bad: Sequence[int]) -> list[str]:
-    """Say what is wrong with rows, given by place among all that are not blank."""
-    wanted = set(bad)
-    found = islice(((line, row) for place, line, row in _rows(path, delimiter) if place in wanted), len(wanted))
-    return [_why_bad(next(csv.reader([row], delimiter=delimiter)), roles).at(f"line {line}") for line, row in found]
-
-
-def _rows(path: Path, delimiter: str) -> Iterator[tuple[int, int, str]]:
-    """Yield each row's place, line and text. A row may span lines only where there are quotation marks."""
+def _rows(path: Path) -> Iterator[tuple[int, int, str]]:
+    """Yield each row's place, first line and text. A row may span lines only where there are quotation marks."""
     with path.open(newline="", encoding=_ENCODING) as file:
         file.readline()
-        place = -1
-        text = ""
+        place, first, text = -1, 2, ""
         for line, more in enumerate(file, start=2):
             text += more
             if text.count('"') % 2:
                 continue
             if text.strip("\r\n"):
                 place += 1
-                yield place, line, text
-            text = ""
+                yield place, first, text
+            text, first = "", line + 1
+
+
+def _pieces(path: Path, header: Header) -> Iterator[tuple[memoryview, float]]:
+    """Yield pieces of whole rows, each valid until the next, and how much of the file has been read."""
+    with path.open("rb", buffering=0) as file:
+        size = max(os.fstat(file.fileno()).st_size, 1)
+        mark = 3 if file.read(3) == b"\xef\xbb\xbf" else 0
+        done = file.seek(mark + len(header.text.encode()))
+        buffer, kept = bytearray(BYTES), 0
+        while True:
+            got = file.readinto(memoryview(buffer)[kept:]) or 0
+            end, done = kept + got, done + got
+            if not end:
+                return
+            cut = _end_of_rows(buffer, end, header.newline) if got else end
+            if cut:
+                yield memoryview(buffer)[:cut], done / size
+                buffer[: end - cut] = buffer[cut:end]
+            elif end == len(buffer):
+                buffer = buffer + bytearray(len(buffer))
+            kept = end - cut
+
+
+def _end_of_rows(buffer: bytearray, end: int, newline: bytes) -> int:
+    """Return where the last whole row ends: at a line's end that no quotation marks enclose."""
+    last = cut = buffer.rfind(newline, 0, end) + 1
+    marks = np.frombuffer(buffer, np.uint8, cut) == ord('"')  # where texts are quoted, `count` would take much longer
+    enclosed = np.count_nonzero(marks) % 2
+    while cut and enclosed:
+        before = buffer.rfind(newline, 0, cut - 1) + 1
+        enclosed ^= np.count_nonzero(marks[before:cut]) % 2
+        cut = before
+    return cut if cut or end < MOST_BYTES else last
+
+
+def _with_arrow(
+    piece: memoryview, delimiter: str, names: Sequence[str], numbers: Sequence[str], texts: Sequence[str]
+) -> Any:
+    """Return a record batch if pyarrow is there and finds as many cells in every row as there are names."""
+    try:
+        import pyarrow as pa
+        from pyarrow import csv as arrow_csv
+    except ImportError:
+        return None
+    # Bytes in memory, not a file of Python's: pyarrow's threads would ask for the interpreter, and abort the process if
+    # that has ended meanwhile.
+    content = pa.py_buffer(piece)
+    read = arrow_csv.ReadOptions(column_names=list(names), block_size=len(piece) + 1)
+    parse = arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+    # If a cell is no number, all are read as texts, and only the column that has it is looked at text by text.
+    for kind in (pa.float64(), pa.string()):
+        convert = arrow_csv.ConvertOptions(
+            column_types=dict.fromkeys(numbers, kind) | dict.fromkeys(texts, pa.dictionary(pa.int32(), pa.string())),
+            include_columns=[*numbers, *texts],
+            null_values=_NULLS,
+            strings_can_be_null=False,
+        )
+        try:
+            table = arrow_csv.read_csv(
+                pa.BufferReader(content), read_options=read, parse_options=parse, convert_options=convert
+            )
+        except pa.ArrowInvalid as error:
+            if "conversion error" not in str(error):
+                break
+        else:
+            [batch] = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], schema=table.schema)]
+            return batch
+    return None
+
+
+def _row_by_row(
+    piece: memoryview,
+    delimiter: str,
+    names: Sequence[str],
+    numbers: Sequence[str],
+    texts: Sequence[str],
+    start: int,
+    share: float,
+) -> Block:
+    text = io.StringIO(str(piece, "utf-8"), newline="")
+    rows = [row for row in csv.reader(text, delimiter=delimiter) if row]
+    ragged = np.array([len(row) != len(names) for row in rows], dtype=bool)
+    if ragged.any():
+        empty = [""] * len(names)
+        rows = [row if len(row) == len(names) else empty for row in rows]
+    columns = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(names, ())
+    return block_of(
+        start,
+        len(rows),
+        {name: _numbers(columns[name], ragged) for name in numbers},
+        {name: Coded.of(columns[name]) for name in texts},
+        ragged=ragged if ragged.any() else None,
+        share=share,
+    )
+
+
+def _numbers(cells: Sequence[str], ragged: Mask) -> tuple[Array, Mask]:
+    try:
+        return np.fromiter(map(float, cells), np.float64, len(cells)), ragged
+    except ValueError:
+        values, bad = parse_numbers(cells)
+        return values, bad | ragged

@@ -12,12 +12,10 @@ from fedgram.core.labels import Classes, as_classes, distinct, to_indices
 from fedgram.data.dataset import Dataset
 from fedgram.data.fingerprint import fingerprint
 from fedgram.data.own.bad import OnBad, check_on_bad
-from fedgram.data.own.csvfiles import read_csv
 from fedgram.data.own.image_folder import open_image_folder
 from fedgram.data.own.images import Size
 from fedgram.data.own.npz import open_npz
-from fedgram.data.own.parquet import read_parquet
-from fedgram.data.own.tables import Table, Wanted
+from fedgram.data.own.tables import Table, Wanted, read_table
 
 
 def open_path(
@@ -77,10 +75,8 @@ def _opened(path: Path, wanted: Wanted, on_bad: OnBad, size: int | Size | None, 
     match path.suffix.lower():
         case ".npz":
             return open_npz(path, wanted, on_bad)
-        case ".csv" | ".tsv":
-            return _from_table(path.stem, read_csv(path, wanted, on_bad))
-        case ".parquet" | ".pq":
-            return _from_table(path.stem, read_parquet(path, wanted, on_bad))
+        case ".csv" | ".tsv" | ".parquet" | ".pq":
+            return _from_table(path.stem, read_table(path, wanted, on_bad))
     raise InvalidData(f"{path} is not of a known kind: .npz, .csv, .tsv, .parquet, or a folder of images per class")
 
 

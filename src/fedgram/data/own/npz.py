@@ -16,7 +16,8 @@ from fedgram.core.labels import Classes, as_classes, as_labels, distinct, to_ind
 from fedgram.data.dataset import Dataset
 from fedgram.data.fingerprint import fingerprint
 from fedgram.data.own.bad import OnBad, Reason, check_expansion, settle
-from fedgram.data.own.tables import Wanted, tidied
+from fedgram.data.own.labels import tidied
+from fedgram.data.own.tables import Wanted
 
 Samples = tuple[npt.NDArray[Any], npt.NDArray[Any] | None, npt.NDArray[Any] | None, list[int]]
 

@@ -1,11 +1,9 @@
-"""Tables of numbers with a label column: which columns are what, and what becomes of bad rows.
+"""Tables of numbers with a label column: which columns are what, and what becomes of bad rows."""
 
-`csvfiles` and `parquet` read the cells; here they become a `Table`, by the same rules for both.
-"""
-
+import math
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,18 +11,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedgram.core.columns import Columns, as_columns, listed
-from fedgram.core.errors import Doubtful, InvalidData, Mismatch, UnknownName
-from fedgram.data.own.bad import SHOWN, OnBad, settle, warn_of_look_alikes
+from fedgram.core.arrays import Array
+from fedgram.core.columns import Columns, listed
+from fedgram.core.errors import BadSamples, Doubtful, InvalidData, Mismatch, UnknownName
+from fedgram.core.progress import with_bar
+from fedgram.data.own.bad import SHOWN, OnBad, Reason, check_expansion, settle
+from fedgram.data.own.blocks import TableFile, open_table
+from fedgram.data.own.cells import Coded, Mask, is_missing
+from fedgram.data.own.labels import parsed, tidied_column
 
 LABEL_NAMES = ("label", "y", "target", "class")
 CLIENT_NAME = "client"
-# How others write that nothing is there, in any case. "None" is Python's word for it; "none" may well be a class.
-MISSING = frozenset([
-    "", "na", "n/a", "#n/a", "#n/a n/a", "#na", "<na>", "nan", "-nan", "null",
-    "1.#ind", "-1.#ind", "1.#qnan", "-1.#qnan",
-])  # fmt: skip
-_WHOLE = re.compile(r"-?(0|[1-9]\d*)(\.0*)?")
 _ID_NAME = re.compile(r"(.*[_\-. ])?(id|ids|uuid|guid)|unnamed: 0|index|", re.IGNORECASE)
 _ID_ROWS = 20  # in fewer rows, any whole numbers are easily distinct
 
@@ -59,19 +56,6 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Cells:
-    """What a reader has found: features (n, d) that are not finite where a cell is no number, and texts.
-
-    `reasons` says of some bad rows, in order, what is wrong with each.
-    """
-
-    x: npt.NDArray[np.float64]
-    labels: Sequence[str] | None
-    clients: Sequence[str] | None
-    reasons: Callable[[list[int]], list[str]]
-
-
-@dataclass(frozen=True)
 class Roles:
     """Which columns are what, by position."""
 
@@ -82,12 +66,8 @@ class Roles:
     labelled: bool = True
 
     @staticmethod
-    def of(header: Sequence[str], wanted: Wanted, path: Path) -> "Roles":
+    def of(names: Columns, wanted: Wanted, path: Path) -> "Roles":
         """Find label and client among the column names, by the name given or the usual ones."""
-        try:
-            names = as_columns(name.strip() for name in header)
-        except InvalidData as error:
-            raise InvalidData(f"{path}: {error}") from None
         for asked in (wanted.label, wanted.client):
             if asked is not None and asked.strip() not in names:
                 raise UnknownName(f"column of {path.name}", asked, names).telling(f"there is no column {asked!r}")
@@ -137,85 +117,114 @@ class Roles:
         return "; ".join(parts)
 
 
-def table_of(cells: Cells, roles: Roles, path: Path, on_bad: OnBad) -> Table:
-    """Return the table of what was read; rows that cannot be used are refused or left out, as the user chose."""
-    usable = np.isfinite(cells.x)
-    good = usable.all(axis=1)
+def read_table(path: Path, wanted: Wanted, on_bad: OnBad) -> Table:
+    """Read a CSV or Parquet file; rows that cannot be used are refused or left out, as the user chose."""
+    source = open_table(path)
+    roles = Roles.of(source.names, wanted, path)
+    _refuse_words(source, roles)
+    if source.rows is not None:
+        check_expansion(source.rows * 8 * (len(roles.features) + len(roles.texts)), path)
+    parts: list[Array] = []
+    whole: list[Mask] = [np.zeros(0, dtype=bool)]
+    texts: dict[str, list[Coded]] = {roles.names[place]: [] for place in roles.texts}
+    usable = np.zeros(len(roles.features), dtype=bool)  # whether a column has any number
+    for block in with_bar(source.blocks(roles.columns, list(texts)), f"reading {path.name}"):
+        x = np.empty((block.rows, len(roles.features)))
+        for place, name in enumerate(roles.columns):
+            x[:, place] = block.numbers[name]
+        if block.ragged is not None:
+            x[block.ragged] = np.nan
+        finite = np.isfinite(x)
+        usable |= finite.any(axis=0)
+        whole.append(np.asarray(finite.all(axis=1)))
+        parts.append(x)
+        for name, cells in block.texts.items():
+            texts[name].append(cells)
+    x = stacked(parts, len(roles.features))
     labels, groups = (
-        None if texts is None else tidied(texts, f"{what} column of {path}")
-        for texts, what in ((cells.labels, "label"), (cells.clients, "client"))
+        None if place is None else tidied_column(Coded.joined(texts[roles.names[place]]), f"{what} column of {path}")
+        for place, what in ((roles.label, "label"), (roles.client, "client"))
     )
-    for texts in (labels if roles.labelled else None, groups):
-        if texts is not None:
-            good &= texts != ""
+    good = np.concatenate(whole)
+    for texts_needed in (labels if roles.labelled else None, groups):
+        if texts_needed is not None:
+            good &= texts_needed.map(bool, bool)
     bad = np.flatnonzero(~good).tolist()
-    reasons = cells.reasons(bad[:SHOWN]) if bad else []
-    settle(reasons, len(cells.x) - len(bad), str(path), "row", on_bad, total=len(bad), remedy=_remedy(usable, roles))
-    x = cells.x if not bad else cells.x[good]
+    reasons = _reasons(source, roles, x, bad[:SHOWN])
+    settle(reasons, len(x) - len(bad), str(path), "row", on_bad, total=len(bad), remedy=_remedy(usable, roles))
+    if bad:
+        x, labels, groups = x[good], *(None if cells is None else cells.rows(good) for cells in (labels, groups))
     if roles.labelled:
         _warn_of_ids(x, roles, path)
     return Table(
         x,
-        None if labels is None else _parsed(labels[good], str(path)),
-        None if groups is None else groups[good],
+        None if labels is None else parsed(labels, str(path)),
+        None if groups is None else groups.map(str, np.str_),
         roles,
         tuple(bad),
     )
 
 
-def parse_labels(texts: Sequence[str], where: str) -> npt.NDArray[Any]:
-    """Return labels as int64 if all are whole numbers, else as names; refuse fractions.
-
-    >>> parse_labels(["2", "0", "1.0"], "a.csv"), parse_labels(["cat", "2"], "a.csv")
-    (array([2, 0, 1]), array(['cat', '2'], dtype='<U3'))
-    """
-    values, inverse = np.unique(np.array(texts, dtype=np.str_), return_inverse=True)
-    if all(_WHOLE.fullmatch(value) for value in values):
-        numbers = [int(value.partition(".")[0]) for value in values]
-        if too_large := [number for number in numbers if not -(2**63) <= number < 2**63]:
-            raise InvalidData(f"label {too_large[0]} of {where} does not fit into 64 bits: give classes names instead")
-        return np.array(numbers, dtype=np.int64)[inverse]
-    if all(_fraction(value) for value in values if not _WHOLE.fullmatch(value)):
-        raise InvalidData(
-            f"the label column of {where} holds numbers like {texts[0]}: labels are whole or names"
-        ).telling("the label column must hold whole numbers or names")
-    return values[inverse]
+def stacked(parts: list[Array], columns: int) -> Array:
+    """Return blocks of rows as one array (n, columns); the list is emptied, so that there is hardly a second copy."""
+    whole = np.empty((sum(map(len, parts)), columns))
+    end = len(whole)
+    while parts:
+        part = parts.pop()
+        whole[end - len(part) : end] = part
+        end -= len(part)
+    return whole
 
 
-def is_missing(text: str) -> bool:
-    """Say whether a text means that nothing is there.
-
-    >>> is_missing(" NaN "), is_missing("None"), is_missing("none")
-    (True, True, False)
-    """
-    stripped = text.strip()
-    return stripped.lower() in MISSING or stripped == "None"
-
-
-def _parsed(labels: npt.NDArray[np.str_], where: str) -> npt.NDArray[Any]:
-    """Return the labels, masked where there is none."""
-    there = labels != ""
-    if there.all():
-        return parse_labels(labels.tolist(), where)
-    known = parse_labels(labels[there].tolist(), where)
-    out = np.zeros(len(labels), dtype=known.dtype)
-    out[there] = known
-    return np.ma.masked_array(out, ~there)
+def _refuse_words(source: TableFile, roles: Roles) -> None:
+    """Refuse a Parquet file whose features are no numbers: skipping rows would not mend that."""
+    for name in roles.columns:
+        if kind := (source.words or {}).get(name):
+            remedy = "" if roles.label is not None else ", or if it is the label, say so (--label)"
+            raise BadSamples(
+                f"column {name!r} of {source.title} holds {kind}, not numbers: drop it or encode it{remedy}"
+            ).telling(f"column {name!r} must hold numbers")
 
 
-def tidied(texts: Sequence[str], where: str) -> npt.NDArray[np.str_]:
-    """Return texts without surrounding blanks, and "" for those that mean nothing is there."""
-    values, inverse = np.unique(np.array(texts, dtype=np.str_), return_inverse=True)
-    tidy = ["" if is_missing(value) else value.strip() for value in values.tolist()]
-    there = [value for value in tidy if value]
-    distinct = list(dict.fromkeys(there))
-    if len(distinct) < len(there):
-        twice = next(value for value in distinct if there.count(value) > 1)
-        warnings.warn(
-            f"{where} has {twice!r} with and without blanks around it: they count as one", Doubtful, stacklevel=3
-        )
-    warn_of_look_alikes(distinct, where)
-    return np.array(tidy, dtype=np.str_)[inverse] if tidy else np.zeros(0, dtype=np.str_)
+def _reasons(source: TableFile, roles: Roles, x: Array, bad: Sequence[int]) -> list[str]:
+    """Say what is wrong with rows, given by place: by the cells of a CSV file, or by the numbers that were read."""
+    found = source.find(bad)
+    return [
+        (_why_bad(found[place][1], roles) if source.is_csv else _why_not_finite(x[place], roles)).at(found[place][0])
+        for place in bad
+    ]
+
+
+def _why_bad(row: Sequence[str], roles: Roles) -> Reason:
+    """Return what is wrong with a row of cells."""
+    if len(row) != len(roles.names):
+        return Reason(f"{len(row)} values for {len(roles.names)} columns", "a row must have a value for each column")
+    features, texts = set(roles.features), set(roles.texts)
+    for i, cell in enumerate(row):
+        column = f"column {roles.names[i]!r}"
+        if i in texts and (i != roles.label or roles.labelled) and is_missing(cell):
+            what = "empty" if not cell.strip() else f"missing ({cell.strip()})"
+            return Reason(f"{column} is {what}", f"{column} must not be empty")
+        if i in features:
+            if not cell.strip():
+                return Reason(f"{column} is empty", f"{column} must not be empty")
+            try:
+                value = float(cell)
+            except ValueError:
+                remedy = "" if roles.label is not None else " (if it is the label, say so: --label)"
+                return Reason(f"{column} holds {cell!r}, not a number{remedy}", f"{column} must hold numbers")
+            if not math.isfinite(value):
+                return Reason(f"{column} is {value}", f"{column} must be finite")
+    return Reason("", "")
+
+
+def _why_not_finite(row: Array, roles: Roles) -> Reason:
+    """Return what is wrong with a row of numbers."""
+    for value, name in zip(row, roles.columns, strict=True):
+        if not math.isfinite(value):
+            what = "empty or NaN" if math.isnan(value) else value
+            return Reason(f"column {name!r} is {what}", f"column {name!r} must be finite")
+    return Reason("label or client is empty", "label and client must not be empty")
 
 
 def _remedy(usable: npt.NDArray[np.bool_], roles: Roles) -> str:
@@ -253,10 +262,3 @@ def _usual(usual: str, names: Sequence[str], path: Path) -> str | None:
     if len(found) > 1:
         raise InvalidData(f"{path} has both {found[0]!r} and {found[1]!r}: say which is the {usual} column")
     return found[0] if found else None
-
-
-def _fraction(text: str) -> bool:
-    try:
-        return not float(text).is_integer()
-    except ValueError:
-        return False

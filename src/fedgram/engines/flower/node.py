@@ -4,6 +4,7 @@ What a client remembers between messages (its state, its model) is in Flower's `
 simulated node may be performed by another process each time.
 """
 
+import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -88,7 +89,8 @@ def _perform(party: Party, message: Message, context: Context) -> bytes:
         # A run begins. Flower may bring memory from an earlier run; what was then is over.
         context.state.pop(_MEMORY, None)
         if party.warned:
-            warn_if_few(party.client, party.method.fewest_samples(len(party.client.y)))
+            client = party.client
+            warn_if_few(client.name, math.prod(client.x.shape[1:]), party.method.fewest_samples(len(client.y)))
     else:
         _recall(side, context)
     model = side.model

@@ -1,0 +1,164 @@
+"""Tables larger than memory: what a study sends of one, and predictions for one, against bare pyarrow and BLAS.
+
+`python -m benchmarks.large_tables --rows 5_000_000` takes the size that studies are promised for: 2.4 GB of CSV in the
+temporary folder, and some minutes. Each job has a process of its own, for its memory is part of the result.
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as arrow_csv
+import pyarrow.parquet as pq
+from scipy.linalg import blas
+from typer.testing import CliRunner
+
+from benchmarks.measure import Results
+from fedgram.cli import app
+from fedgram.core import wire
+from fedgram.heads.leastsquares import least_squares
+from fedgram.studies import Study, summarize
+from fedgram.studies.kinds import Category, Flag, Number
+
+LEVELS, MEGABYTES, RATIO = ("high", "low", "middle", "none"), 600, 1.5
+NUMBERS = {
+    f"n{k}": Number(range=(100 * k - 250, 100 * k + 250), outside="clip", missing="mean" if k < 5 else "refuse")
+    for k in range(40)
+}
+TEXTS = {f"c{k}": Category(LEVELS) for k in range(5)} | {f"f{k}": Flag() for k in range(4)}
+STUDY = Study("large", "outcome", NUMBERS | TEXTS, ("ill", "well"))
+COLUMNS = [*NUMBERS, *TEXTS, "outcome"]
+
+
+def write_tables(folder: Path, rows: int) -> None:
+    """Write the same table as CSV and as Parquet; five of the forty numbers are missing now and then."""
+    rng = np.random.default_rng(0)
+    schema = pa.schema([(name, pa.float64() if name in NUMBERS else pa.string()) for name in COLUMNS])
+    with (
+        arrow_csv.CSVWriter(folder / "table.csv", schema) as as_csv,
+        pq.ParquetWriter(folder / "table.parquet", schema) as as_parquet,
+    ):
+        for start in range(0, rows, 100_000):
+            n = min(100_000, rows - start)
+            columns = [
+                pa.array(rng.normal(100 * k, 30, n).round(5), mask=rng.random(n) < (0.02 if k < 5 else 0.0))
+                for k in range(len(NUMBERS))
+            ]
+            columns += [pa.array(rng.choice(LEVELS if name[0] == "c" else ("no", "yes"), n)) for name in TEXTS]
+            columns += [pa.array(rng.choice(STUDY.classes, n))]
+            part = pa.table(columns, schema=schema)
+            as_csv.write(part)
+            as_parquet.write_table(part)
+
+
+def bare(batches: Iterable[Any]) -> Any:
+    """Return XᵀX of the numbers, and do nothing about the rest."""
+    gram = np.zeros((len(NUMBERS), len(NUMBERS)), order="F")
+    for batch in batches:
+        x = np.empty((batch.num_rows, len(NUMBERS)), order="F")
+        for place, name in enumerate(NUMBERS):
+            x[:, place] = batch.column(name).to_numpy(zero_copy_only=False)
+        gram = blas.dsyrk(1.0, x, beta=1.0, c=gram, trans=1, overwrite_c=1)
+    return gram
+
+
+def bare_csv(path: Path) -> Any:
+    """Read a CSV file as pyarrow does it in blocks, told what the columns are."""
+    types = {name: pa.float64() if name in NUMBERS else pa.string() for name in COLUMNS}
+    return bare(arrow_csv.open_csv(path, convert_options=arrow_csv.ConvertOptions(column_types=types)))
+
+
+def bare_parquet(path: Path) -> Any:
+    """Read a Parquet file row group by row group."""
+    with pq.ParquetFile(path) as file:
+        groups = (file.read_row_group(place) for place in range(file.num_row_groups))
+        return bare(batch for group in groups for batch in group.to_batches())
+
+
+def predict(path: Path) -> None:
+    """Predict every row by a model of the study, into a file."""
+    done = CliRunner().invoke(app, ["predict", str(path.with_name("model")), str(path), "--out", str(path) + ".out"])
+    assert done.exit_code == 0, done.output
+
+
+JOBS: dict[str, Callable[[Path], Any]] = {
+    "bare csv": bare_csv,
+    "bare parquet": bare_parquet,
+    "moments": lambda path: summarize(STUDY, "party", path),
+    "predict": predict,
+}
+
+
+def measured(job: str, path: Path) -> tuple[float, float]:
+    """Return CPU seconds and peak megabytes of a job in a process of its own, imports aside and included."""
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.large_tables", "--job", job, str(path)],
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    seconds, megabytes = json.loads(done.stdout.splitlines()[-1])
+    return seconds, megabytes
+
+
+def peak_megabytes() -> float:
+    """Return the most memory that this process has had."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    # The other figure of Linux counts what the parent had when it started this process.
+    return float(next(line for line in status.read_text().splitlines() if line.startswith("VmHWM")).split()[1]) / 1024
+
+
+def compare(rows: int, repeats: int = 3) -> None:
+    """Print the ratios and the memory for a table of so many rows."""
+    with TemporaryDirectory() as folder:
+        write_tables(Path(folder), rows)
+        for suffix in ("csv", "parquet"):
+            path = Path(folder) / f"table.{suffix}"
+            model = least_squares(summarize(STUDY, "party", path), 1.0, intercept=True)
+            path.with_name("model").write_bytes(wire.encode(STUDY.model(model)))
+            best: dict[str, tuple[float, float]] = {}
+            for _ in range(repeats):
+                for job in (f"bare {suffix}", "moments", "predict"):
+                    best[job] = min(best.get(job, (np.inf, np.inf)), measured(job, path))
+            size = f"{path.stat().st_size / 1e9:.2f} GB of {'CSV' if suffix == 'csv' else 'Parquet'}"
+            _show(f"{rows:,} rows × {len(COLUMNS)} columns, {size}", best.pop(f"bare {suffix}"), best)
+
+
+def _show(title: str, bare: tuple[float, float], ours: dict[str, tuple[float, float]]) -> None:
+    results = Results(title)
+    results.note("CPU seconds and MB of pyarrow in blocks with dsyrk", f"{bare[0]:.2f}, {bare[1]:.0f}")
+    for job, (seconds, megabytes) in ours.items():
+        results.note(f"CPU seconds: {job}", f"{seconds:.2f}")
+        results.at_most(f"{job} / pyarrow in blocks with dsyrk", seconds / bare[0], RATIO)
+        results.at_most(f"peak MB: {job}", megabytes, MEGABYTES)
+    results.show()
+
+
+def main() -> None:
+    compare(500_000)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rows", type=int, default=500_000)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--job", nargs=2, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.job is None:
+        compare(given.rows, given.repeats)
+    else:
+        started = time.process_time()
+        JOBS[given.job[0]](Path(given.job[1]))
+        seconds = time.process_time() - started
+        print(json.dumps([seconds, peak_megabytes()]))

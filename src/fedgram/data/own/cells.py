@@ -1,0 +1,191 @@
+"""Some rows of a table by column: numbers as arrays, texts by their distinct values; and what counts as nothing."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedgram.core.arrays import Array
+
+Mask = npt.NDArray[np.bool_]
+# How others write that nothing is there, in any case. "None" is Python's word for it; "none" may well be a class.
+MISSING = frozenset([
+    "", "na", "n/a", "#n/a", "#n/a n/a", "#na", "<na>", "nan", "-nan", "null",
+    "1.#ind", "-1.#ind", "1.#qnan", "-1.#qnan",
+])  # fmt: skip
+
+
+def is_missing(text: str) -> bool:
+    """Say whether a text means that nothing is there.
+
+    >>> is_missing(" NaN "), is_missing("None"), is_missing("none")
+    (True, True, False)
+    """
+    stripped = text.strip()
+    return stripped.lower() in MISSING or stripped == "None"
+
+
+@dataclass(frozen=True, eq=False)
+class Coded:
+    """A column of texts: row i has `values[codes[i]]`. A question about a text is asked once per value, not per row.
+
+    >>> column = Coded.of(["F", "M", "F"])
+    >>> column.values, column[2], column.map(str.lower, object)
+    (('F', 'M'), 'F', array(['f', 'm', 'f'], dtype=object))
+    """
+
+    values: Sequence[str]
+    codes: npt.NDArray[np.integer[Any]]
+
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> "Coded":
+        """Return a column of these texts."""
+        seen: dict[str, int] = {}
+        codes = np.fromiter((seen.setdefault(text, len(seen)) for text in texts), np.int64)
+        return cls(tuple(seen), codes)
+
+    @classmethod
+    def joined(cls, parts: "Sequence[Coded]") -> "Coded":
+        """Return the columns one below the other, each text once among the values."""
+        seen: dict[str, int] = {}
+        codes = [part.map(lambda text: seen.setdefault(text, len(seen)), np.int64) for part in parts]
+        return cls(tuple(seen), np.concatenate([np.zeros(0, dtype=np.int64), *codes]))
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __getitem__(self, row: int) -> str:
+        return self.values[int(self.codes[row])]
+
+    def map(self, function: Callable[[str], Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """Return what a function says of the text of each row."""
+        answers = np.array([function(value) for value in self.values], dtype=dtype)
+        return np.asarray(answers[self.codes])
+
+    def rows(self, chosen: slice | Mask) -> "Coded":
+        """Return some of the rows."""
+        return Coded(self.values, self.codes[chosen])
+
+    def stripped(self) -> "Coded":
+        """Return the texts without blanks around them."""
+        return Coded([value.strip() for value in self.values], self.codes)
+
+    def counts(self) -> dict[str, int]:
+        """Return how many rows have each text that occurs."""
+        found: dict[str, int] = {}
+        for value, count in zip(self.values, np.bincount(self.codes, minlength=len(self.values)).tolist(), strict=True):
+            if count:
+                found[value] = found.get(value, 0) + count
+        return found
+
+    def tolist(self) -> list[str]:
+        """Return the text of each row."""
+        return [self.values[code] for code in self.codes.tolist()]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some rows of a table. `start` is the place of the first among all.
+
+    Numbers are NaN where nothing is there, may be infinite, and must not be written to. `bad` marks cells that should
+    be numbers and are none, `ragged` rows with more or fewer cells than there are columns. `share` of the table has
+    been read so far.
+    """
+
+    start: int
+    rows: int
+    numbers: dict[str, Array]
+    texts: dict[str, Coded]
+    bad: dict[str, Mask] = field(default_factory=dict)
+    ragged: Mask | None = None
+    share: float = 1.0
+
+
+def parse_numbers(texts: Iterable[str]) -> tuple[Array, Mask]:
+    """Return texts as numbers, NaN where nothing is there, and which of them are none.
+
+    >>> parse_numbers(["1.5", " NA", "ill", "inf"])
+    (array([1.5, nan, nan, nan]), array([False, False,  True,  True]))
+    """
+    values = [_number(text) for text in texts]
+    bad = np.array([value is None for value in values], dtype=bool)
+    return np.array([np.nan if value is None else value for value in values], dtype=np.float64), bad
+
+
+def _number(text: str) -> float | None:
+    if is_missing(text):
+        return float("nan")
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if np.isfinite(value) else None
+
+
+def block_of(
+    start: int, rows: int, numbers: dict[str, tuple[Array, Mask | None]], texts: dict[str, Coded], **more: Any
+) -> Block:
+    """Return a block of columns that have been read, each number with what is none, or None where all are numbers."""
+    bad = {name: marked for name, (_, marked) in numbers.items() if marked is not None and marked.any()}
+    return Block(start, rows, {name: values for name, (values, _) in numbers.items()}, texts, bad, **more)
+
+
+def arrow_block(start: int, batch: Any, numbers: Iterable[str], texts: Iterable[str], *, share: float) -> Block:
+    """Return a record batch of Arrow as a block; numbers without nulls are not copied."""
+    return block_of(
+        start,
+        batch.num_rows,
+        {name: _arrow_numbers(batch.column(name)) for name in numbers},
+        {name: _arrow_texts(batch.column(name)) for name in texts},
+        share=share,
+    )
+
+
+def _arrow_numbers(column: Any) -> tuple[Array, Mask | None]:
+    import pyarrow as pa
+
+    kind = column.type
+    try:
+        if pa.types.is_string(kind) or pa.types.is_boolean(kind):
+            column = column.cast(pa.float64())
+    except pa.ArrowInvalid:
+        pass
+    if pa.types.is_floating(column.type) or pa.types.is_integer(column.type):
+        return column.to_numpy(zero_copy_only=False).astype(np.float64, copy=False), None
+    cells = _arrow_texts(column)
+    values, bad = parse_numbers(cells.values)
+    return values[cells.codes], bad[cells.codes]
+
+
+def _arrow_texts(column: Any) -> Coded:
+    import pyarrow as pa
+
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    elif len(column.dictionary) > len(column):  # of a whole row group, maybe: most of it does not occur here
+        column = column.dictionary_decode().dictionary_encode()
+    values = ["" if _is_nothing(value) else str(value) for value in column.dictionary.to_pylist()]
+    codes = column.indices
+    if codes.null_count:
+        codes, values = codes.fill_null(len(values)), [*values, ""]
+    return Coded(values, codes.to_numpy(zero_copy_only=False))
+
+
+def column_numbers(column: Any) -> tuple[Array, Mask | None]:
+    """Return a column of a table in memory as numbers."""
+    values = np.asarray(column)
+    if values.ndim == 1 and values.dtype.kind in "fiub":
+        return values.astype(np.float64, copy=False), None
+    return parse_numbers(column_texts(column).tolist())
+
+
+def column_texts(column: Any) -> Coded:
+    """Return a column of a table in memory as texts."""
+    cells = np.asarray(column, dtype=object).tolist()
+    return Coded.of("" if _is_nothing(cell) else str(cell) for cell in cells)
+
+
+def _is_nothing(cell: Any) -> bool:
+    return cell is None or (isinstance(cell, float) and np.isnan(cell))

@@ -1,0 +1,71 @@
+"""Labels and clients' names as they stand in files: whole numbers or names, missing ones, and those that look alike."""
+
+import re
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedgram.core.errors import Doubtful, InvalidData
+from fedgram.data.own.bad import warn_of_look_alikes
+from fedgram.data.own.cells import Coded, is_missing
+
+_WHOLE = re.compile(r"-?(0|[1-9]\d*)(\.0*)?")
+
+
+def parse_labels(texts: Sequence[str], where: str) -> npt.NDArray[Any]:
+    """Return labels as int64 if all are whole numbers, else as names; refuse fractions.
+
+    >>> parse_labels(["2", "0", "1.0"], "a.csv"), parse_labels(["cat", "2"], "a.csv")
+    (array([2, 0, 1]), array(['cat', '2'], dtype='<U3'))
+    """
+    values, inverse = np.unique(np.array(texts, dtype=np.str_), return_inverse=True)
+    if all(_WHOLE.fullmatch(value) for value in values):
+        numbers = [int(value.partition(".")[0]) for value in values]
+        if too_large := [number for number in numbers if not -(2**63) <= number < 2**63]:
+            raise InvalidData(f"label {too_large[0]} of {where} does not fit into 64 bits: give classes names instead")
+        return np.array(numbers, dtype=np.int64)[inverse]
+    if all(_fraction(value) for value in values if not _WHOLE.fullmatch(value)):
+        raise InvalidData(
+            f"the label column of {where} holds numbers like {texts[0]}: labels are whole or names"
+        ).telling("the label column must hold whole numbers or names")
+    return values[inverse]
+
+
+def parsed(labels: Coded, where: str) -> npt.NDArray[Any]:
+    """Return the labels, masked where there is none."""
+    there = [value for value in labels.counts() if value]
+    known = dict(zip(there, parse_labels(there, where), strict=True)) if there else {}
+    missing = labels.map(lambda value: value not in known, bool)
+    dtype = np.array(list(known.values())).dtype
+    out = labels.map(lambda value: known.get(value, dtype.type()), dtype)
+    return np.ma.masked_array(out, missing) if missing.any() else out
+
+
+def tidied(texts: Sequence[str], where: str) -> npt.NDArray[np.str_]:
+    """Return texts without surrounding blanks, and "" for those that mean nothing is there."""
+    values, inverse = np.unique(np.array(texts, dtype=np.str_), return_inverse=True)
+    tidy = ["" if is_missing(value) else value.strip() for value in values.tolist()]
+    there = [value for value in tidy if value]
+    distinct = list(dict.fromkeys(there))
+    if len(distinct) < len(there):
+        twice = next(value for value in distinct if there.count(value) > 1)
+        warnings.warn(
+            f"{where} has {twice!r} with and without blanks around it: they count as one", Doubtful, stacklevel=3
+        )
+    warn_of_look_alikes(distinct, where)
+    return np.array(tidy, dtype=np.str_)[inverse] if tidy else np.zeros(0, dtype=np.str_)
+
+
+def tidied_column(cells: Coded, where: str) -> Coded:
+    """Do the same for a column of texts."""
+    return Coded(tidied(cells.values, where).tolist(), cells.codes)
+
+
+def _fraction(text: str) -> bool:
+    try:
+        return not float(text).is_integer()
+    except ValueError:
+        return False

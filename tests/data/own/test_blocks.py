@@ -1,0 +1,157 @@
+"""Tables in blocks: the same cells wherever the file is cut, and rows that no reader can lay out."""
+
+import csv
+import io
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fedgram.core.errors import InvalidData
+from fedgram.data.own import csvfiles
+from fedgram.data.own.blocks import open_table
+from fedgram.data.own.cells import Coded, parse_numbers
+from fedgram.data.own.files import open_path
+from support.data import write
+
+TEXT = st.text(alphabet='ab,;"\n é', max_size=6)
+NUMBER = st.one_of(st.floats(allow_nan=False, width=32).map(repr), st.sampled_from(["", "NA", "x", " 7", "-0.5e3"]))
+
+
+def whole(path: Path, numbers: list[str], texts: list[str]) -> tuple[list[list[float]], list[list[str]], list[int]]:
+    """Return all numbers (NaN as -1e300), all texts, and the places of bad cells of the first number."""
+    found: list[list[float]] = [[] for _ in numbers]
+    cells: list[list[str]] = [[] for _ in texts]
+    bad: list[int] = []
+    for block in open_table(path).blocks(numbers, texts):
+        for column, name in zip(found, numbers, strict=True):
+            column.extend(np.where(np.isnan(values := block.numbers[name]), -1e300, values).tolist())
+        for column, name in zip(cells, texts, strict=True):
+            column.extend(block.texts[name].tolist())
+        bad += [block.start + row for row in np.flatnonzero(block.bad.get(numbers[0], np.zeros(0)))]
+    return found, cells, bad
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    rows=st.lists(st.tuples(NUMBER, TEXT, TEXT), min_size=1, max_size=30),
+    size=st.integers(1, 60),
+    newline=st.sampled_from(["\n", "\r\n"]),
+    mark=st.sampled_from(["", "\ufeff"]),
+)
+def test_wherever_the_file_is_cut(tmp_path, monkeypatch, arrow, rows, size, newline, mark):
+    monkeypatch.setattr(csvfiles, "BYTES", size)
+    file = io.StringIO()
+    csv.writer(file, lineterminator=newline).writerows([("a", "b", "c"), *rows])
+    path = tmp_path / "own.csv"
+    path.write_bytes((mark + file.getvalue() + newline * 2).encode())
+    found, cells, bad = whole(path, ["a"], ["b", "c"])
+    assert cells == [[row[1] for row in rows], [row[2] for row in rows]]
+    wanted, none = parse_numbers([row[0] for row in rows])
+    infinite = np.isinf(found[0])  # which are left to those who ask
+    np.testing.assert_array_equal(np.where(infinite, -1e300, found[0]), np.nan_to_num(wanted, nan=-1e300))
+    assert sorted({*bad, *np.flatnonzero(infinite)}) == np.flatnonzero(none).tolist()
+
+
+def test_lines_that_end_as_they_did_long_ago(tmp_path, arrow, monkeypatch):
+    monkeypatch.setattr(csvfiles, "BYTES", 8)
+    path = tmp_path / "own.csv"
+    path.write_bytes(b"a,y\r1,u\r2,v\r3,u\r")
+    assert whole(path, ["a"], ["y"]) == ([[1, 2, 3]], [["u", "v", "u"]], [])
+
+
+def test_a_quotation_mark_that_nobody_closes_does_not_take_the_file_into_memory(tmp_path, arrow, monkeypatch):
+    """Inches: such a mark inside a cell encloses nothing, but looks as if it did."""
+    monkeypatch.setattr(csvfiles, "BYTES", 64)
+    monkeypatch.setattr(csvfiles, "MOST_BYTES", 512)
+    rows = [f"{k},pipe" for k in range(2000)]
+    rows[100] = '100,5" pipe'
+    path = write(tmp_path / "own.csv", "a,what\n" + "\n".join(rows) + "\n")
+    sizes = [len(piece) for piece, _ in csvfiles._pieces(path, csvfiles.read_header(path))]
+    assert max(sizes) <= 512
+    found, cells, bad = whole(path, ["a"], ["what"])
+    assert found == [list(range(2000))]
+    assert cells[0][100] == '5" pipe'
+    assert not bad
+
+
+def test_a_row_of_another_length_spoils_itself_alone(tmp_path, arrow, monkeypatch):
+    monkeypatch.setattr(csvfiles, "BYTES", 200)
+    rows = [f"{k},u" for k in range(100)]
+    rows[40] = "40"
+    blocks = list(open_table(write(tmp_path / "own.csv", "a,y\n" + "\n".join(rows))).blocks(["a"], ["y"]))
+    ragged = [block.start + row for block in blocks if block.ragged is not None for row in np.flatnonzero(block.ragged)]
+    assert ragged == [40]
+    assert sum(block.rows for block in blocks) == 100
+
+
+def test_a_bad_cell_costs_no_other_column(tmp_path, monkeypatch):
+    """Pyarrow reads the piece again as texts; Python's reader is not needed."""
+    monkeypatch.setattr(csvfiles, "_row_by_row", lambda *_: pytest.fail("read row by row"))
+    path = write(tmp_path / "own.csv", "a,b,y\n1,2,u\nx,3,v\n,4,u\n")
+    assert whole(path, ["a", "b"], ["y"]) == ([[1, -1e300, -1e300], [2, 3, 4]], [["u", "v", "u"]], [1])
+
+
+def test_where_rows_are(tmp_path):
+    path = write(tmp_path / "own.csv", 'a,y\n1,"two\nlines"\n\n2,v\n3,w\n')
+    assert open_table(path).find([0, 2]) == {0: ("line 2", ["1", "two\nlines"]), 2: ("line 6", ["3", "w"])}
+    assert open_table(pa.table({"a": [1, 2]})).find([1]) == {1: ("row 2", [])}
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_columns_of_arrow(tmp_path, monkeypatch, in_memory):
+    monkeypatch.setattr("fedgram.data.own.blocks.ROWS", 2)
+    table = pa.table(
+        {
+            " a ": pa.array([1, None, 3, 4, 5]),
+            "flag": pa.array([True, False, None, True, True]),
+            "word": pa.array(["7", "x", None, "", " 8"]),
+            "level": pa.array(["hi", "lo", None, "hi", "lo"]).dictionary_encode(),
+            "code": pa.array([10, 20, None, 10, 20]),
+        }
+    )
+    if in_memory:
+        source = table.rename_columns([name.strip() for name in table.column_names])
+    else:
+        pq.write_table(table, tmp_path / "own.parquet", row_group_size=3)
+        source = tmp_path / "own.parquet"
+    found, cells, bad = whole(source, ["word", "a", "flag"], ["level", "code"])
+    assert found == [[7, -1e300, -1e300, -1e300, 8], [1, -1e300, 3, 4, 5], [1, 0, -1e300, 1, 1]]
+    assert cells == [["hi", "lo", "", "hi", "lo"], ["10", "20", "", "10", "20"]]
+    assert bad == [1]
+
+
+def test_how_much_has_been_read(tmp_path, arrow, monkeypatch):
+    monkeypatch.setattr(csvfiles, "BYTES", 50)
+    path = write(tmp_path / "own.csv", "a,y\n" + "1,u\n" * 100)
+    shares = [block.share for block in open_table(path).blocks(["a"], ["y"])]
+    assert shares == sorted(shares)
+    assert len(shares) > 5
+    assert shares[0] < 0.2
+    assert shares[-1] == 1
+
+
+def test_texts_by_their_values():
+    column = Coded.joined([Coded.of(["b", "a", "b"]), Coded.of(["a", "c "])])
+    assert column.tolist() == ["b", "a", "b", "a", "c "]
+    assert column.stripped().counts() == {"b": 2, "a": 2, "c": 1}
+    assert Coded(["u", "u"], np.array([0, 1, 1])).counts() == {"u": 3}
+    assert Coded.joined([]).tolist() == []
+
+
+def test_number_tables_with_two_delimiters_or_decimal_commas(tmp_path, arrow):
+    with pytest.raises(InvalidData, match="semicolons and commas between its names: save the table with one of them"):
+        open_path(write(tmp_path / "own.csv", "a;b,c;label\n1;2,3;u\n"))
+    with pytest.raises(InvalidData, match="line 2: column 'a' holds '1,5', not a number"):
+        open_path(write(tmp_path / "own.csv", "a;label\n1,5;u\n2,5;v\n"))
+
+
+def test_ten_thousand_columns_of_numbers(tmp_path, arrow):
+    values = np.random.default_rng(0).normal(size=(3, 10_000)).round(3)
+    rows = "\n".join(",".join([*map(str, row), "uvu"[k]]) for k, row in enumerate(values.tolist()))
+    header = ",".join([*(f"c{k}" for k in range(10_000)), "y"])
+    np.testing.assert_array_equal(open_path(write(tmp_path / "own.csv", f"{header}\n{rows}\n")).x, values)
