@@ -16,7 +16,7 @@ from fedgram.engines.flower.grid import Expected, GridTransport, Post, roll_call
 from fedgram.engines.flower.node import Node, Party, client_app
 from fedgram.protocol import session
 from fedgram.protocol.clientside import explain
-from fedgram.protocol.fit import Fit, outcome
+from fedgram.protocol.fit import Fit
 from fedgram.protocol.sources import resolve
 
 NAME = "flower"
@@ -59,7 +59,7 @@ def _run(grid: Grid, app: App, report: dict[str, Any]) -> Fit:
         require=app.requirement(),
         progress=_log_progress,
     )
-    report |= outcome(fit) | {"contributors": list(fit.contributors)}
+    report |= fit.report() | {"contributors": list(fit.contributors)}
     return fit
 
 
@@ -94,7 +94,8 @@ def _party(message: Message, context: Context) -> Party:
     with about_the_request():
         app = App.read(context.run_config)
         method = app.configured(find)
-    return Party(own.admitted(own.client(app), app, method), method, own.model_folder())
+    cell = max(own.minimum_cell, app.minimum_cell)
+    return Party(own.admitted(own.client(app), app, method), method, own.model_folder(), minimum_cell=cell)
 
 
 def _told(error: Exception) -> str:

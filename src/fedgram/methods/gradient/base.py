@@ -179,7 +179,7 @@ class GradientMethod(Method):
         self.keep(client, world)
 
     @step
-    def evaluate(self, client: ClientSide, model: Model | None = None) -> int | None:
+    def evaluate(self, client: ClientSide, model: Model | None = None) -> Any:
         """Judge a model; it may be the first thing that this process hears of the network."""
         for network in self.imports():
             admit(network)
