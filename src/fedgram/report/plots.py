@@ -133,8 +133,12 @@ def _reliability(chart: Chart) -> Any:
     for panel, axes in panels:
         axes.plot([0, 100], [0, 100], "--", color="#6b7280", linewidth=1)
         for series in panel.series:
-            style = {"color": series.look.colour, "label": series.label}
-            axes.plot(series.x, series.y, marker=series.look.shape, markersize=4, linewidth=1, **style)
+            samples = series.facts["samples"]
+            assert not isinstance(samples, int)
+            sizes = [10 + 50 * n / max(samples) for n in samples]
+            axes.plot(series.x, series.y, color=series.look.colour, linewidth=1)
+            style = {"color": series.look.colour, "marker": series.look.shape, "edgecolors": "white"}
+            axes.scatter(series.x, series.y, sizes, label=series.label, zorder=3, **style)
         set_axis(axes, "x", chart.x)
         axes.label_outer()
     figure.supylabel(chart.y.title, fontsize=9)

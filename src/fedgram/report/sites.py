@@ -1,12 +1,13 @@
 """Each party predicted by a model that has not seen it, beside those that have: who does not fit the others is seen."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import sqrt
 from statistics import median
 
 from fedgram.experiments.judged import WHICH, Validation
 from fedgram.experiments.results import Column, Results
-from fedgram.report.tables import NOTHING, Entry, Table
+from fedgram.report.tables import NOTHING, Entry, Table, headings
 
 FAR = 2.0  # times the usual error of a party that is left out
 STRANGE = "does not fit the others"
@@ -27,9 +28,10 @@ def site_tables(validation: Validation | None, units: Mapping[str, str]) -> list
 def tables_by_column(results: Results) -> dict[Column, list[Table]]:
     """Return the tables of each setting, by the first run that has them: methods send the same moments."""
     found: dict[Column, list[Table]] = {}
+    names = headings(results.columns)
     for run in results.finished:
         if run.column not in found and (tables := site_tables(run.judged.validation, run.judged.outcomes)):
-            found[run.column] = tables
+            found[run.column] = [replace(one, caption=f"{names[run.column]}: {one.caption}") for one in tables]
     return found
 
 

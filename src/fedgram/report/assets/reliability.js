@@ -13,7 +13,7 @@ const drawReliability = (holder, chart, panel) => {
   axisX(f, x, chart.x);
   f.chart.append(
     svg("line", {
-      class: "axis",
+      stroke: "var(--soft)",
       x1: x(low),
       x2: x(100),
       y1: y(low),
@@ -22,7 +22,8 @@ const drawReliability = (holder, chart, panel) => {
     }),
   );
   for (const one of series) {
-    const places = one.x.map((v, i) => [x(v), y(one.y[i])]);
+    const places = one.x.map((v, i) => [x(v), y(one.y[i])]),
+      most = Math.max(...one.facts.samples);
     f.chart.append(
       svg("path", {
         d: `M${places.map(([a, b]) => `${a.toFixed(1)} ${b.toFixed(1)}`).join("L")}`,
@@ -39,7 +40,7 @@ const drawReliability = (holder, chart, panel) => {
         ["samples", one.facts.samples[i].toLocaleString("en")],
       ];
       f.chart.append(
-        mark(one.look, 4.5, {
+        mark(one.look, 2.5 + 4.5 * Math.sqrt(one.facts.samples[i] / most), {
           stroke: "var(--card)",
           transform: `translate(${a} ${b})`,
           ...focusable(one.label, rows),
