@@ -40,6 +40,6 @@ def reliability(results: Results, index: Index) -> Iterator[Chart]:
             Axis("confidence in %", "percent"),
             Axis("accuracy in %", "percent"),
             [Panel(index.heading[column], index.column[column], series=panels[column]) for column in panels],
-            "A mark is a range of confidence, the larger the more samples are in it. On the dashed line a model is right "
-            "as often as it says; below it is too sure, above it could be surer.",
+            "A mark is a range of confidence, the larger the more samples are in it. On the dashed line a model is "
+            "right as often as it says; below it is too sure, above it could be surer.",
         )

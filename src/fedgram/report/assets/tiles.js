@@ -10,7 +10,6 @@ const tile = (term, value, more) =>
 const NAMES = new Map([
   [true, "Best personal method"],
   [false, "Best global model"],
-  [null, "Best on average"],
 ]);
 const bestOf = (personal, columns) => {
   const rivals = shownMethods().filter((m) => !data.methods[m].reference && data.methods[m].personal === personal);
@@ -40,7 +39,8 @@ const bestTile = ({ m, personal, value, rivals }, columns) => {
         `(${data.methods[reference].label}: ${told(all)})`,
     );
   }
-  return tile(NAMES.get(personal), data.methods[m].label, parts.join(", "));
+  const extreme = `${metricNow().lower ? "Lowest" : "Highest"} ${metricNow().what} on average`;
+  return tile(NAMES.get(personal) || extreme, data.methods[m].label, parts.join(", "));
 };
 const costTile = (best, columns) => {
   const [first, ...others] = best.filter(({ m }) => cost("bytes", m, columns) !== null);
