@@ -98,7 +98,8 @@ def recorded(
         by_client = [evaluation.calibration.get(name) for name in judges]
         known["squared"] = [0.0 if found is None else found.squared for found in by_client]
         known["calibration_errors"] = [None if found is None else _or_none(found.error) for found in by_client]
-        known["reliability"] = asdict(evaluation.probabilities)
+        sums = asdict(evaluation.probabilities)
+        known["reliability"] = {name: list(part) if isinstance(part, tuple) else part for name, part in sums.items()}
     return known
 
 

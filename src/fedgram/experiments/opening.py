@@ -84,6 +84,7 @@ def load_source(
     return load_samples(data, samples=samples, own_test=own_test)
 
 
+@lru_cache(maxsize=256)  # every run of an experiment asks
 def outcomes_of(source: Source) -> Columns:
     """Return the numeric outcomes of a source; an agreed study says them without a look at the tables."""
     if source.study is not None:
