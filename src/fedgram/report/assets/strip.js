@@ -31,7 +31,8 @@ const drawStrip = (holder, chart, panel, follow) => {
     ...one,
     sorted: one.x.filter((v) => v !== null).sort((a, b) => a - b),
   }));
-  if (!rows.length) return say(holder, "No figures of single clients in this setting.");
+  const what = metricNow().unit === "%" ? "accuracies" : metricNow().what;
+  if (!rows.length) return say(holder, `No ${what} of single clients in this setting.`);
   const labelled = holder.clientWidth > 560,
     pitch = labelled ? 38 : 50;
   const beside = Math.min(widestName(rows), 240),
