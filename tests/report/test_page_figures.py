@@ -29,7 +29,7 @@ def page(chrome, tmp_path):
 
 
 def test_the_lowest_error_is_the_headline_and_bold(page, tmp_path):
-    assert texts(page, ".segment button") == ["RMSE", "MAE", "R²", "RMSE, client mean"]
+    assert texts(page, ".segment button") == ["RMSE", "MAE", "R²", "Client mean RMSE"]
     results = load_results([tmp_path / "results.jsonl"])
     for key in ("rmse", "mae", "r2", "client_rmse"):
         click(page, f"[data-filter='Metric:{key}']")

@@ -23,7 +23,7 @@ class Metric:
     """A figure of a run.
 
     `value` and `clients` (of each client) are as recorded; `factor` makes them what is shown. `pairs` are parts of two
-    sums, one pair a client, whose ratio the value is: its root if `root`, what it lacks to 1 if `rest`.
+    sums, one pair a client, whose ratio says how far the value may be off; with `root` the value is its root.
     """
 
     key: str
@@ -38,7 +38,6 @@ class Metric:
     decimals: int | None = 4  # None: as many as make four digits
     lower: bool = False  # whether less is better
     root: bool = False
-    rest: bool = False
 
     @property
     def title(self) -> str:
@@ -161,7 +160,6 @@ def _error_metric(key: str, kind: str, outcome: str) -> Metric:
         decimals=4 if kind == "r2" else None,
         lower=kind != "r2",
         root=kind == "rmse",
-        rest=kind == "r2",
     )
 
 
@@ -169,7 +167,7 @@ _ERRORS = {
     "rmse": ("RMSE", "root of the mean squared error over all test samples"),
     "mae": ("MAE", "mean absolute error over all test samples"),
     "r2": ("R²", "share of the variance of all test samples that is explained"),
-    "client_rmse": ("RMSE, client mean", "mean of the clients' RMSE"),
+    "client_rmse": ("client mean RMSE", "mean of the clients' RMSE"),
 }
 # What stands beside the metric that was chosen.
 BESIDE = (*PROBABILITIES, "rmse", "mae", "r2")

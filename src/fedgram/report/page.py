@@ -135,7 +135,7 @@ def _metric(results: Results, key: str) -> dict[str, Any]:
     """Return how a metric is named and written, and which others stand beside it."""
     metric = metric_in(results, key)
     return {
-        "name": capitalised(metric.short),
+        "name": capitalised(metric.name if ":" in key else metric.short),
         "about": metric.about,
         "what": metric.name,
         "unit": metric.unit,
