@@ -18,9 +18,10 @@ demo: .venv/.demo
 test: .venv/.dev browser
 	$(PYTEST)
 
-# For work in progress: nothing that starts Flower, a browser or a large network.
+# For work in progress: each test with the first of its cases, and nothing that starts Flower, a browser or a large
+# network.
 test-quick: .venv/.dev
-	$(PYTEST) -m 'not flower and not browser and not slow' tests src --ignore=tests/features/backbones
+	FEDGRAM_TESTS=quick $(PYTEST) -m 'not flower and not browser and not slow' tests src --ignore=tests/features/backbones
 
 # What `make test` tries a tenth of (property tests, fuzzing, kills), at full size, and what is slow.
 campaign: .venv/.dev

@@ -17,17 +17,19 @@ from threadpoolctl import threadpool_limits  # noqa: E402
 from support import campaign  # noqa: E402
 
 # Examples may wait for a busy processor: only their number counts.
-settings.register_profile("ci", deadline=None)
-settings.register_profile("campaign", deadline=None, max_examples=campaign.size(settings().max_examples))
-settings.load_profile("campaign" if campaign.FULL else "ci")
+settings.register_profile("fedgram", deadline=None, max_examples=campaign.size(campaign.USUAL))
+settings.load_profile("fedgram")
 
 # Groups of tests that take a minute or more, longest first. They start first: whatever starts last is waited for.
 LONGEST = ("federation", "simulation", "browser", "simulation-command")
 
 
 @pytest.hookimpl(trylast=True)  # folders form their groups before
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     """Let long groups come first; xdist hands tests out in this order."""
+    if campaign.QUICK:
+        items[:], left = campaign.one_case_each(items)
+        config.hook.pytest_deselected(items=left)
 
     def place(item):
         mark = item.get_closest_marker("xdist_group")

@@ -69,3 +69,10 @@ def test_a_change_would_be_noticed(tmp_path, monkeypatch):
     before, after = state_after([]), state_after(["guilty"])
     changed = {what for what in before if before[what] != after[what]}
     assert {"environment", "filters of warnings", "handlers of loggers"} <= changed
+
+
+def test_importing_fedgram_takes_little():
+    """What takes long to import is imported where it is used: torch, and half of SciPy."""
+    loaded = {".".join(name.split(".")[:2]) for name in state_after(["scipy.linalg", "fedgram"])["loaded"]}
+    heavy = {"scipy.optimize", "scipy.special", "scipy.sparse", "scipy.stats", "torch", "sklearn", "pyarrow", "flwr"}
+    assert not loaded & heavy

@@ -6,7 +6,6 @@ from typing import Annotated, Any, Protocol, TypeAlias, TypeVar, runtime_checkab
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import softmax
 
 from fedgram.core import wire
 from fedgram.core.arrays import Array
@@ -117,6 +116,43 @@ class BlockModel(ABC):
             raise Mismatch(f"field 'temperature' must be more than 0, got {self.temperature}")
 
 
+class WrappedModel(ABC):
+    """A model that hands another one its samples in another form; `unwrap` says which."""
+
+    model: Model
+
+    @abstractmethod
+    def unwrap(self, x: Any) -> Any:
+        """Return samples as the model inside takes them."""
+
+    @property
+    def classes(self) -> Classes:
+        """The classes, in the order of the scores' columns."""
+        return self.model.classes
+
+    @property
+    def features(self) -> str:
+        """The fingerprint of the features that the model was made from."""
+        return self.model.features
+
+    @property
+    def temperature(self) -> float | None:
+        """What scores are divided by to be log-probabilities, None where they are that already."""
+        return temperature_of(self.model)
+
+    def scores(self, x: Any) -> Array:
+        """Return one score per sample and class."""
+        return self.model.scores(self.unwrap(x))
+
+    def predict(self, x: Any) -> npt.NDArray[Any]:
+        """Return the label of each sample."""
+        return self.model.predict(self.unwrap(x))
+
+    def predict_proba(self, x: Any) -> Array:
+        """Return a probability per sample and class."""
+        return probabilities(self.model, self.scores(x))
+
+
 def finite(scores: Array) -> Array:
     """Return the scores (n, c); refuse any that are not finite, because the first class would win by them."""
     if not np.isfinite(scores).all():
@@ -140,6 +176,8 @@ def probabilities(model: Model, scores: Array) -> Array:
     """
     if model.classes == NUMERIC:
         raise InvalidParameter("a model of numeric outcomes predicts numbers and has no probabilities: use predict")
+    from scipy.special import softmax
+
     temperature = temperature_of(model)
     return np.asarray(softmax(scores if temperature is None else scores / temperature, axis=1))
 

@@ -1,8 +1,7 @@
 """Models of numeric outcomes: what a method scores, in the outcome's own unit."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,8 +10,7 @@ from fedgram.core import wire
 from fedgram.core.arrays import Array
 from fedgram.core.columns import Columns
 from fedgram.core.errors import InvalidParameter, Mismatch
-from fedgram.core.labels import Classes
-from fedgram.models import Model
+from fedgram.models import Model, WrappedModel
 
 
 @wire.message("outcomes", version=1)
@@ -43,9 +41,9 @@ class Outcomes:
             raise Mismatch(f"outcomes must have units > 0, got {self.unit.tolist()[:5]} for {self.names[:5]}")
 
 
-@wire.register_message
+@wire.message("regressor", version=1)
 @dataclass(frozen=True, eq=False)
-class Regressor:
+class Regressor(WrappedModel):
     """A model of numeric outcomes: `model` scores them as methods see them, and this says them in their own unit.
 
     >>> from fedgram.core.labels import NUMERIC
@@ -58,24 +56,14 @@ class Regressor:
     model: Model
     outcomes: Outcomes
 
-    wire_name: ClassVar[str] = "regressor"
-    wire_version: ClassVar[int] = 1
-    wire_fields: ClassVar[Mapping[str, wire.Field]] = {}
-
-    @property
-    def classes(self) -> Classes:
-        """The one class that stands for numeric outcomes."""
-        return self.model.classes
-
-    @property
-    def features(self) -> str:
-        """The fingerprint of the features that the model was made from."""
-        return self.model.features
-
     @property
     def columns(self) -> Columns:
         """The names of the samples' columns; the outcomes are not among them."""
         return self.model.columns
+
+    def unwrap(self, x: Any) -> Any:
+        """Return the samples: the model inside takes the same ones."""
+        return x
 
     def scores(self, x: Any) -> Array:
         """Return the predicted outcomes (n, t), a column for each outcome, in its own unit."""
@@ -93,18 +81,3 @@ class Regressor:
         """Refuse: numbers have no classes that could be probable."""
         names = ", ".join(self.outcomes.names)
         raise InvalidParameter(f"a model of {names} predicts numbers and has no probabilities: use predict")
-
-    def to_fields(self) -> dict[str, Any]:
-        """Take the model apart for the wire."""
-        return {"model": self.model, "outcomes": self.outcomes}
-
-    @classmethod
-    def from_fields(cls, fields: dict[str, Any]) -> "Regressor":
-        """Put a model together from the wire."""
-        model, outcomes = fields["model"], fields["outcomes"]
-        if not isinstance(model, Model) or not isinstance(outcomes, Outcomes):
-            raise Mismatch("a regressor must hold a model and its outcomes")
-        return cls(model, outcomes)
-
-    def check(self) -> None:
-        """Nothing more: model and outcomes are messages that have been checked."""

@@ -47,6 +47,7 @@ def test_seeds_of_numpy_are_seeds():
         "[" + "a." * 3000 + "a]",
         'data = "digits"\nmethods = [{name = "afl", gamma = ' + "[" * 40 + "]" * 40 + "}]",
     ],
+    ids=["lists", "tables", "keys", "headers", "a parameter"],
 )
 def test_deeply_nested_experiments(tmp_path, text):
     (tmp_path / "deep.toml").write_text(text)
@@ -75,7 +76,7 @@ def test_one_clear_line_and_exit_code_2(arguments, words):
 
 def test_an_encoding_without_greek_letters(tmp_path):
     path = write(tmp_path / "results.jsonl", [record("afl", 0.9), record("afl", 0.8, seed=1)])
-    done = fedgram("report", path, env={"PYTHONIOENCODING": "ascii"})
+    done = fedgram("report", path, env={"PYTHONIOENCODING": "ascii"}, fresh=True)
     assert done.returncode == 0, done.stderr
     assert r"85.00 \xb1 7.07" in done.stdout
 

@@ -18,7 +18,7 @@ def test_run(how, tmp_path):
     environment = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     done = run(
         "run", "--method", method, *SMALL, "--set", "ridge=3", "--json",
-        cwd=tmp_path, env={"PYTHONPATH": environment} if how == "module" else {},
+        cwd=tmp_path, env={"PYTHONPATH": environment} if how == "module" else {}, fresh=how == "module",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     record = json.loads(done.stdout)

@@ -2,17 +2,18 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.special import log_softmax
 
 from fedgram.heads.likelihood import Expert, best_weights
+from support.campaign import examples
 
 seeds = st.integers(0, 2**32 - 1)
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(seeds, st.integers(1, 40), st.integers(1, 3), st.floats(-1, 1), st.floats(-1, 1))
 def test_best_weights_are_the_top(seed, n, count, log_scale, log_deviation):
     rng = np.random.default_rng(seed)

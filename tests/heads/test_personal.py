@@ -2,19 +2,20 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fedgram as fg
 from fedgram.heads.adapt import own_ridge
 from fedgram.heads.head import Head
 from fedgram.heads.personal import personal_model
+from support.campaign import examples
 from support.problems import as_clients, features, log_likelihood
 
 seeds = st.integers(0, 2**32 - 1)
 
 
-@settings(deadline=None, max_examples=20)
+@examples(20)
 @given(seeds, st.integers(2, 30), st.integers(1, 40), st.booleans())
 def test_own_regression_equals_refitting_without_each_sample(seed, n, d, intercept):
     rng = np.random.default_rng(seed)

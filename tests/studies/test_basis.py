@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedgram import Moments
@@ -12,6 +12,7 @@ from fedgram.moments.basis import Basis
 from fedgram.studies import Study
 from fedgram.studies.encoding import read_client
 from fedgram.studies.kinds import Category, Flag, Number
+from support.campaign import examples
 
 STUDY = Study(
     "mixed",
@@ -67,7 +68,7 @@ def by_hand(whole):
 
 
 @given(st.lists(st.integers(5, 60), min_size=1, max_size=6), st.integers(0, 10**6))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_moments_sent_and_then_recoded_are_those_of_the_preprocessed_table(sizes, seed):
     rng = np.random.default_rng(seed)
     whole = table(sum(sizes), rng)

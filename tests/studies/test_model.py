@@ -10,7 +10,7 @@ import pytest
 
 import fedgram as fg
 from fedgram.core import wire
-from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch, UnknownName
+from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch, RefusedMessage, UnknownName
 from fedgram.protocol.fit import load, load_model
 from fedgram.studies import Study
 from fedgram.studies import model as module
@@ -145,7 +145,7 @@ def test_a_model_of_something_else_is_refused(fit):
         STUDY.model(fg.LinearModel(np.eye(2), STUDY.classes))
     with pytest.raises(Mismatch, match="other columns"):
         STUDY.model(replace(fit.model, columns=tuple(reversed(STUDY.sent))))
-    with pytest.raises(Mismatch, match="must hold a study and a model"):
+    with pytest.raises(RefusedMessage, match="field .model. must be a model, got 3"):
         module.StudyModel.from_fields({"study": STUDY, "model": 3})
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.linear_model import Ridge
 
@@ -20,6 +20,7 @@ from fedgram.studies.encoding import as_client, gather, open_for, read_client
 from fedgram.studies.kinds import Number
 from studies.test_basis import STUDY as CLASSES
 from studies.test_basis import Table, by_hand, table
+from support.campaign import examples
 
 COST, STAY = Number(unit="EUR", range=(0, 40_000)), Number(unit="days")
 STUDY = Study("costs", ("cost", "stay"), {**CLASSES.columns, "cost": COST, "stay": STAY})
@@ -78,7 +79,7 @@ def parties():
     return tested, np.split(x, ends), np.split(y, ends)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.lists(st.integers(15, 50), min_size=1, max_size=6), st.integers(0, 10**6), st.booleans())
 def test_the_pooled_ridge_is_that_of_the_preprocessed_table(sizes, seed, intercept):
     tables, x, y = problem(sizes, seed)

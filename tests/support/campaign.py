@@ -1,18 +1,29 @@
-"""How much is tried: `make test` takes a tenth of what `make campaign` does, `make test-lowest` the core alone."""
+"""How much is tried: `make test` takes a tenth of what `make campaign` does, `make test-quick` a tenth of that.
+
+`make test-lowest` tries the core alone.
+"""
 
 import os
 
 from hypothesis import settings
 
 WANTED = os.environ.get("FEDGRAM_TESTS", "")
-FULL, CORE_ONLY = WANTED == "campaign", WANTED == "core"
+FULL, QUICK, CORE_ONLY = (name == WANTED for name in ("campaign", "quick", "core"))
+USUAL = 30  # examples of a property test
 
 
 def size(number):
     """Return how often to try something that `make test` tries so many times."""
-    return 10 * number if FULL else number
+    return 10 * number if FULL else max(1, number // 10) if QUICK else number
 
 
 def examples(number):
     """Let a property test try so many examples, ten times as many in a campaign."""
     return settings(max_examples=size(number))
+
+
+def one_case_each(items):
+    """Split tests into those to run and those to leave: of a test with many parameters the first case is run."""
+    first = {item.nodeid.partition("[")[0]: item for item in reversed(items)}
+    kept = {id(item) for item in first.values()}
+    return [item for item in items if id(item) in kept], [item for item in items if id(item) not in kept]

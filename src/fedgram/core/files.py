@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import BinaryIO
 from uuid import uuid4
 
-from filelock import FileLock, Timeout
-
 from fedgram.core.errors import FedgramError, InvalidData
 
 
@@ -64,6 +62,8 @@ def locked(
     The lock is the operating system's, so a killed process leaves none. The file stays: removing it would let a third
     process lock a file that a second one still waits for.
     """
+    from filelock import FileLock, Timeout
+
     lock = FileLock(path)
     with writing(path, kind, remedy=remedy):
         path.parent.mkdir(parents=True, exist_ok=True)

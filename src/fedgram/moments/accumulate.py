@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csc_array
 
 from fedgram.core.arrays import Array
 from fedgram.core.errors import InvalidData
@@ -70,6 +69,8 @@ def as_block(rows: npt.NDArray[Any], *, bias: bool) -> Array:
 
 def class_sums(block: Array, labels: Indices, classes: int) -> Array:
     """Return YᵀX (c, d) for one-hot Y: n · d additions, where a matrix product would take c times as many."""
+    from scipy.sparse import csc_array
+
     n = len(block)
     return np.asarray(csc_array((np.ones(n), labels, np.arange(n + 1)), shape=(classes, n)) @ block)
 

@@ -4,21 +4,18 @@ Whatever is affine in the columns can be done to moments instead of samples: Xáµ
 So imputing pooled means, standardising and recoding need no second message.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
 
 from fedgram.core import wire
 from fedgram.core.arrays import Array
 from fedgram.core.columns import Columns, as_columns, samples_of
 from fedgram.core.errors import Mismatch
-from fedgram.core.labels import Classes
-from fedgram.models import LinearModel, Model, probabilities, temperature_of
+from fedgram.models import LinearModel, Model, WrappedModel
 from fedgram.moments import solve
 from fedgram.moments.moments import Moments
 from fedgram.regressors import Outcomes
@@ -96,6 +93,8 @@ class Basis:
     @cached_property
     def matrix(self) -> Any:
         """T, sparse."""
+        from scipy.sparse import csr_array
+
         return csr_array((self.values, (self.rows, self.places)), shape=(self.source, len(self.shift)))
 
     def apply(self, z: npt.NDArray[Any]) -> Array:
@@ -139,60 +138,19 @@ class Basis:
         return replace(model, weights=np.asarray(self.matrix @ model.weights), intercept=intercept, columns=source)
 
 
-@wire.register_message
+@wire.message("in-basis", version=1)
 @dataclass(frozen=True, eq=False)
-class InBasis:
+class InBasis(WrappedModel):
     """A model of columns that are made of others, as a model of these others."""
 
     model: Model
     basis: Basis
     columns: Columns = ()
 
-    wire_name: ClassVar[str] = "in-basis"
-    wire_version: ClassVar[int] = 1
-    wire_fields: ClassVar[Mapping[str, wire.Field]] = {}
-
-    @property
-    def classes(self) -> Classes:
-        """The classes, in the order of the scores' columns."""
-        return self.model.classes
-
-    @property
-    def features(self) -> str:
-        """The fingerprint of the features that the model was made from."""
-        return self.model.features
-
-    @property
-    def temperature(self) -> float | None:
-        """What scores are divided by to be log-probabilities, None where they are that already."""
-        return temperature_of(self.model)
-
-    def scores(self, x: Any) -> Array:
-        """Return one score per sample and class."""
-        return self.model.scores(self._made(x))
-
-    def predict(self, x: Any) -> npt.NDArray[Any]:
-        """Return the label of each sample."""
-        return self.model.predict(self._made(x))
-
-    def predict_proba(self, x: Any) -> Array:
-        """Return a probability per sample and class."""
-        return probabilities(self.model, self.scores(x))
-
-    def _made(self, x: Any) -> Array:
+    def unwrap(self, x: Any) -> Array:
+        """Return the columns that the model takes."""
         return self.basis.apply(samples_of(x, self.columns))
 
-    def to_fields(self) -> dict[str, Any]:
-        """Take the model apart for the wire."""
-        return {"model": self.model, "basis": self.basis, "columns": self.columns}
-
-    @classmethod
-    def from_fields(cls, fields: dict[str, Any]) -> "InBasis":
-        """Put a model together from the wire."""
-        model, basis = fields["model"], fields["basis"]
-        if not isinstance(model, Model) or not isinstance(basis, Basis):
-            raise Mismatch("an in-basis must hold a model and a basis")
-        return cls(model, basis, as_columns(fields["columns"], basis.source))
-
     def check(self) -> None:
-        """Nothing more: model and basis are messages that have been checked."""
+        """Refuse names of another number of columns than go in."""
+        as_columns(self.columns, self.basis.source)

@@ -14,7 +14,6 @@ from fedgram.core.randomness import generator
 from fedgram.core.wire import Payload
 from fedgram.data.client import Client
 from fedgram.heads.adapt import OwnRidge
-from fedgram.heads.leastsquares import least_squares, own_classifier
 from fedgram.models import LinearModel, Model, with_columns
 from fedgram.moments.accumulate import as_features
 from fedgram.moments.basis import Basis
@@ -134,6 +133,8 @@ class ClientSide:
 
     def least_squares(self, ridge: float | OwnRidge, *, intercept: bool) -> LinearModel:
         """Return the least-squares model of the client's own samples, with a ridge or with the one that was chosen."""
+        from fedgram.heads.leastsquares import least_squares, own_classifier  # takes a while
+
         if isinstance(ridge, OwnRidge):
             if self.outcomes is None:
                 return own_classifier(self.moments(), ridge, self.y, intercept=intercept)

@@ -1,8 +1,8 @@
 """A model together with its study: it predicts from tables as parties have them, and needs nothing else for it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,9 +11,8 @@ from fedgram.core import wire
 from fedgram.core.arrays import Array
 from fedgram.core.columns import Columns
 from fedgram.core.errors import Mismatch
-from fedgram.core.labels import Classes
 from fedgram.data.own.blocks import Texts
-from fedgram.models import Model, finite, probabilities, temperature_of
+from fedgram.models import Model, WrappedModel, finite, probabilities
 from fedgram.studies.encoding import Rows, gather, open_for
 from fedgram.studies.kinds import Mask
 from fedgram.studies.study import Study
@@ -37,9 +36,9 @@ class Predicted:
     known: Texts | None
 
 
-@wire.register_message
+@wire.message("study-model", version=1)
 @dataclass(frozen=True, eq=False)
-class StudyModel:
+class StudyModel(WrappedModel):
     """A model of the columns that a study sends, as a model of tables: files, or those of pandas, polars and Arrow.
 
     Columns are found by name, in any order. A missing or unknown one is refused, and so are rows that break a rule of
@@ -48,10 +47,6 @@ class StudyModel:
 
     study: Study
     model: Model
-
-    wire_name: ClassVar[str] = "study-model"
-    wire_version: ClassVar[int] = 1
-    wire_fields: ClassVar[Mapping[str, wire.Field]] = {}
 
     def __post_init__(self) -> None:
         """Refuse a model that was made from something else."""
@@ -64,40 +59,14 @@ class StudyModel:
             raise Mismatch(f"this model has other columns than study {self.study.name!r} sends")
 
     @property
-    def classes(self) -> Classes:
-        """The classes, in the order of the scores' columns."""
-        return self.model.classes
-
-    @property
-    def features(self) -> str:
-        """The study's name and fingerprint."""
-        return self.study.features
-
-    @property
     def columns(self) -> Columns:
         """The columns of a table that are used."""
         return tuple(name for name in self.study.used if name not in self.study.outcomes)
 
-    @property
-    def temperature(self) -> float | None:
-        """What scores are divided by to be log-probabilities, None where they are that already."""
-        return temperature_of(self.model)
-
-    def scores(self, x: Any) -> Array:
-        """Return one score per row of a table and class, (n, c)."""
-        return self.model.scores(self._encoded(x))
-
-    def predict(self, x: Any) -> npt.NDArray[Any]:
-        """Return the label of each row of a table, (n,)."""
-        return self.model.predict(self._encoded(x))
-
-    def predict_proba(self, x: Any) -> Array:
-        """Return a probability per row of a table and class, (n, c)."""
-        return probabilities(self.model, self.scores(x))
-
-    def _encoded(self, source: Any) -> Array:
-        x, *_ = gather(open_for(self.study, source, labelled=False), "refuse")
-        return x
+    def unwrap(self, x: Any) -> Array:
+        """Return the columns that the study makes of a table."""
+        encoded, *_ = gather(open_for(self.study, x, labelled=False), "refuse")
+        return encoded
 
     def read(self, source: Any, *, key: str | None = None) -> Iterator[Predicted]:
         """Yield what is predicted for a table of any size, block by block; a bad row keeps its place.
@@ -125,18 +94,3 @@ class StudyModel:
             return Predicted(scores, None, reasons, keys, known)
         labels = np.asarray(self.classes)[scores.argmax(axis=1)]
         return Predicted(labels, probabilities(self.model, scores), reasons, keys, known)
-
-    def to_fields(self) -> dict[str, Any]:
-        """Take the model apart for the wire."""
-        return {"study": self.study, "model": self.model}
-
-    @classmethod
-    def from_fields(cls, fields: dict[str, Any]) -> "StudyModel":
-        """Put a model together from the wire."""
-        study, model = fields["study"], fields["model"]
-        if not isinstance(study, Study) or not isinstance(model, Model):
-            raise Mismatch("a study-model must hold a study and a model")
-        return cls(study, model)
-
-    def check(self) -> None:
-        """Nothing more: study and model are messages that have been checked."""

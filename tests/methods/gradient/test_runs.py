@@ -188,7 +188,7 @@ OWN = {
 
 @pytest.mark.parametrize("name", GRADIENT)
 def test_batch_norm_stays_sound_in_every_method(name):
-    options = SETTINGS | {"rounds": 4, "local_steps": 4} | OWN.get(name, {})
+    options = SETTINGS | {"rounds": 3, "local_steps": 2} | OWN.get(name, {})
     fitted = fit(fg.registry[name](**options, network="cnn"), image_clients())
     assert not fitted.evaluation.failed
     models = [*fitted.personal.values(), *([] if fitted.model is None else [fitted.model])]

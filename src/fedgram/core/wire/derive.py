@@ -21,7 +21,8 @@ Fields are sent in the order of the dataclass. An annotation is one of
   their number, it is sent, too, as `count`,
 - `Columns`, as many as the letter d says, if any array says it; not sent if there are none,
 - `str`, `bool`, `int`, `float`, `tuple[int, ...]`,
-- another message, or a dataclass of such plain values, which is sent as a table,
+- another message, a protocol that messages may have (`Model`), or a dataclass of such plain values, which is sent as
+  a table,
 
 or one of these `| None`. A field that a message lacks takes its default: files of earlier versions keep loading.
 `Annotated[float | None, Later()]` is a field that is not sent where it is None, so that messages without it are
@@ -190,6 +191,8 @@ def _part(hint: Any) -> _Part:
         return _array_part(kind, shape)
     if hasattr(hint, "wire_name"):
         return _Part(lambda what, value, sizes: _expect(what, f"a {hint.wire_name}", value, hint))
+    if getattr(hint, "_is_runtime_protocol", False):
+        return _Part(lambda what, value, sizes: _expect(what, f"a {hint.__name__.lower()}", value, hint))
     if is_dataclass(hint) and isinstance(hint, type):
         return _Part(lambda what, value, sizes: hint(**_expect(what, "a table", value, dict)), asdict)
     raise TypeError(f"a field of a message cannot be {hint}: see `fedgram.core.wire.derive` for what it can be")
