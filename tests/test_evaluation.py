@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from sklearn.metrics import brier_score_loss
 
 from fedgram.core.errors import InvalidData
-from fedgram.evaluation import brier_score, expected_calibration_error
+from fedgram.evaluation import Calibration, brier_score, expected_calibration_error
+from fedgram.models import LinearModel
 from support.campaign import examples
 
 seeds = st.integers(0, 2**32 - 1)
@@ -68,3 +69,34 @@ def test_what_is_no_probability_is_refused(p, y, why):
     for measure in (brier_score, expected_calibration_error):
         with pytest.raises(InvalidData, match=why):
             measure(p, y)
+
+
+@examples(30)
+@given(seeds, st.integers(1, 60), st.integers(2, 4), st.integers(1, 5))
+def test_sums_of_parts_are_those_of_all_samples(seed, n, c, parts):
+    p, y = drawn(seed, n, c)
+    shares = [Calibration.of(p[k::parts], y[k::parts]) for k in range(parts)]
+    total = sum(shares[1:], start=shares[0])
+    assert total.brier == pytest.approx(brier_score(p, y))
+    assert total.error == pytest.approx(expected_calibration_error(p, y), abs=1e-12)
+    assert (total.n, total.correct) == (n, (p.argmax(axis=1) == y).sum())
+    assert Calibration.of_sums(total.sums()) == total
+
+
+@examples(50)
+@given(seeds, st.integers(1, 60), st.integers(2, 9))
+def test_ranges_of_confidence_are_joined_until_each_has_enough_samples(seed, n, least):
+    p, y = drawn(seed, n, 3)
+    exact, joined = Calibration.of(p, y), Calibration.of(p, y, least=least)
+    assert all(count == 0 or count >= min(least, n) for count in joined.samples)
+    assert (joined.squared, joined.n, joined.correct) == (exact.squared, exact.n, exact.correct)
+    assert sum(joined.confidence) == pytest.approx(sum(exact.confidence))
+    assert joined.error <= exact.error + 1e-12, "gaps that are joined can only cancel"
+    if min((count for count in exact.samples if count), default=least) >= least:
+        assert joined == exact
+
+
+def test_a_model_is_judged_by_its_scores():
+    """Temperatures this high make probabilities equal that are not."""
+    model = LinearModel(np.array([[1.0, 1.0 + 1e-13]]), (0, 1), temperature=1e3)
+    assert Calibration.judged(model, np.ones((3, 1)), np.array([1, 1, 0])).correct == 2

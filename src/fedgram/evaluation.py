@@ -1,11 +1,12 @@
-"""How good models are: accuracy on clients' own test samples, from counts alone, so that test data stay where they are;
-and how good probabilities are.
+"""How good models are: accuracy and probabilities on clients' own test samples, from sums alone, so that test data stay
+where they are.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import reduce
 from math import ceil, nan
-from typing import Any
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -13,8 +14,108 @@ import numpy.typing as npt
 from fedgram.core.arrays import Array
 from fedgram.core.errors import InvalidData
 from fedgram.models import Model, finite
+from fedgram.models import probabilities as probabilities_of
 
+Indices: TypeAlias = npt.NDArray[np.int64]
 BINS = 10  # of confidence, in which it is compared with accuracy
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What is known of the probabilities of some samples: sums, which add up over clients.
+
+    `squared` is the sum of the squared distances from what happened. The others have a number for each range of
+    confidence: how many samples are in it, how many of them the model gets right, and the sum of its confidences.
+
+    >>> both = Calibration(0.5, (1, 3), (0, 2), (0.4, 2.7)) + Calibration(0.1, (0, 1), (0, 1), (0.0, 0.9))
+    >>> both.correct, both.n, both.brier, round(both.error, 2)
+    (3, 5, 0.12, 0.2)
+    """
+
+    squared: float
+    samples: tuple[int, ...]
+    right: tuple[int, ...]
+    confidence: tuple[float, ...]
+
+    @classmethod
+    def of(cls, probabilities: npt.ArrayLike, y: npt.ArrayLike, *, bins: int = BINS, least: int = 1) -> Self:
+        """Return the sums for probabilities (n, c) and label indices y (n,).
+
+        A range with fewer than `least` samples is joined with the next ones, so that no number is about fewer.
+        """
+        found, labels = _checked(probabilities, y)
+        return cls._of(found, labels, found.argmax(axis=1), bins, least)
+
+    @classmethod
+    def _of(cls, found: Array, labels: Indices, chosen: npt.NDArray[np.intp], bins: int, least: int) -> Self:
+        confidence, right = found.max(axis=1), chosen == labels
+        # What is exactly at an upper edge belongs to the bin below, and 1 to the last.
+        where = np.clip(np.ceil(confidence * bins).astype(np.intp) - 1, 0, bins - 1)
+        parts = (np.ones(len(labels)), right.astype(np.float64), confidence)
+        sums = np.array([np.bincount(where, weights=part, minlength=bins) for part in parts])
+        counts, hits, sure = _joined(sums, least).tolist()
+        squared = float(((found - np.eye(found.shape[1])[labels]) ** 2).sum())
+        return cls(squared, tuple(map(int, counts)), tuple(map(int, hits)), tuple(sure))
+
+    @classmethod
+    def judged(cls, model: Model, x: Any, y: Indices, *, least: int = 1) -> Self:
+        """Return the sums for a model and samples x with labels y, indices into its classes."""
+        scores = finite(model.scores(x))
+        # By scores, since probabilities that are nearly equal may be equal after rounding.
+        return cls._of(probabilities_of(model, scores), y, scores.argmax(axis=1), BINS, least)
+
+    @classmethod
+    def of_sums(cls, sums: Mapping[str, Any]) -> Self:
+        """Return what `sums` took apart, or `asdict`."""
+        parts = (np.asarray(sums[name]).tolist() for name in ("samples", "right", "confidence"))
+        return cls(float(sums["squared"]), *map(tuple, parts))
+
+    def sums(self) -> dict[str, Any]:
+        """Return the sums as a client sends them."""
+        counts = {name: np.array(getattr(self, name), dtype=np.int64) for name in ("samples", "right")}
+        return {"squared": self.squared, **counts, "confidence": np.array(self.confidence)}
+
+    def __add__(self, other: Self) -> "Calibration":
+        """Return the sums of both together."""
+        pairs = ((self.samples, other.samples), (self.right, other.right), (self.confidence, other.confidence))
+        samples, right, confidence = (tuple(a + b for a, b in zip(*pair, strict=True)) for pair in pairs)
+        return Calibration(self.squared + other.squared, samples, right, confidence)
+
+    @property
+    def n(self) -> int:
+        """How many samples."""
+        return sum(self.samples)
+
+    @property
+    def correct(self) -> int:
+        """How many of them the model gets right."""
+        return sum(self.right)
+
+    @property
+    def brier(self) -> float:
+        """The Brier score; NaN without samples."""
+        return self.squared / self.n if self.n else nan
+
+    @property
+    def error(self) -> float:
+        """The expected calibration error; NaN without samples."""
+        gaps = (abs(sure - right) for sure, right in zip(self.confidence, self.right, strict=True))
+        return sum(gaps) / self.n if self.n else nan
+
+    def summary(self) -> dict[str, float]:
+        """Return both by name."""
+        return {"brier": self.brier, "calibration_error": self.error}
+
+
+def _joined(sums: Array, least: int) -> Array:
+    """Return sums (3, bins), the first of them counts, with neighbouring bins joined until each has `least` samples."""
+    joined, held, last = np.zeros(sums.shape), np.zeros(len(sums)), -1
+    for place, column in enumerate(sums.T):
+        held = held + column
+        if held[0] >= max(least, 1):
+            joined[:, place], held, last = held, np.zeros(len(sums)), place
+    joined[:, last] += held
+    return joined
 
 
 @dataclass(frozen=True)
@@ -22,7 +123,7 @@ class Evaluation:
     """How many test samples each client has, and how many of them its model gets right.
 
     A client without test samples, or whose test samples could not be scored (`failed` says why), is left out of the
-    means and counted in `untested`.
+    means and counted in `untested`. `calibration` has what is known of each client's probabilities.
 
     >>> result = Evaluation(correct={"a": 9, "b": 2, "c": 0}, tested={"a": 10, "b": 4, "c": 0})
     >>> result.client_mean, result.pooled, result.worst_decile, result.untested
@@ -32,6 +133,8 @@ class Evaluation:
     correct: Mapping[str, int]
     tested: Mapping[str, int]
     failed: Mapping[str, str] = field(default_factory=dict)
+    # Sums of probabilities are the same to rounding only, so two evaluations are compared by their counts.
+    calibration: Mapping[str, Calibration] = field(default_factory=dict, compare=False)
 
     @property
     def by_client(self) -> dict[str, float]:
@@ -66,10 +169,26 @@ class Evaluation:
         """Return the three accuracies by name."""
         return {"client_mean": self.client_mean, "pooled": self.pooled, "worst_decile": self.worst_decile}
 
+    @property
+    def probabilities(self) -> Calibration | None:
+        """What is known of the probabilities over all test samples; None if no client has told."""
+        return reduce(lambda one, other: one + other, self.calibration.values()) if self.calibration else None
 
-def count_correct(model: Model, x: Any, y: npt.NDArray[np.int64]) -> int:
-    """Return how many samples the model gets right; y holds indices into the model's classes."""
-    return int((finite(model.scores(x)).argmax(axis=1) == y).sum())
+    def counts(self) -> Self:
+        """Return the same without what is known of probabilities."""
+        return replace(self, calibration={})
+
+    @classmethod
+    def of(cls, calibration: Mapping[str, Calibration], tested: Mapping[str, int]) -> Self:
+        """Return the evaluation of those who have test samples; `tested` also has those who have none."""
+        correct = {name: calibration[name].correct if n else 0 for name, n in tested.items()}
+        return cls(correct, tested, {}, calibration)
+
+    @classmethod
+    def of_fields(cls, fields: Mapping[str, Any]) -> Self:
+        """Return the evaluation that was taken apart by `asdict`."""
+        known = {client: Calibration.of_sums(sums) for client, sums in fields.get("calibration", {}).items()}
+        return cls(fields["correct"], fields["tested"], fields.get("failed", {}), known)
 
 
 def brier_score(probabilities: npt.ArrayLike, y: npt.ArrayLike) -> float:
@@ -80,8 +199,7 @@ def brier_score(probabilities: npt.ArrayLike, y: npt.ArrayLike) -> float:
     >>> brier_score([[1.0, 0.0], [0.5, 0.5]], [0, 1])
     0.25
     """
-    found, labels = _checked(probabilities, y)
-    return float(((found - np.eye(found.shape[1])[labels]) ** 2).sum(axis=1).mean()) if len(labels) else nan
+    return Calibration.of(probabilities, y).brier
 
 
 def expected_calibration_error(probabilities: npt.ArrayLike, y: npt.ArrayLike, *, bins: int = BINS) -> float:
@@ -95,17 +213,10 @@ def expected_calibration_error(probabilities: npt.ArrayLike, y: npt.ArrayLike, *
     >>> expected_calibration_error([[1.0, 0.0]] * 4, [0, 0, 1, 0])
     0.25
     """
-    found, labels = _checked(probabilities, y)
-    if not len(labels):
-        return nan
-    confidence, right = found.max(axis=1), found.argmax(axis=1) == labels
-    # What is exactly at an upper edge belongs to the bin below, and 1 to the last.
-    where = np.clip(np.ceil(confidence * bins).astype(np.intp) - 1, 0, bins - 1)
-    gaps = np.bincount(where, weights=confidence - right, minlength=bins)
-    return float(np.abs(gaps).sum() / len(labels))
+    return Calibration.of(probabilities, y, bins=bins).error
 
 
-def _checked(probabilities: npt.ArrayLike, y: npt.ArrayLike) -> tuple[Array, npt.NDArray[np.int64]]:
+def _checked(probabilities: npt.ArrayLike, y: npt.ArrayLike) -> tuple[Array, Indices]:
     found, labels = np.asarray(probabilities, dtype=np.float64), np.asarray(y)
     if found.ndim != 2 or labels.shape != found.shape[:1]:
         raise InvalidData(

@@ -10,6 +10,7 @@ import numpy as np
 
 from fedgram.core.arrays import Array
 from fedgram.models import Model, finite
+from fedgram.moments.basis import Basis
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,13 @@ def sum_errors(model: Model, x: Any, values: Array) -> dict[str, Array]:
         "total": values.sum(axis=0),
         "spread": np.square(values - values.mean(axis=0)).sum(axis=0),
     }
+
+
+def sum_errors_of(model: Model, samples: Array, basis: Basis) -> dict[str, Array]:
+    """Return the same for samples (n, p) as clients have them, numeric outcomes last; `basis` has outcomes."""
+    assert basis.outcomes is not None
+    values = basis.outcomes.in_own_unit(basis.outcome_values(samples))
+    return sum_errors(model, samples[:, : basis.of_features.source], values)
 
 
 def as_errors(sums: Mapping[str, Array], n: int, names: tuple[str, ...]) -> dict[str, Errors]:

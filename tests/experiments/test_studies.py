@@ -142,7 +142,7 @@ def test_columns_are_chosen_and_dropped(mixed, agreed):
         ({"study": "nowhere.toml"}, InvalidData, "cannot read nowhere.toml"),
         ({"label_column": "diagnosis", "test": "held-out", "test_data": "t.csv"}, InvalidParameter, "leave one out"),
         ({"label_column": "diagnosis", "test_data": "nowhere.csv"}, InvalidData, "nowhere.csv does not exist"),
-        ({"label_column": "weight"}, InvalidParameter, "is a number, and classes are wanted"),
+        ({"label_column": "weight"}, InvalidData, "column 'weight' must not be empty"),
     ],
 )
 def test_what_does_not_go_together_is_refused(mixed, agreed, settings, kind, words):

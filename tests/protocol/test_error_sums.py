@@ -7,8 +7,8 @@ import fedgram as fg
 from fedgram.core.errors import RefusedMessage
 from fedgram.engines.inprocess import InProcess
 from fedgram.protocol import replies, session
-from fedgram.protocol.fit import outcome
 from fedgram.protocol.replies import ErrorSums, Question
+from fedgram.protocol.reporting import outcome
 from fedgram.studies import Study
 from fedgram.studies.encoding import as_client
 from fedgram.studies.kinds import Number

@@ -6,7 +6,7 @@ import pytest
 import fedgram as fg
 from fedgram import checks
 from fedgram.core.errors import RefusedMessage
-from fedgram.protocol.fit import outcome
+from fedgram.protocol.reporting import outcome
 
 
 @pytest.fixture(scope="module")

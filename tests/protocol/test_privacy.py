@@ -125,7 +125,7 @@ def test_counts_of_right_answers_to_chosen_models_find_a_test_samples_value():
 
     def right(threshold):
         model = fg.LinearModel(np.array([[0.0, 1.0], [0.0, 0.0], [0.0, 0.0]]), (0, 1), np.array([0.0, -threshold]))
-        return fg.AFL().evaluate(side, model)
+        return fg.AFL().evaluate(side, model)["right"].sum()
 
     low, high = -10.0, 10.0
     low = next(t for t in np.linspace(high, low, 2000) if right(t) != right(high))

@@ -14,7 +14,7 @@ from fedgram.engines.inprocess import InProcess, Room
 from fedgram.methods.analytic.apfl import GAMMAS
 from fedgram.methods.layerwise.pfedacnnl import UNJUDGED
 from fedgram.moments import solve
-from fedgram.protocol.fit import outcome
+from fedgram.protocol.reporting import outcome
 from fedgram.protocol.session import run
 from support.problems import as_clients
 

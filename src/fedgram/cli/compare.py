@@ -16,6 +16,7 @@ from fedgram.experiments import Experiment, Run, execute, read_file, runs_of
 from fedgram.experiments.results import load_results
 from fedgram.experiments.variants import from_options, show
 from fedgram.protocol.method import Engine
+from fedgram.report.metrics import chosen
 from fedgram.report.page import write_page
 
 
@@ -118,7 +119,7 @@ def _run(
     if others := sum(run.key not in labels for run in results.runs):
         console.print(f"{one_line(path)} also holds {others} run{'s' * (others != 1)} of other experiments")
     page = write_page(results, folder / PAGE, title=experiment.title)
-    show_tables(results, "client_mean")
+    show_tables(results, chosen(results, None))
     console.print(f"\nresults  {one_line(path)}\npage     {one_line(page)}")
     if outcome.failed:
         for what, error in outcome.failed.items():

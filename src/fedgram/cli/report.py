@@ -1,5 +1,6 @@
 """`fedgram report`: tables, plots and a page from results. Nothing is computed again."""
 
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -14,22 +15,15 @@ from fedgram.core.files import writing
 from fedgram.core.terminal import echo, one_line
 from fedgram.experiments.results import Results, load_results
 from fedgram.report import formats
+from fedgram.report.metrics import chosen
 from fedgram.report.page import render_page, write_page
 from fedgram.report.plots import write_plots
 from fedgram.report.reach import reach_tables
-from fedgram.report.tables import Table, accuracy_table, cost_table
+from fedgram.report.sites import tables_by_column
+from fedgram.report.tables import Table, accuracy_table, beside_table, cost_table
 from fedgram.report.times import round_table, time_table
 
 RESULTS, PAGE = "results.jsonl", "report.html"  # what a comparison's folder holds
-
-
-class Metric(StrEnum):
-    """Which accuracy."""
-
-    client_mean = "client_mean"
-    pooled = "pooled"
-    worst_decile = "worst_decile"
-    best_round = "best_round"
 
 
 class Format(StrEnum):
@@ -44,7 +38,13 @@ class Format(StrEnum):
 
 def report(
     results: Annotated[list[Path], typer.Argument(help="One or more results.jsonl, or the folders that hold them.")],
-    metric: Annotated[Metric, typer.Option(help="Which accuracy the tables show.")] = Metric.client_mean,
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            help="What the tables show: client_mean, pooled, worst_decile, best_round, brier or calibration_error; for "
+            "numeric outcomes rmse, mae, r2 or client_rmse, or rmse:NAME of one of several. Default: client_mean, rmse."
+        ),
+    ] = None,
     format_: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.terminal,
     out: Annotated[
         Path | None, typer.Option(help="Write the page, the tables in all formats and the plots to this folder.")
@@ -64,6 +64,7 @@ def report(
     errors = terminal.console(stderr=True, highlight=False, soft_wrap=True)
     results = [path / RESULTS if path.is_dir() else path for path in results]
     found = load_results(results)
+    metric = chosen(found, metric)
     for damage in found.damaged:
         errors.print(f"[yellow]warning:[/] {one_line(damage)}; left out")
     name = title or found.title or results[0].resolve().parent.name
@@ -80,11 +81,16 @@ def report(
 
 
 def show_tables(results: Results, metric: str) -> None:
-    """Print the accuracies and the costs; a table that is too wide comes in parts."""
+    """Print the figures and the costs."""
+    print_tables(_tables(results, metric))
+
+
+def print_tables(tables: Iterable[Table]) -> None:
+    """Print tables; one that is too wide comes in parts."""
     console = terminal.console(highlight=False)
     if not console.is_terminal:
         console.width = 10_000  # a file or a pipe has room
-    for table in _tables(results, metric):
+    for table in tables:
         if not table.rows:
             continue
         whole = formats.terminal(table)
@@ -114,9 +120,11 @@ def _text(results: Results, metric: str, format_: Format) -> str:
         return formats.comma_separated(results, metric)
     write = {Format.markdown: formats.markdown, Format.latex: formats.latex}[format_]
     # What it takes to reach an accuracy is a table for each setting: too many for a terminal.
-    tables = [*_tables(results, metric), *reach_tables(results, metric).values()]
+    sites = (table for tables in tables_by_column(results).values() for table in tables)
+    tables = [*_tables(results, metric), *reach_tables(results, metric).values(), *sites]
     return "\n".join(write(table) for table in tables if table.rows)
 
 
 def _tables(results: Results, metric: str) -> list[Table]:
-    return [accuracy_table(results, metric), cost_table(results), round_table(results), time_table(results)]
+    figures = [accuracy_table(results, metric), beside_table(results, metric)]
+    return [*figures, cost_table(results), round_table(results), time_table(results)]

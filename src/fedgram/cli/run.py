@@ -12,19 +12,23 @@ from rich.table import Table
 
 from fedgram.cli import options
 from fedgram.cli.progress import progress_bar
-from fedgram.cli.report import RESULTS
+from fedgram.cli.report import RESULTS, print_tables
 from fedgram.cli.watching import already_in
 from fedgram.core import terminal
 from fedgram.core.errors import InvalidParameter
 from fedgram.core.terminal import one_line
 from fedgram.evaluation import Evaluation
 from fedgram.experiments import Run, Scenario
+from fedgram.experiments.judged import Judged
 from fedgram.experiments.prepared import TEST_SET, Prepared
+from fedgram.experiments.results import Result
 from fedgram.experiments.runner import Kept, attempt
 from fedgram.experiments.variants import read_variants
+from fedgram.numeric_evaluation import NumericEvaluation
 from fedgram.protocol.fit import Fit
 from fedgram.protocol.parameters import read_settings
 from fedgram.protocol.sources import resolve
+from fedgram.report.sites import site_tables
 
 
 @options.shared
@@ -99,6 +103,7 @@ def run(
         typer.echo(json.dumps(record, allow_nan=False, default=str))
     else:
         _show(fit, prepared.score(fit), prepared)
+        _show_sites(Result.of(record).judged)
 
 
 @contextmanager
@@ -111,22 +116,20 @@ def _results_in(folder: Path | None, running: options.Running, errors: Console) 
         yield kept
 
 
-def _show(fit: Fit, evaluation: Evaluation | None, prepared: Prepared) -> None:
+def _show(fit: Fit, evaluation: Evaluation | NumericEvaluation | None, prepared: Prepared) -> None:
     clients, data = prepared.clients, prepared.data
     table = Table(title=f"{fit.method} on {one_line(data.name)}", title_justify="left", box=None, pad_edge=False)
     table.show_header = False
     taken_part = f"{len(fit.contributors)} of {len(clients)} contributed"
     table.add_row("clients", taken_part + one_line(_why_not(fit)))
     samples = sum(len(client.x) for client in clients)
-    table.add_row("samples", f"{samples:,} for training in {len(data.classes)} classes")
+    kind = f"of {', '.join(prepared.units)}" if prepared.units else f"in {len(data.classes)} classes"
+    table.add_row("samples", f"{samples:,} for training {kind}")
     if evaluation is None or not any(evaluation.tested.values()):
-        table.add_row("accuracy", "no test samples")
+        table.add_row("errors" if prepared.units else "accuracy", "no test samples")
     else:
-        summary = evaluation.summary()
-        # One test set is one figure: a mean of clients' accuracies would be the same again.
-        figures = summary if prepared.tested_by_clients else {TEST_SET: summary["pooled"]}
-        for name, value in figures.items():
-            table.add_row(f"accuracy, {name.replace('_', ' ')}", f"[b]{value:.2%}[/]")
+        for name, value in _figures(evaluation, prepared):
+            table.add_row(one_line(name), value)
         for name, reason in list(evaluation.failed.items())[:3]:
             table.add_row("not tested", one_line(f"{name}: {reason}"))
         if evaluation.untested:
@@ -138,6 +141,30 @@ def _show(fit: Fit, evaluation: Evaluation | None, prepared: Prepared) -> None:
         table.add_row("", f"{total:,} bytes {direction} as {fit.engine} counts them, evaluation included")
     table.add_row("time", f"{fit.seconds:.2f} s on {fit.engine}")
     terminal.console().print(table)
+
+
+def _figures(evaluation: Evaluation | NumericEvaluation, prepared: Prepared) -> Iterator[tuple[str, str]]:
+    """Yield how good the models are: what it is, and the figure."""
+    if isinstance(evaluation, NumericEvaluation):
+        for name, errors in evaluation.pooled.items():
+            unit = one_line(f" {prepared.units[name]}" if prepared.units[name] else "")
+            yield f"RMSE of {name}", f"[b]{errors.rmse:.4g}[/]{unit}, MAE {errors.mae:.4g}{unit}, R² {errors.r2:.4f}"
+        return
+    summary = evaluation.summary()
+    # One test set is one figure: a mean of clients' accuracies would be the same again.
+    for name, value in (summary if prepared.tested_by_clients else {TEST_SET: summary["pooled"]}).items():
+        yield f"accuracy, {name.replace('_', ' ')}", f"[b]{value:.2%}[/]"
+    if known := evaluation.probabilities:
+        yield "probabilities", f"Brier score {known.brier:.4f}, calibration error {known.error:.4f}"
+
+
+def _show_sites(judged: Judged) -> None:
+    """Print how well the model of the other parties predicts each one, or why that is not known."""
+    if judged.validation is not None and judged.validation.left_out:
+        typer.echo(f"\nno errors of parties that are left out: {judged.validation.left_out}")
+    if tables := site_tables(judged.validation, judged.outcomes):
+        typer.echo()
+        print_tables(tables)
 
 
 def _why_not(fit: Fit) -> str:

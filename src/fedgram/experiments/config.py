@@ -67,6 +67,9 @@ def _scenarios(values: Mapping[str, Any]) -> tuple[Scenario, ...]:
                 f"clients = {list(values['clients'])}, but the samples of {scenario.data} belong to clients already: "
                 "leave clients out, or say with partitions how the samples are spread"
             )
+    if len({bool(scenario.outcomes) for scenario in usual.values()}) > 1:
+        kinds = ", ".join(f"{one.data} has {'numbers' if one.outcomes else 'classes'}" for one in usual.values())
+        raise InvalidParameter(f"data: outcomes must be all classes or all numbers in an experiment, and {kinds}")
     numbers = values.get("clients", (first.clients,))
     backbones = values.get("backbone", (first.backbone,))
     combinations = product(values.get("seeds", (first.seed,)), names, backbones, numbers, partitions)

@@ -10,7 +10,7 @@ from fedgram.experiments.keys import stable_key
 from fedgram.experiments.prepared import no_global_model
 from fedgram.experiments.scenario import Scenario
 from fedgram.experiments.variants import CENTRALISED
-from fedgram.protocol.method import Method, Require
+from fedgram.protocol.method import Method, Require, check_outcomes
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,8 @@ class Run:
         """Refuse a run whose result could not be scored, before anything is run."""
         if self.method and self.scenario.has_common_test and not self.method.has_global_model:
             raise no_global_model(self.name)
+        if self.method:
+            check_outcomes(self.method, self.scenario.outcomes)
 
     @property
     def name(self) -> str:

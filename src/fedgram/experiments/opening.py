@@ -5,13 +5,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+from fedgram.core.columns import Columns
 from fedgram.core.errors import BadSamples, InvalidParameter
 from fedgram.data import load_dataset
 from fedgram.data.dataset import Dataset
 from fedgram.data.own.bad import OnBad
 from fedgram.features import load_features, load_samples
 from fedgram.studies import Study
-from fedgram.studies.loading import drafted, names_in, narrowed, read_tables, tables_of
+from fedgram.studies.loading import StudyDataset, drafted, names_in, narrowed, read_tables, tables_of
 
 State = tuple[int, ...] | None
 
@@ -81,6 +82,15 @@ def load_source(
     if as_features:
         return load_features(data, backbone=backbone, samples=samples, own_test=own_test)
     return load_samples(data, samples=samples, own_test=own_test)
+
+
+@lru_cache(maxsize=256)  # every run of an experiment asks
+def outcomes_of(source: Source) -> Columns:
+    """Return the numeric outcomes of a source; an agreed study says them without a look at the tables."""
+    if source.study is not None:
+        return Study.read(source.study).targets
+    data = open_source(source) if tables_of(source.data) else None
+    return data.study.targets if isinstance(data, StudyDataset) else ()
 
 
 def _as_it_is(source: Source) -> Dataset:

@@ -1,6 +1,6 @@
 """A data set spread over clients: methods are fitted to it, and scored on its test samples."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -11,9 +11,12 @@ from fedgram.core.errors import InvalidParameter
 from fedgram.core.labels import to_indices
 from fedgram.data.client import Client
 from fedgram.data.dataset import Dataset
-from fedgram.evaluation import Evaluation, count_correct
-from fedgram.models import LinearModel, Model
+from fedgram.evaluation import Calibration, Evaluation
+from fedgram.heads.leastsquares import least_squares
+from fedgram.models import Model
+from fedgram.moments.basis import Basis
 from fedgram.moments.moments import Moments
+from fedgram.numeric_evaluation import NumericEvaluation, as_errors, sum_errors_of
 from fedgram.protocol.fit import Fit
 from fedgram.protocol.method import Method
 from fedgram.protocol.recipe import basis_of, in_source
@@ -43,6 +46,12 @@ class Prepared:
         return self.data.study if isinstance(self.data, StudyDataset) else None
 
     @property
+    def units(self) -> dict[str, str]:
+        """The numeric outcomes with their units; none where there are classes."""
+        study = self.study
+        return {} if study is None else {name: getattr(study.columns[name], "unit", "") for name in study.targets}
+
+    @property
     def fingerprint(self) -> str:
         """What the features are features of, and what made them."""
         return "/".join(part for part in (self.data.fingerprint, self.data.features) if part)
@@ -65,13 +74,13 @@ class Prepared:
         """Fit a method to the clients, with the scenario's classes and seed; the options are those of `Method.fit`."""
         return method.fit(self.clients, study=self.study, classes=self.data.classes, seed=self.seed, **options)
 
-    def score(self, fit: Fit) -> Evaluation | None:
-        """Return the accuracies that the scenario asks for; None if there are no test samples."""
+    def score(self, fit: Fit) -> Evaluation | NumericEvaluation | None:
+        """Return the accuracies, or errors, that the scenario asks for; None if there are no test samples."""
         if self.tested_by_clients:
-            return fit.evaluation
+            return fit.evaluation or fit.errors
         if fit.model is None:
             raise no_global_model(fit.method)
-        return self._on_test_set(fit.model, self.data.x_test)
+        return self._judged(fit.model, {TEST_SET: (self.data.x_test, self.data.y_test)}, fit.basis)
 
     def curves(self, method: Method, fit: Fit) -> dict[str, list[float]]:
         """Return the accuracies after each round that the method reported, by name.
@@ -85,26 +94,26 @@ class Prepared:
         summaries = [report.summary() for report in reports]
         return {name: [round(summary[name], 6) for summary in summaries] for name in summaries[0]} if summaries else {}
 
-    def centralised(self, ridge: float, *, intercept: bool) -> Evaluation:
+    def centralised(self, ridge: float, *, intercept: bool) -> Evaluation | NumericEvaluation:
         """Score the reference: least squares on all training samples pooled, which nobody could send."""
         total = self.total
         basis = None if self.study is None else basis_of(self.study, total)
-        model: LinearModel = (total if basis is None else basis.moments(total)).model(ridge, intercept=intercept)
-        model = in_source(model, basis, self.data.columns)
+        seen = total if basis is None else basis.moments(total)
+        model = least_squares(seen, ridge, len(self.units), intercept=intercept)
+        tests = {client.name: (_flat(client.x_test), self._indices(client.y_test)) for client in self.clients}
         if not self.tested_by_clients:
-            return self._on_test_set(model, _flat(self.data.x_test))
-        tested = {client.name: len(client.y_test) for client in self.clients}
-        correct = {
-            client.name: count_correct(model, _flat(client.x_test), self._indices(client.y_test))
-            for client in self.clients
-            if tested[client.name]
-        }
-        return Evaluation(correct | {name: 0 for name, n in tested.items() if not n}, tested)
+            tests = {TEST_SET: (_flat(self.data.x_test), self.data.y_test)}
+        return self._judged(in_source(model, basis, self.data.columns), tests, basis)
 
-    def _on_test_set(self, model: Model, x: Any) -> Evaluation:
-        y = self.data.y_test
-        assert y is not None
-        return Evaluation({TEST_SET: count_correct(model, x, y)}, {TEST_SET: len(y)})
+    def _judged(self, model: Model, tests: Mapping[str, Any], basis: Basis | None) -> Evaluation | NumericEvaluation:
+        """Return how good a model is on test samples, pairs (x, y) by who has them."""
+        tested = {name: len(y) for name, (_, y) in tests.items()}
+        able = {name: test for name, test in tests.items() if tested[name]}
+        if basis is None or basis.outcomes is None:
+            return Evaluation.of({name: Calibration.judged(model, x, y) for name, (x, y) in able.items()}, tested)
+        names = basis.outcomes.names
+        errors = {name: as_errors(sum_errors_of(model, x, basis), len(x), names) for name, (x, _) in able.items()}
+        return NumericEvaluation(errors, tested)
 
     def _indices(self, labels: Any) -> Any:
         return to_indices(labels, self.data.classes)

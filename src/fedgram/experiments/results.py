@@ -11,6 +11,7 @@ from fedgram.core.errors import JournalError
 from fedgram.experiments import journal
 from fedgram.experiments.fields import count, each, flag, maybe, number, setting, share, table, text
 from fedgram.experiments.journal import Damage, went_well
+from fedgram.experiments.judged import Judged
 from fedgram.experiments.keys import stable_key
 from fedgram.experiments.matrices import Matrix
 from fedgram.experiments.scenario import Column
@@ -58,6 +59,7 @@ class Result:
     setting: str = ""
     fingerprint: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
+    judged: Judged = field(default_factory=Judged)
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
@@ -66,6 +68,7 @@ class Result:
         reference = maybe(flag, record, "reference")
         accuracy = table(share if good else number, record, "accuracy")
         rounds = table(each(number), record, "rounds")
+        tested = maybe(each(count), record, "tested") or []
         result = cls(
             key=maybe(text, record, "key") or stable_key(record),
             label=maybe(text, record, "label") or method,
@@ -79,7 +82,7 @@ class Result:
             error=None if good else maybe(text, record, "error") or "failed",
             accuracy=_with_best(accuracy, rounds),
             correct=maybe(each(count), record, "correct") or (),
-            tested=maybe(each(count), record, "tested") or (),
+            tested=tested,
             up=maybe(each(count), record, "up") or (),
             down=maybe(each(count), record, "down") or (),
             cpu_seconds=table(number, record, "cpu_seconds"),
@@ -93,12 +96,18 @@ class Result:
             setting=maybe(text, record, "setting") or "",
             fingerprint=maybe(text, record, "fingerprint") or "",
             versions=table(text, record, "versions"),
+            judged=Judged.of(record, tested),
         )
         if result.correct and result.tested and len(result.correct) != len(result.tested):
             raise ValueError(f"correct has {len(result.correct)} clients, tested {len(result.tested)}")
         if any(right > n for right, n in zip(result.correct, result.tested, strict=False)):
             raise ValueError("correct counts more samples than tested")
         return result
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether outcomes are numbers."""
+        return bool(self.judged.outcomes)
 
     @property
     def by_client(self) -> list[float | None]:
@@ -127,6 +136,7 @@ class Spread:
     counts: Sequence[Sequence[int]]
     setting: str = ""
     title: str = ""
+    is_numeric: bool = False  # then all samples are of one class
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
@@ -137,7 +147,8 @@ class Spread:
         if len(names) != len(counts) or any(len(row) != len(classes) for row in counts):
             raise ValueError(f"class_counts are not those of {len(names)} clients and {len(classes)} classes")
         key, title = (maybe(text, record, name) or "" for name in ("setting", "title"))
-        return cls(Column.of(record), maybe(count, record, "seed") or 0, classes, names, counts, key, title)
+        seed, numeric = maybe(count, record, "seed") or 0, bool(table(text, record, "outcomes"))
+        return cls(Column.of(record), seed, classes, names, counts, key, title, numeric)
 
 
 @dataclass(frozen=True)
@@ -210,6 +221,12 @@ def load_results(paths: Iterable[Path], labels: Mapping[str, str] | None = None)
                     title = title or found.title
                 case Damage():
                     damaged.append(found)
+    kinds = {run.is_numeric for run in runs if run.error is None}
+    if len(kinds) > 1:
+        raise JournalError(
+            "some of these results are for classes and some for numeric outcomes, which no table compares: report them "
+            "one by one"
+        )
     if not runs:
         what = "; ".join(map(str, damaged[:3])) or "no runs in it"
         raise JournalError(f"nothing to report: {what}")

@@ -19,17 +19,17 @@ import scipy
 
 from fedgram.core.errors import FedgramError, Mismatch, MissingExtra, UnknownName
 from fedgram.engines import InProcess
-from fedgram.evaluation import Evaluation
 from fedgram.experiments.grid import Run
 from fedgram.experiments.journal import FAILED, OK, Damage, Journal
-from fedgram.experiments.matrices import recorded
+from fedgram.experiments.judged import recorded
+from fedgram.experiments.matrices import recorded as recorded_matrices
 from fedgram.experiments.measure import peak_memory, reset_peak_memory
 from fedgram.experiments.prepared import Prepared
 from fedgram.experiments.results import Result, Spread, read_results
 from fedgram.experiments.scenario import Scenario
 from fedgram.protocol.fit import Fit
-from fedgram.protocol.fit import outcome as outcome_of
 from fedgram.protocol.method import Engine
+from fedgram.protocol.reporting import outcome
 from fedgram.protocol.transport import Progress
 
 SCHEMA = 1
@@ -70,6 +70,7 @@ class Finished:
     keys: frozenset[str] = frozenset()
     settings: frozenset[str] = frozenset()
     fingerprints: frozenset[tuple[str, str]] = frozenset()
+    numeric: bool | None = None  # whether outcomes are numbers; nobody knows of an empty file
 
 
 def finished(path: Path) -> tuple[Finished, list[Damage]]:
@@ -80,6 +81,7 @@ def finished(path: Path) -> tuple[Finished, list[Damage]]:
         frozenset(run.key for run in good),
         frozenset(spread.setting for spread in lines if isinstance(spread, Spread)),
         frozenset((run.setting, run.fingerprint) for run in good),
+        good[0].is_numeric if good else None,
     )
     return found, [line for line in lines if isinstance(line, Damage)]
 
@@ -92,7 +94,17 @@ class Kept(Journal):
         self._done, self._title = done or Finished(), title
 
     def begin(self, scenario: Scenario, prepared: Prepared) -> None:
-        """Write down who has which samples, unless it is there; refuse data that are not those of the results there."""
+        """Write down who has which samples, unless it is there; refuse data that are not those of the results there.
+
+        Numbers and classes are not judged by the same figures, so they do not go into one file.
+        """
+        numeric = bool(prepared.units)
+        if self._done.numeric not in (None, numeric):
+            there, here = ("numeric outcomes", "classes") if not numeric else ("classes", "numeric outcomes")
+            raise Mismatch(
+                f"{self.path} has results for {there}, and {scenario.data} has {here}: write to another folder with "
+                "--out"
+            )
         for key, fingerprint in self._done.fingerprints:
             if key == scenario.key and fingerprint != prepared.fingerprint:
                 raise Mismatch(
@@ -190,31 +202,18 @@ def _measured(run: Run, prepared: Prepared, engine: Engine, progress: Progress) 
         reference = prepared.centralised(run.ridge, intercept=run.intercept)
         spent = round(process_time() - started, 6)
         costs = {"cpu_seconds": {"server": spent}, "peak_memory": peak_memory()}
-        return _accuracies(reference, names) | costs, None
+        return recorded(reference, names, prepared.units) | costs, None
     fit = prepared.fit(run.method, engine=engine, require=run.require, progress=progress)
     peak, traffic = peak_memory(), fit.traffic.by_client
     evaluation = prepared.score(fit)
-    measured = outcome_of(fit, evaluation) | _accuracies(evaluation, names)
+    measured = outcome(fit, evaluation) | recorded(evaluation, names, prepared.units)
     measured |= {way: [traffic.get(name, {}).get(way, 0) for name in names] for way in ("up", "down")}
     measured |= {"peak_memory": peak, "contributors": len(fit.contributors), "features": prepared.data.features}
     if curves := prepared.curves(run.method, fit):
         measured["rounds"] = curves
-    if matrices := recorded(fit, names):
+    if matrices := recorded_matrices(fit, names):
         measured["matrices"] = matrices
     return measured, fit
-
-
-def _accuracies(evaluation: Evaluation | None, names: list[str]) -> dict[str, Any]:
-    """Return counts in the order of the clients; a client that was lost has none."""
-    if evaluation is None or not any(evaluation.tested.values()):
-        return {"untested": len(names)}
-    judges = names if set(evaluation.tested) <= set(names) else list(evaluation.tested)
-    return {
-        "accuracy": evaluation.summary(),
-        "correct": [evaluation.correct.get(name, 0) for name in judges],
-        "tested": [evaluation.tested.get(name, 0) for name in judges],
-        "untested": evaluation.untested,
-    }
 
 
 def _description(run: Run) -> dict[str, Any]:
@@ -245,6 +244,7 @@ def setting_record(scenario: Scenario, prepared: Prepared, title: str | None = N
         "clients": len(prepared.clients),
         "fingerprint": prepared.fingerprint,
         "classes": list(prepared.data.classes),
+        **({"outcomes": prepared.units} if prepared.units else {}),
         "names": prepared.names,
         "class_counts": prepared.class_counts,
     }

@@ -12,6 +12,7 @@ from typing import Any, Self, cast, get_args
 
 import numpy as np
 
+from fedgram.core.columns import Columns
 from fedgram.core.errors import FedgramError, InvalidParameter, UnknownName
 from fedgram.core.randomness import generator
 from fedgram.data.client import make_clients
@@ -22,7 +23,7 @@ from fedgram.data.shift import read_shift, shifted
 from fedgram.data.spread import BY_GROUP, client_names, read_partition, spread
 from fedgram.experiments.fields import count, maybe, number, share, text
 from fedgram.experiments.keys import stable_key
-from fedgram.experiments.opening import Source, load_source, open_source, state_of
+from fedgram.experiments.opening import Source, load_source, open_source, outcomes_of, state_of
 from fedgram.experiments.prepared import Prepared, with_shares
 from fedgram.experiments.variants import show
 from fedgram.features import featurize
@@ -178,6 +179,16 @@ class Scenario(Column):
     def counts_clients(self) -> bool:
         """Whether the number of clients says anything: there are as many groups as the data have."""
         return self.partition != BY_GROUP or self.is_drawn
+
+    @cached_property
+    def outcomes(self) -> Columns:
+        """The numeric outcomes, () where there are classes; a table without an agreed study is opened to see."""
+        if self._base in CATALOG or not (self.study or state_of(self.data)):
+            return ()
+        try:
+            return outcomes_of(self._source)
+        except (FedgramError, OSError):
+            return ()  # preparing will say what is wrong with them
 
     def describe(self) -> str:
         """Say in one line what the scenario is."""

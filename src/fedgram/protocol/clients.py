@@ -14,7 +14,6 @@ from fedgram.core.randomness import generator
 from fedgram.core.wire import Payload
 from fedgram.evaluation import Evaluation
 from fedgram.models import Model
-from fedgram.moments.basis import Basis
 from fedgram.moments.moments import Moments
 from fedgram.numeric_evaluation import NumericEvaluation
 from fedgram.protocol import judging
@@ -22,8 +21,9 @@ from fedgram.protocol.agreement import Agreement
 from fedgram.protocol.channel import Channel
 from fedgram.protocol.contributions import Recorder
 from fedgram.protocol.pool import Pool
-from fedgram.protocol.quorum import Quorum
+from fedgram.protocol.quorum import Quorum, draw_share
 from fedgram.protocol.recipe import basis_of
+from fedgram.protocol.sites import SiteKeeper, Sites
 from fedgram.protocol.totals import Tally, checked_weights, tally, telling
 from fedgram.protocol.transport import Reply
 
@@ -52,6 +52,7 @@ class Clients:
         self.pooled: Pool | None = None  # pooled moments, where the method makes its model of nothing else
         self.message: Payload = None  # what was published, where moments alone do not give it again
         self.notes: dict[str, Payload] = {}
+        self.sites: Sites | None = None  # each client's moments, where they are summed up
         self.reporting = {"wall": 0.0, "cpu": 0.0, "clients": 0.0}  # seconds
         self._method, self._channel, self._quorum, self._seed = method, channel, quorum, seed
         self._rng: tuple[int, np.random.Generator] | None = None
@@ -125,32 +126,38 @@ class Clients:
         for _ in self.ask(step, payload, **options):
             pass
 
-    def sum(self, step: Callable[..., T], payload: Payload = None, **options: Any) -> T:
-        """Return the sum of the replies: moments, or arrays, or lists or dicts of them."""
-        total = self._tally(step, self.ask(step, payload, **options)).total
+    def sum(self, step: Callable[..., T], payload: Payload = None, *, validate: bool = False, **options: Any) -> T:
+        """Return the sum of the replies: moments, or arrays, or lists or dicts of them; `validate` fills `sites`."""
+        add_up = self._tally_sites if validate else self._tally
+        total = add_up(step, self.ask(step, payload, **options)).total
         return cast("T", self._seen(total) if isinstance(total, Moments) else total)
+
+    def _tally_sites(self, step: Step, replies: Iterable[Reply]) -> Tally:
+        """Add up moments, and keep those of each client if that is cheap."""
+        keeper = SiteKeeper(made=self.agreement.basis is not None)
+        tallied = self._tally(step, keeper.passing(replies))
+        self.sites = keeper.sites(tallied.clients)
+        return tallied
 
     def settle(self) -> None:
         """Let samples have the columns that a recipe makes of them, from one sum that is asked for now."""
         if self.agreement.recipe is not None and self.agreement.basis is None:
             told: Any = self.sum(self._method.column_sums)
-            self._make(self.agreement.recipe.basis(told["sums"], told["squares"], float(told["n"])))
+            basis = self.agreement.recipe.basis(told["sums"], told["squares"], float(told["n"]))
+            self.agreement = replace(self.agreement, basis=basis)
 
     def _seen(self, total: Moments) -> Moments:
         """Return pooled moments in the columns that methods see; the first that come say which these are."""
         if self.agreement.recipe is None or self.agreement.basis is not None:
             return total
         basis = basis_of(self.agreement.recipe, total)
-        self._make(basis)
-        return basis.moments(total)
-
-    def _make(self, basis: Basis) -> None:
         self.agreement = replace(self.agreement, basis=basis)
+        return basis.moments(total)
 
     def pool(self, step: Callable[..., Moments]) -> Pool:
         """Return all clients' moments added up, and leave them with the result: clients can then join and leave."""
         recorder = Recorder(digests=not self._channel.transport.trusted)
-        tallied = self._tally(step, recorder.passing(self.ask(step)))
+        tallied = self._tally_sites(step, recorder.passing(self.ask(step)))
         if not isinstance(tallied.first, Moments):
             raise InvalidParameter(
                 f"step {step.__name__!r} must reply with moments, got a {type(tallied.first).__name__}"
@@ -160,7 +167,7 @@ class Clients:
         outcomes = len(self.agreement.outcomes)
         self.pooled = Pool(tallied.total, tuple(self.contributors), shape, known, recipe, outcomes)
         if self.pooled.basis is not None:
-            self._make(self.pooled.basis)
+            self.agreement = replace(self.agreement, basis=self.pooled.basis)
         return self.pooled
 
     def mean(
@@ -207,16 +214,8 @@ class Clients:
 
         With `up_to` the share itself is drawn, too, evenly between the two.
         """
-        if not 0 < share <= (1 if up_to is None else up_to) <= 1:
-            raise InvalidParameter(
-                f"the share of clients must be more than 0 and at most 1, got {share}"
-                + ("" if up_to is None else f" to {up_to}")
-            )
-        names = self.names
         rng = generator(self._seed, self._method.purpose, "sample", self.round)
-        share = share if up_to is None else rng.uniform(share, up_to)
-        chosen = set(rng.choice(sorted(names), size=max(1, round(share * len(names))), replace=False).tolist())
-        return [name for name in names if name in chosen]
+        return draw_share(self.names, rng, share, up_to)
 
     def rounds_of(self, count: int) -> Iterator[int]:
         """Yield the round numbers 0 … count - 1, keeping `round` in step."""
@@ -232,7 +231,7 @@ class Clients:
         for clock, begun, ended in zip(self.reporting, before, after, strict=True):
             self.reporting[clock] += ended - begun
         if evaluation is not None:
-            self.rounds.append(evaluation)
+            self.rounds.append(evaluation.counts())
 
     def warn_of_two(self, what: str) -> None:
         """Warn before something is sent from which each of two contributors can subtract its own part.
@@ -251,7 +250,7 @@ class Clients:
     def evaluate(
         self, model: Model | None = None, *, per_client: Mapping[str, Model] | None = None
     ) -> Evaluation | None:
-        """Let clients score the model (None: each its own) on their own test samples; only counts come back.
+        """Let clients score the model (None: each its own) on their own test samples; only sums come back.
 
         With `per_client` each scores the model that it is sent, and who is sent none is not asked. A client that cannot
         is listed in the evaluation; the model is what it is, and not lost for that. Numbers are neither right nor

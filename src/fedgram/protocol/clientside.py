@@ -42,11 +42,14 @@ class ClientSide:
         member: bool = True,
         basis: Basis | None = None,
         recipe: Recipe | None = None,
+        minimum_cell: int = 0,
     ) -> None:
         self.data = data.reordered(columns)
         self.member = member  # whether its samples are in what the others send
         self.name = data.name
         self._recipe = recipe  # has rules on who may send
+        # Of how few test samples a sum about confidence may be.
+        self.minimum_cell = max(minimum_cell, 0 if recipe is None else recipe.minimum_cell)
         self.basis = basis  # how the columns of x are made of those of the data
         self.x = self._made(self.data.x)
         self.classes: Classes = ()

@@ -24,7 +24,8 @@ from fedgram.protocol.fitfields import check_fields
 from fedgram.protocol.pool import Pool, Pooling, Publishes
 from fedgram.protocol.recipe import Recipe, in_source
 from fedgram.protocol.registry import registry
-from fedgram.protocol.timing import Timing
+from fedgram.protocol.reporting import outcome
+from fedgram.protocol.sites import Sites
 from fedgram.protocol.transport import Traffic
 
 
@@ -44,6 +45,7 @@ class Fit:
     `traffic` counts our messages; `carried` is what the `engine` itself counts, envelopes and evaluation included.
     `notes` are what a method found worth seeing. Seconds are those without the rounds' evaluations. `timing` has
     each client's seconds of `computing`, `communication` and `idle` time, and in how many rounds it was `asked`.
+    `sites` says how well the other clients' model predicts each one, where clients sent moments.
     """
 
     model: Any
@@ -70,6 +72,7 @@ class Fit:
     basis: Basis | None = None  # how they were made
     timing: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     errors: NumericEvaluation | None = None
+    sites: Sites | None = field(default=None, repr=False)  # is not saved
 
     wire_name: ClassVar[str] = "fit"
     wire_version: ClassVar[int] = 1
@@ -156,7 +159,7 @@ class Fit:
         """Return the fit of another pool, by the same method."""
         model = with_columns(method.global_model(method.publish(pool)), pool.total.kind.columns)
         model = in_source(model, pool.basis, pool.sent.kind.columns)
-        changed: dict[str, Any] = {"evaluation": None, "errors": None, "rounds": ()}
+        changed: dict[str, Any] = {"evaluation": None, "errors": None, "sites": None, "rounds": ()}
         changed |= {name: {} for name in ("personal", "absent", "lost", "notes")}
         changed |= {
             "basis": pool.basis,
@@ -176,6 +179,10 @@ class Fit:
         if model is None:
             raise InvalidParameter(f"a fit of {self.method} has no global model: name a client, to use its own")
         return model if self.recipe is None else self.recipe.model(model)
+
+    def report(self) -> dict[str, Any]:
+        """Return what came of the run, ready for JSON: how good the models are, who took part, what it cost."""
+        return outcome(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fit to one file, whole or not at all."""
@@ -202,8 +209,8 @@ class Fit:
             **{name: found[name] for name in (*_PLAIN, "timing") if name in found}
             | {name: tuple(found.get(name, ())) for name in ("contributors", "shape")},
             traffic=Traffic(found["traffic"]),
-            evaluation=found["evaluation"] and Evaluation(**found["evaluation"]),
-            rounds=[Evaluation(**counts) for counts in found["rounds"]],
+            evaluation=found["evaluation"] and Evaluation.of_fields(found["evaluation"]),
+            rounds=[Evaluation.of_fields(counts) for counts in found["rounds"]],
             errors=NumericEvaluation.of_fields(found["errors"]) if "errors" in found else None,
         )
 
@@ -226,7 +233,8 @@ class Fit:
 
 # Fields that cross the wire as they are.
 _LATER = ("recipe", "basis")  # only in fits of studies, so that others are written as before
-_PLAIN = [each.name for each in fields(Fit) if each.name not in ("traffic", "evaluation", "rounds", "timing", "errors")]
+_OTHERS = ("traffic", "evaluation", "rounds", "timing", "errors", "sites")
+_PLAIN = [each.name for each in fields(Fit) if each.name not in _OTHERS]
 
 
 def _client(given: object, what: str) -> Client:
@@ -236,31 +244,10 @@ def _client(given: object, what: str) -> Client:
 
 
 def _counts(evaluation: Evaluation | None) -> dict[str, Any] | None:
-    return None if evaluation is None else asdict(evaluation)
-
-
-def outcome(fit: Fit, evaluation: Evaluation | None = None) -> dict[str, Any]:
-    """Return what to report of a fit, ready for JSON; `evaluation` stands in for the fit's own."""
-    judged = evaluation or fit.evaluation
-    tested = judged or fit.errors
-    return {
-        "method": fit.method,
-        "settings": dict(fit.settings),
-        "seed": fit.seed,
-        "engine": fit.engine,
-        "accuracy": judged.summary() if judged and any(judged.tested.values()) else None,
-        "untested": tested.untested if tested else len(fit.contributors),
-        "failed": dict(tested.failed) if tested else {},
-        "absent": dict(fit.absent),
-        "lost": dict(fit.lost),
-        "traffic": {"up": fit.traffic.up, "down": fit.traffic.down},
-        "carried": dict(fit.carried),
-        "reveals": fit.notes.get("reveals"),
-        "seconds": round(fit.seconds, 6),
-        "cpu_seconds": {who: round(seconds, 6) for who, seconds in fit.cpu_seconds.items()},
-        "timing": {span: round(value, 6) for span, value in Timing.summary(fit.timing).items()},
-        **({} if fit.errors is None else {"errors": fit.errors.summary()}),
-    }
+    """Return the fields of an evaluation; what is not known of probabilities takes no bytes."""
+    if evaluation is None:
+        return None
+    return {name: value for name, value in asdict(evaluation).items() if value or name != "calibration"}
 
 
 def load(path: str | os.PathLike[str]) -> Fit:

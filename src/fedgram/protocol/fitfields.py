@@ -5,6 +5,7 @@ from math import inf
 from typing import Any
 
 from fedgram.core.errors import RefusedMessage
+from fedgram.evaluation import BINS
 from fedgram.models import Model
 from fedgram.moments.basis import Basis
 from fedgram.moments.moments import Moments
@@ -77,17 +78,26 @@ _TEXT = _is("text", lambda value: isinstance(value, str))
 _NUMBER = _is("a number", _number)
 _COUNT = _is("a whole number ≥ 0", lambda value: _number(value) and isinstance(value, int) and value >= 0)
 _MODEL = _is("a model", _model)
-_COUNTS = _has({"correct": _table(_COUNT), "tested": _table(_COUNT)}, {"failed": _table(_TEXT)})
+_POSITIVE = _is("a number ≥ 0", lambda value: _number(value) and value >= 0)
+_BINS = {"samples": _each(_COUNT), "right": _each(_COUNT), "confidence": _each(_POSITIVE)}
+_COUNTS = _has(
+    {"correct": _table(_COUNT), "tested": _table(_COUNT)},
+    {"failed": _table(_TEXT), "calibration": _table(_has({"squared": _POSITIVE, **_BINS}))},
+)
 
 
 def _evaluation(name: str, value: Any) -> None:
     _COUNTS(name, value)
+    for client, sums in value.get("calibration", {}).items():
+        if {len(sums[part]) for part in _BINS} != {BINS} or sum(sums["samples"]) != value["tested"].get(client):
+            raise RefusedMessage(
+                f"field {name!r} of a fit: calibration of {client!r} must have {BINS} ranges with all its test samples"
+            )
     for client, tested in value["tested"].items():
         if tested and not value["correct"].get(client, inf) <= tested:
             raise RefusedMessage(f"field {name!r} of a fit: {client!r} must have from 0 to {tested} correct samples")
 
 
-_POSITIVE = _is("a number ≥ 0", lambda value: _number(value) and value >= 0)
 _SUMS = _has({"n": _COUNT, "squared": _POSITIVE, "absolute": _POSITIVE, "total": _NUMBER, "spread": _POSITIVE})
 _ALL_ERRORS = _has({"errors": _table(_table(_SUMS)), "tested": _table(_COUNT)}, {"failed": _table(_TEXT)})
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedgram.core.errors import FedgramError
-from fedgram.evaluation import Evaluation
+from fedgram.evaluation import Calibration, Evaluation
 from fedgram.models import Model
 from fedgram.numeric_evaluation import NumericEvaluation, as_errors
 
@@ -19,9 +19,13 @@ class _Said(NamedTuple):
 
 
 def count_right(clients: "Clients", step: "Step", models: Mapping[str, Model | None]) -> Evaluation | None:
-    """Return how many test samples of clients their models get right; None if no client has any."""
+    """Return how many test samples of clients their models get right, and how sure they are; None if nobody has any."""
     said = _ask(clients, step, models)
-    return None if said is None else Evaluation(*said)
+    if said is None:
+        return None
+    known = {name: Calibration.of_sums(sums) for name, sums in said.values.items() if isinstance(sums, dict)}
+    correct = {name: known[name].correct if name in known else count for name, count in said.values.items()}
+    return Evaluation(correct, said.tested, said.failed, known)
 
 
 def sum_up_errors(clients: "Clients", step: "Step") -> NumericEvaluation | None:

@@ -8,19 +8,20 @@ from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias, TypeVar, o
 
 import numpy as np
 
-from fedgram.core.errors import InvalidData, UnknownName
+from fedgram.core.columns import Columns
+from fedgram.core.errors import InvalidData, InvalidParameter, UnknownName
 from fedgram.core.labels import Label, distinct
 from fedgram.data.client import Client
-from fedgram.evaluation import count_correct
+from fedgram.evaluation import Calibration
 from fedgram.models import Model
 from fedgram.moments.plausible import MOST_SAMPLES
-from fedgram.numeric_evaluation import sum_errors
+from fedgram.numeric_evaluation import sum_errors_of
 from fedgram.protocol import parameters, replies
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.fit import Fit
 from fedgram.protocol.recipe import Recipe
-from fedgram.protocol.replies import SOMETHING, Either, ErrorSums, ListOf, Number, Numbers, Text
+from fedgram.protocol.replies import SOMETHING, Either, ErrorSums, Judgement, ListOf, Number, Numbers, Text
 from fedgram.protocol.transport import Progress
 
 Require: TypeAlias = Literal["all"] | int | float
@@ -220,20 +221,32 @@ class Method:
         """Take the global model as the client's own, where the method has not given it a personal one."""
         client.model = model
 
-    @step(reply=lambda method, question: Either(None, Number(0, question.tested, whole=True)))
-    def evaluate(self, client: ClientSide, model: Model | None = None) -> int | None:
-        """Return how many of its own test samples the client's model (or the one given) gets right."""
+    @step(reply=Either(None, Judgement()))
+    def evaluate(self, client: ClientSide, model: Model | None = None) -> Any:
+        """Return how many of its own test samples the client's model (or the one given) gets right, and how sure it is.
+
+        Only sums are returned. A method that judges otherwise may return the number of right samples alone, or None.
+        """
         judged = client.model if model is None else client.of_the_data(model)
-        return None if judged is None else count_correct(judged, client.data.x_test, client.y_test)
+        if judged is None:
+            return None
+        return Calibration.judged(judged, client.data.x_test, client.y_test, least=client.minimum_cell).sums()
 
     @step(reply=Either(None, ErrorSums()))
     def sum_errors(self, client: ClientSide) -> dict[str, Any] | None:
         """Return sums of the errors in numeric outcomes that the client's model makes on its own test samples."""
-        basis, samples = client.basis, client.data.x_test
-        if client.model is None or basis is None or basis.outcomes is None:
+        if client.model is None or client.basis is None or client.basis.outcomes is None:
             return None
-        values = basis.outcomes.in_own_unit(basis.outcome_values(samples))
-        return sum_errors(client.model, samples[:, : basis.of_features.source], values)
+        return sum_errors_of(client.model, client.data.x_test, client.basis)
+
+
+def check_outcomes(method: Method, outcomes: Columns) -> None:
+    """Refuse numeric outcomes for a method that needs classes."""
+    if outcomes and not method.numeric:
+        raise InvalidParameter(
+            f"{method.name} needs classes, and the outcome {', '.join(map(repr, outcomes))} is a number: use a method "
+            "for numbers, such as afl, fedhip, apfl, fedgram or local, or give the outcome classes in the study"
+        )
 
 
 @cache

@@ -5,6 +5,8 @@ from math import ceil
 from numbers import Integral
 from typing import Literal
 
+import numpy as np
+
 from fedgram.core.errors import ClientFailed, FedgramError, InvalidParameter, MissingClients, UnknownName
 from fedgram.core.wire import Payload
 
@@ -101,3 +103,15 @@ def _checked(require: object, clients: int) -> Literal["all"] | int | float:
     raise InvalidParameter(
         f"require must be 'all', a number of clients from 1 to {clients}, or a fraction such as 0.8, got {require!r}"
     )
+
+
+def draw_share(names: Sequence[str], rng: np.random.Generator, share: float, up_to: float | None = None) -> list[str]:
+    """Return a random share of the names (at least one), whatever their order; with `up_to` the share is drawn, too."""
+    if not 0 < share <= (1 if up_to is None else up_to) <= 1:
+        raise InvalidParameter(
+            f"the share of clients must be more than 0 and at most 1, got {share}"
+            + ("" if up_to is None else f" to {up_to}")
+        )
+    share = share if up_to is None else rng.uniform(share, up_to)
+    chosen = set(rng.choice(sorted(names), size=max(1, round(share * len(names))), replace=False).tolist())
+    return [name for name in names if name in chosen]

@@ -21,6 +21,11 @@ class Recipe(Protocol):
         ...
 
     @property
+    def minimum_cell(self) -> int:
+        """Of how few samples of a class, or of a range of confidence, a client may send sums."""
+        ...
+
+    @property
     def targets(self) -> Columns:
         """The numeric outcomes, last among the columns that clients have; () where the outcome has classes."""
         ...

@@ -18,11 +18,13 @@ from fedgram.core.columns import Columns
 from fedgram.core.errors import RefusedMessage
 from fedgram.core.labels import Classes
 from fedgram.core.wire import Payload
+from fedgram.evaluation import BINS
 from fedgram.moments.moments import Moments
 
 Reply: TypeAlias = Any  # a kind, an array, a dict or list of these, None, or a function that returns one of them
 SOMETHING = object()  # any payload at all
 LARGEST_SUM = 1e300  # sums beyond could not be added up
+MUCH = 1 + 1e-9  # what rounding may add
 
 
 @dataclass(frozen=True)
@@ -167,10 +169,31 @@ class ErrorSums:
         kinds = dict.fromkeys(("squared", "absolute", "spread"), positive)
         check(value, {**kinds, "total": Numbers(shape, low=-LARGEST_SUM, high=LARGEST_SUM)}, question, where)
         # Of n numbers, the sum is at most √n times the root of the sum of squares, and at least that root.
-        root, much = np.sqrt(value["squared"]), 1 + 1e-9
-        low, high = root / much, np.sqrt(question.tested) * root * much
+        root = np.sqrt(value["squared"])
+        low, high = root / MUCH, np.sqrt(question.tested) * root * MUCH
         if not ((low <= value["absolute"]) & (value["absolute"] <= high)).all():
             raise _wrong(f"{where}/absolute", "a sum of the errors whose squares add up to 'squared'", "another sum")
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """How many of the client's test samples a model gets right, alone or with the other sums of `Calibration`."""
+
+    def check(self, value: Any, question: Question, where: str) -> None:
+        """Refuse anything else, and sums that no probabilities have."""
+        n = question.tested
+        if not isinstance(value, dict):
+            return Number(0, n, whole=True).check(value, question, where)
+        counts, sums = Numbers((BINS,), "int64", 0, n), Numbers((BINS,), low=0, high=n)
+        kinds = {"squared": Number(0, 2 * n * MUCH), "samples": counts, "right": counts, "confidence": sums}
+        check(value, kinds, question, where)
+        samples = value["samples"]
+        if samples.sum() != n:
+            raise _wrong(f"{where}/samples", f"counts of {n} test samples", f"counts of {samples.sum()}")
+        for name in ("right", "confidence"):
+            if (value[name] > samples * MUCH).any():
+                raise _wrong(f"{where}/{name}", "at most as much as 'samples' in each range", "more in some range")
+        return None
 
 
 @dataclass(frozen=True)

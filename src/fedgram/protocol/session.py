@@ -17,7 +17,7 @@ from fedgram.protocol.agreement import Agreement
 from fedgram.protocol.channel import Channel
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.fit import Fit
-from fedgram.protocol.method import NAMES, Method, Require
+from fedgram.protocol.method import NAMES, Method, Require, check_outcomes
 from fedgram.protocol.quorum import Quorum
 from fedgram.protocol.recipe import Recipe, in_source
 from fedgram.protocol.transport import Progress, Transport
@@ -95,6 +95,7 @@ def run(
         message=clients.message,
         notes=clients.notes,
         shape=agreement.shape,
+        sites=clients.sites and clients.sites.in_basis(clients.agreement.basis),
     )
 
 
@@ -106,12 +107,8 @@ def _classes(method: Method, given: int | Iterable[Label] | None, recipe: Recipe
     classes = () if given is None else as_classes(given)
     if recipe is None or not recipe.targets:
         return classes
+    check_outcomes(method, recipe.targets)
     outcomes = ", ".join(map(repr, recipe.targets))
-    if not method.numeric:
-        raise InvalidParameter(
-            f"{method.name} needs classes, and the outcome {outcomes} is a number: use a method for numbers, such as "
-            "afl, fedhip, apfl, fedgram or local, or give the outcome classes in the study"
-        )
     if classes not in ((), NUMERIC):
         raise InvalidParameter(f"classes were given, {classes[:5]}, and the outcome {outcomes} is a number: leave them")
     return NUMERIC

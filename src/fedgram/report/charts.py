@@ -9,7 +9,7 @@ from fedgram.experiments.results import Column, Result, Results
 from fedgram.report.palette import Look, looks
 from fedgram.report.tables import headings
 
-Kind: TypeAlias = Literal["scatter", "lines", "strip", "heat"]
+Kind: TypeAlias = Literal["scatter", "lines", "strip", "heat", "reliability"]
 Unit: TypeAlias = Literal["percent", "bytes", "seconds", "number"]
 Drawing: TypeAlias = Literal["marks", "line", "star", "reference", "strip"]
 
@@ -81,7 +81,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Chart:
-    """One chart; `name` is its file's. `metric` is None where no accuracy was chosen for it.
+    """One chart; `name` is its file's. `metric` is None where it is the same for all metrics.
 
     `methods` are the places of those methods that a chart is about as a whole.
     """

@@ -1,4 +1,4 @@
-"""Charts of single clients: their accuracies, who has which classes, who takes how much of whom."""
+"""Charts of single clients: their figures, who has which classes, who takes how much of whom."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,36 +8,53 @@ from typing import Any
 from fedgram.experiments.matrices import Matrix
 from fedgram.experiments.results import Column, Results, Spread
 from fedgram.report.charts import Axis, Chart, Heat, Index, Panel, Series
+from fedgram.report.metrics import Metric
 from fedgram.report.panels import slug
+from fedgram.report.tables import capitalised
 
 
-def client_accuracies(results: Results, index: Index) -> Iterator[Chart]:
-    """Describe how accuracies spread over the clients, one panel for each setting."""
+def client_figures(results: Results, index: Index, figures: Sequence[Metric]) -> Iterator[Chart]:
+    """Describe how figures spread over the clients; accuracies of all kinds share one chart, the first."""
+    accuracies = [figure for figure in figures if figure.is_accuracy]
+    others = [figure for figure in figures if not figure.is_accuracy and not figure.key.startswith("client_")]
+    for figure in (*accuracies[:1], *others):
+        panels = _strips(results, index, figure)
+        if not panels:
+            continue
+        is_accuracy = figure.is_accuracy
+        yield Chart(
+            "clients" if is_accuracy else slug(f"clients {figure.key}"),
+            "strip",
+            f"{'Accuracies' if is_accuracy else capitalised(figure.name)} of single clients",
+            Axis("accuracy of a client in %" if is_accuracy else figure.title, "percent" if is_accuracy else "number"),
+            Axis("method"),
+            panels,
+            "A dot is a client, the bar the middle half, the line the median, the diamond the mean.",
+            None if is_accuracy else figure.key,
+        )
+
+
+def _strips(results: Results, index: Index, figure: Metric) -> list[Panel]:
     panels: dict[Column, list[Series]] = defaultdict(list)
     for (label, column), run in index.chosen(results).items():
-        known = sorted(100 * value for value in run.by_client if value is not None)
+        values = [None if value is None else figure.factor * value for value in figure.clients(run)]
+        known = sorted(value for value in values if value is not None)
         if len(run.tested) < 2 or not known:
             continue
         median = known[0] if len(known) == 1 else quantiles(known, n=4, method="inclusive")[1]
-        told = (
-            f"{label}: lowest {known[0]:.1f}, median {median:.1f}, mean {fmean(known):.1f}, highest {known[-1]:.1f} %"
-        )
+        parts = {"lowest": known[0], "median": median, "mean": fmean(known), "highest": known[-1]}
+        digits = 1 if figure.is_accuracy else None
+        said = ", ".join(f"{name} {_short(value, digits)}" for name, value in parts.items())
         facts = {"sent up": run.up, "sent down": run.down} if run.up and run.down else {}
-        x = [None if value is None else round(100 * value, 1) for value in run.by_client]
-        place = index.column[column]
-        panels[column].append(
-            Series(label, index.look[label], "strip", x, (), index.method[label], [place], facts=facts, told=told)
-        )
-    if panels:
-        yield Chart(
-            "clients",
-            "strip",
-            "Accuracies of single clients",
-            Axis("accuracy of a client in %", "percent"),
-            Axis("method"),
-            [Panel(index.heading[column], index.column[column], series=panels[column]) for column in panels],
-            "A dot is a client, the bar the middle half, the line the median, the diamond the mean.",
-        )
+        x = [None if value is None else float(_short(value, digits)) for value in values]
+        place, look = index.column[column], index.look[label]
+        told = f"{label}: {said}" + (f" {figure.unit}" if figure.unit else "")
+        panels[column].append(Series(label, look, "strip", x, (), index.method[label], [place], facts=facts, told=told))
+    return [Panel(index.heading[column], index.column[column], series=panels[column]) for column in panels]
+
+
+def _short(value: float, decimals: int | None) -> str:
+    return f"{value:.4g}" if decimals is None else f"{value:.{decimals}f}"
 
 
 def known_clients(results: Results, index: Index) -> list[dict[str, Any]]:
@@ -51,7 +68,8 @@ def known_clients(results: Results, index: Index) -> list[dict[str, Any]]:
             facts["test samples"] = tested[column]
         if spread := spreads.get(column):
             facts["training samples"] = [sum(row) for row in spread.counts]
-            facts["classes"] = [sum(n > 0 for n in row) for row in spread.counts]
+            if not spread.is_numeric:
+                facts["classes"] = [sum(n > 0 for n in row) for row in spread.counts]
         found.append({"names": spread.names if spread else [], "facts": facts})
     return found
 
@@ -65,7 +83,7 @@ def class_counts(results: Results, index: Index) -> Iterator[Chart]:
     spreads = _spreads(results, index)
     panels = []
     for column, place in index.column.items():
-        if spread := spreads.get(column):
+        if (spread := spreads.get(column)) and not spread.is_numeric:
             values = list(zip(*spread.counts, strict=True))
             most = max((n for row in values for n in row), default=0)
             held = fmean(sum(n > 0 for n in row) for row in spread.counts)

@@ -81,7 +81,7 @@ def round_charts(
 
 def _whole(curve: Curve, metric: str) -> list[float]:
     """Return a metric's curve in %, empty if it is not known in every round: that would look as if it ended early."""
-    values = curve[metric]
+    values = curve.get(metric, [])
     return [round(100 * value, 2) for value in values] if len(values) == max(map(len, curve.values())) else []
 
 
@@ -111,7 +111,7 @@ def _point(label: str, place: int, index: Index, kind: Kind, cost: float | None,
     look, method, half = index.look[label], index.method[label], [cell.half]
     if cell.mean is None:
         return None
-    told = f"{label} has {cell.mean:.2f} % "
+    told = f"{label} has {cell.metric.say(cell.mean)} "
     if label in index.references:
         told += "with all data in one place"
         return Series(label, look, "reference", (), [cell.mean], method, [place], half, told=told)

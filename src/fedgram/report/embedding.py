@@ -7,7 +7,7 @@ from typing import Any
 
 from fedgram.report.charts import Chart, Panel, Series
 
-# Numbers about single clients that a page may hold; beyond that, bytes are given as a mean and then accuracies go.
+# Figures of single clients that a page may hold; beyond that, bytes are given as a mean, and then the last figures go.
 MOST_DETAILS = 300_000
 # Entries of all matrices of methods together; of those beyond, the page says only that they are in the results.
 MOST_ENTRIES = 200_000
@@ -16,7 +16,7 @@ MOST_ROUNDS = 80
 
 def embedded(charts: Iterable[Chart]) -> list[dict[str, Any]]:
     """Return charts ready for JSON, without what is at its default."""
-    entries = 0
+    entries, details = 0, MOST_DETAILS
     found = []
     for chart in charts:
         panels: list[Panel] = []
@@ -28,23 +28,24 @@ def embedded(charts: Iterable[Chart]) -> list[dict[str, Any]]:
             else:
                 panels.append(panel)
         if chart.kind == "strip":
-            panels = _bounded(panels)
+            panels = _bounded(panels, details)
+            details -= sum(len(series.x) for panel in panels for series in panel.series)
         found.append(_plain(replace(chart, panels=[_thinned(panel) for panel in panels])))
     return found
 
 
-def _bounded(panels: Sequence[Panel]) -> list[Panel]:
-    """Keep the first accuracies of single clients that fit; bytes are listed only if all do."""
+def _bounded(panels: Sequence[Panel], most: int) -> list[Panel]:
+    """Keep the first figures of single clients that fit; bytes are listed only if all do."""
     accuracies = sum(len(series.x) for panel in panels for series in panel.series)
     counts = sum(_length(fact) for panel in panels for series in panel.series for fact in series.facts.values())
-    listed = accuracies + counts <= MOST_DETAILS
+    listed = accuracies + counts <= most
     spent = 0
     kept = []
     for panel in panels:
         fitting = []
         for series in panel.series:
             spent += len(series.x)
-            if spent <= MOST_DETAILS:
+            if spent <= most:
                 facts = {name: _shortest(fact, listed) for name, fact in series.facts.items()}
                 fitting.append(replace(series, facts=facts))
         kept.append(replace(panel, series=fitting))

@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, fields
 from html import escape
+from math import isnan, nan
 from statistics import fmean
 
 from rich.table import Table as RichTable
@@ -15,7 +16,7 @@ from rich.text import Text
 from fedgram.core.terminal import visible
 from fedgram.experiments.results import Column, Results
 from fedgram.report.measures import SPANS
-from fedgram.report.tables import BEST, SECOND, Entry, Table, cells, ranks
+from fedgram.report.tables import BEST, SECOND, Cell, Entry, Table, cells, ranks
 
 _STYLES = {BEST: "bold", SECOND: "underline"}
 # Those that LaTeX has commands for; the others look like Latin letters.
@@ -130,7 +131,7 @@ def _latex_entry(entry: Entry) -> str:
 
 
 def comma_separated(results: Results, metric: str) -> str:
-    """Return one line per method and column, for other programs: accuracies in percent."""
+    """Return one line per method and column, for other programs: accuracies in percent, other figures as they are."""
     found = cells(results, metric)
     rank = ranks(results, found)
     out = io.StringIO()
@@ -156,7 +157,7 @@ def comma_separated(results: Results, metric: str) -> str:
             write.writerow(
                 [_cell(label), str(reference).lower()]
                 + [_cell(value) if isinstance(value, str) else value for value in astuple(column)]
-                + [metric, _digits(fmean(cell.values) if cell.values else None), _digits(cell.deviation)]
+                + [metric, *(_digits(value, cell) for value in (fmean(cell.values or [nan]), cell.deviation))]
                 + [len(cell.values), cell.failed, rank.get((label, column), "")]
                 + [f"{fmean(values):.12g}" if values else "" for values in known.values()]
             )
@@ -174,8 +175,10 @@ def _cell(text: str | None) -> str:
     return text
 
 
-def _digits(value: float | None) -> str:
-    return "" if value is None else f"{value:.4f}"
+def _digits(value: float | None, cell: Cell) -> str:
+    if value is None or isnan(value):
+        return ""
+    return f"{value:.4f}" if cell.metric.is_accuracy else f"{value:.8g}"
 
 
 def html(table: Table) -> str:

@@ -1,6 +1,7 @@
 """The page: one HTML file that holds results, style and program, and asks the network for nothing."""
 
 import json
+from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -15,11 +16,14 @@ from fedgram.experiments.variants import show
 from fedgram.report import formats
 from fedgram.report.charts import Index
 from fedgram.report.clientwise import known_clients
-from fedgram.report.describe import SHORT, describe
+from fedgram.report.describe import describe
 from fedgram.report.embedding import embedded
 from fedgram.report.headline import is_personal
+from fedgram.report.metrics import Metric, beside, chosen, metric_in, metric_of, metrics_of
+from fedgram.report.panels import slug
 from fedgram.report.reach import reach_tables
-from fedgram.report.tables import Cell, about, accuracy_caption, accuracy_table, cells, span_texts
+from fedgram.report.sites import NOTE, tables_by_column
+from fedgram.report.tables import Cell, Table, about, accuracy_caption, accuracy_table, capitalised, cells, span_texts
 
 _SCRIPTS = (
     "dom.js",
@@ -33,6 +37,7 @@ _SCRIPTS = (
     "lines.js",
     "strip.js",
     "heat.js",
+    "reliability.js",
     "tiles.js",
     "sections.js",
     "main.js",
@@ -40,8 +45,8 @@ _SCRIPTS = (
 _STYLES = ("base.css", "controls.css", "tables.css", "charts.css", "screens.css")
 
 
-def write_page(results: Results, path: Path, *, title: str, metric: str = "client_mean") -> Path:
-    """Write the page, whole or not at all, and return its path."""
+def write_page(results: Results, path: Path, *, title: str, metric: str | None = None) -> Path:
+    """Write the page, whole or not at all, and return its path; `metric` is shown first."""
     page = render_page(results, title=title, metric=metric)
     with writing(path, InvalidParameter):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -49,10 +54,11 @@ def write_page(results: Results, path: Path, *, title: str, metric: str = "clien
     return path
 
 
-def render_page(results: Results, *, title: str, metric: str = "client_mean") -> str:
+def render_page(results: Results, *, title: str, metric: str | None = None) -> str:
     """Return the page as text."""
     from fedgram import __version__
 
+    metric = chosen(results, metric)
     payload = json.dumps(_payload(results, metric), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return Template(_asset("page.html")).substitute(
         title=escape(title),
@@ -94,12 +100,13 @@ def _protocol(column: Any) -> str:
 
 
 def _payload(results: Results, metric: str) -> dict[str, Any]:
-    index = Index.of(results)
+    index, keys = Index.of(results), metrics_of(results)
     return {
         "metric": metric,
-        "metrics": {name: {"name": SHORT[name].capitalize(), "about": text} for name, text in METRICS.items()},
-        "captions": {name: accuracy_caption(results, name) for name in METRICS},
-        "exports": {name: _exports(results, name) for name in METRICS},
+        "numeric": any(run.is_numeric for run in results.runs),
+        "metrics": {key: _metric(results, key) for key in keys},
+        "captions": {key: accuracy_caption(results, key) for key in keys},
+        "exports": {key: _exports(results, key) for key in keys},
         "methods": _methods(results, index),
         "columns": [
             {
@@ -113,14 +120,42 @@ def _payload(results: Results, metric: str) -> dict[str, Any]:
         ],
         "seeds": len({run.seed for run in results.runs}),
         "cells": _cells(results, index),
-        "runs": [_run(run, index) for run in results.runs],
+        "runs": [_run(run, index, [metric_of(key) for key in keys]) for run in results.runs],
         "charts": embedded(describe(results)),
-        "reach": {name: _reach(results, index, name) for name in METRICS},
+        "reach": {key: _reach(results, index, key) for key in METRICS},
+        "sites": {index.column[column]: _sites(tables) for column, tables in tables_by_column(results).items()},
         "clients": known_clients(results, index),
         "failures": [[run.label, f"{_where(run)}, seed {run.seed}", run.error] for run in results.failed],
         "damaged": [f"{damage.path.name}, line {damage.line}: {damage.reason}" for damage in results.damaged],
         "facts": _facts(results),
     }
+
+
+def _metric(results: Results, key: str) -> dict[str, Any]:
+    """Return how a metric is named and written, and which others stand beside it."""
+    metric = metric_in(results, key)
+    return {
+        "name": capitalised(metric.name if ":" in key else metric.short),
+        "about": metric.about,
+        "what": metric.name,
+        "unit": metric.unit,
+        "decimals": metric.decimals,
+        "lower": metric.lower,
+        "file": f"accuracy-{key}" if metric.is_accuracy else slug(key),
+        "beside": beside(results, key),
+    }
+
+
+def _sites(tables: Sequence[Table]) -> list[dict[str, Any]]:
+    return [
+        {
+            "caption": table.caption,
+            "heads": table.heads,
+            "rows": [[entry.text for entry in row] for row in table.rows],
+            "note": NOTE,
+        }
+        for table in tables
+    ]
 
 
 def _exports(results: Results, metric: str) -> dict[str, str]:
@@ -148,7 +183,7 @@ def _methods(results: Results, index: Index) -> list[dict[str, Any]]:
 
 def _cells(results: Results, index: Index) -> list[dict[str, Any]]:
     """Return means by metric, and what stands after ±, as tables show them: the page and they never disagree."""
-    by_metric = [cells(results, name) for name in METRICS]
+    by_metric = [cells(results, key) for key in metrics_of(results)]
     return [
         {
             "m": index.method[label],
@@ -171,14 +206,14 @@ def _reach(results: Results, index: Index, metric: str) -> dict[int, dict[str, A
     }
 
 
-def _run(run: Result, index: Index) -> dict[str, Any]:
+def _run(run: Result, index: Index, metrics: Sequence[Metric]) -> dict[str, Any]:
     """Return what the page needs of a run."""
-    accuracy = [Cell([100 * run.accuracy[name]] if name in run.accuracy else []).mean for name in METRICS]
+    shown = [(metric, metric.shown(run)) for metric in metrics]
     return {
         "m": index.method[run.label],
         "c": index.column[run.column],
         "seed": run.seed,
-        "accuracy": accuracy,
+        "figures": [None if value is None else Cell([value], metric=metric).mean for metric, value in shown],
         "up": round(fmean(run.up)) if run.up else None,
         "down": round(fmean(run.down)) if run.down else None,
         "cpu": None if run.cpu is None else float(f"{run.cpu:.4g}"),

@@ -69,7 +69,7 @@ def _save_svg(figure: Any, name: str, alternative: str) -> bytes:
 
 def draw(results: Results, metric: str) -> Iterator[Picture]:
     """Draw the pictures one by one."""
-    kinds = {"scatter": _scatter, "lines": _lines, "strip": _strip, "heat": draw_heat}
+    kinds = {"scatter": _scatter, "lines": _lines, "strip": _strip, "heat": draw_heat, "reliability": _reliability}
     for chart in describe(results, [metric]):
         figure = kinds[chart.kind](chart)
         if figure is not None:
@@ -121,6 +121,24 @@ def _lines(chart: Chart) -> Any:
                     axes.plot(series.x, series.y, marker=series.look.shape, markersize=4, **style)
                 case _:
                     axes.plot(series.x, series.y, linewidth=1.6, **style)
+        set_axis(axes, "x", chart.x)
+        axes.label_outer()
+    figure.supylabel(chart.y.title, fontsize=9)
+    add_legend(figure, panels)
+    return figure
+
+
+def _reliability(chart: Chart) -> Any:
+    figure, panels = panels_of(chart.panels, share_y=True)
+    for panel, axes in panels:
+        axes.plot([0, 100], [0, 100], "--", color="#6b7280", linewidth=1)
+        for series in panel.series:
+            samples = series.facts["samples"]
+            assert not isinstance(samples, int)
+            sizes = [10 + 50 * n / max(samples) for n in samples]
+            axes.plot(series.x, series.y, color=series.look.colour, linewidth=1)
+            style = {"color": series.look.colour, "marker": series.look.shape, "edgecolors": "white"}
+            axes.scatter(series.x, series.y, sizes, label=series.label, zorder=3, **style)
         set_axis(axes, "x", chart.x)
         axes.label_outer()
     figure.supylabel(chart.y.title, fontsize=9)

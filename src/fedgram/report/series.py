@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from fedgram.experiments.results import METRICS, Column, Result, Results
 from fedgram.experiments.variants import show
+from fedgram.report.metrics import Metric, metric_of, metrics_of
 
 Curve: TypeAlias = dict[str, list[float]]
 
@@ -29,7 +30,7 @@ def learning_curves(results: Results) -> dict[tuple[str, Column], Curve]:
 
 @dataclass(frozen=True)
 class Sweep:
-    """How the accuracy of one method follows one hyper-parameter, all else equal; a curve per column and rest."""
+    """How the figures of one method follow one hyper-parameter, all else equal; a curve per column and rest."""
 
     method: str
     parameter: str
@@ -38,30 +39,34 @@ class Sweep:
 
 
 def sweeps(results: Results) -> list[Sweep]:
-    """Return the sensitivity curves that the results hold: the accuracies of every seed by value and metric."""
+    """Return the sensitivity curves that the results hold: the figures of every seed, as shown, by value and metric."""
+    figures = {key: metric_of(key) for key in metrics_of(results)}
     by_method: dict[str, list[Result]] = defaultdict(list)
     for run in results.finished:
-        if run.accuracy and not run.reference:
+        if not run.reference and any(figure.value(run) is not None for figure in figures.values()):
             by_method[run.method].append(run)
     found = []
     for method, runs in by_method.items():
         for parameter in dict.fromkeys(name for run in runs for name in run.settings):
-            curves = _curves(runs, parameter)
+            curves = _curves(runs, parameter, figures)
             values = list(dict.fromkeys(value for points in curves.values() for value in points))
             if len(values) > 1:
                 found.append(Sweep(method, parameter, _sorted(values), curves))
     return found
 
 
-def _curves(runs: Sequence[Result], parameter: str) -> dict[tuple[Column, str], dict[Any, Curve]]:
+def _curves(
+    runs: Sequence[Result], parameter: str, figures: Mapping[str, Metric]
+) -> dict[tuple[Column, str], dict[Any, Curve]]:
     curves: dict[tuple[Column, str], dict[Any, Curve]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     for run in runs:
         if parameter not in run.settings:
             continue
         value = _scalar(run.settings[parameter])
         rest = ", ".join(f"{name}={show(other)}" for name, other in run.settings.items() if name != parameter)
-        for metric, accuracy in run.accuracy.items():
-            curves[run.column, rest][value][metric].append(accuracy)
+        for metric, figure in figures.items():
+            if (known := figure.shown(run)) is not None:
+                curves[run.column, rest][value][metric].append(known)
     # A hyper-parameter counts as swept only where nothing else changed with it.
     return {place: dict(points) for place, points in curves.items() if len(points) > 1}
 

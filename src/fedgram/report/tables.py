@@ -1,32 +1,35 @@
 """Tables in the papers' layout: methods × (clients × α), mean ± standard deviation over seeds, the best two marked."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from statistics import fmean, stdev
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fedgram.experiments.results import METRICS, Column, Result, Results
+from fedgram.experiments.results import Column, Result, Results
 from fedgram.report.intervals import half_width
+from fedgram.report.metrics import Metric, beside, metric_in, metric_of
 
 BEST, SECOND = 1, 2
+USUAL = metric_of("client_mean")
 NOTHING = "–"
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One method's accuracies in one column, a value per seed, in percent; with one seed, an interval from clients."""
+    """One method's figures in one column, a value per seed as it is shown; with one seed, an interval from clients."""
 
     values: Sequence[float] = ()
     failed: int = 0
     interval: float | None = None
+    metric: Metric = USUAL
 
     @cached_property
     def mean(self) -> float | None:
         """Their mean, rounded as it is shown, so that what looks equal ranks equal."""
-        return round(fmean(self.values), 2) if self.values else None
+        return round(mean := fmean(self.values), self.metric.places(mean)) if self.values else None
 
     @cached_property
     def deviation(self) -> float | None:
@@ -37,7 +40,7 @@ class Cell:
     def half(self) -> float | None:
         """What stands after ±: the deviation over seeds, or with one seed half of the interval from the clients."""
         half = self.interval if self.deviation is None else self.deviation
-        return None if half is None else round(half, 2)
+        return None if half is None else round(half, self.metric.places(self.mean or 0.0))
 
     @property
     def low(self) -> float:
@@ -52,8 +55,9 @@ class Cell:
     def __str__(self) -> str:
         if self.mean is None:
             return "failed" if self.failed else NOTHING
-        half = "" if self.half is None else f" ± {self.half:.2f}"
-        return f"{self.mean:.2f}{half}" + (f" ({self.failed} failed)" if self.failed else "")
+        places = self.metric.places(self.mean)
+        half = "" if self.half is None else f" ± {self.half:.{places}f}"
+        return f"{self.mean:.{places}f}{half}" + (f" ({self.failed} failed)" if self.failed else "")
 
 
 class Entry(NamedTuple):
@@ -84,7 +88,8 @@ class Table:
 
 
 def cells(results: Results, metric: str) -> dict[tuple[str, Column], Cell]:
-    """Return the accuracies of each method in each column."""
+    """Return the figures of each method in each column."""
+    figure = metric_in(results, metric)
     values: dict[tuple[str, Column], list[float]] = defaultdict(list)
     failed: dict[tuple[str, Column], int] = defaultdict(int)
     intervals: dict[tuple[str, Column], float] = {}
@@ -93,12 +98,12 @@ def cells(results: Results, metric: str) -> dict[tuple[str, Column], Cell]:
         place = run.label, run.column
         if run.error is not None:
             failed[place] += 1
-        elif metric in run.accuracy:
-            values[place].append(100 * run.accuracy[metric])
+        elif (value := figure.shown(run)) is not None:
+            values[place].append(value)
             if alone and (half := half_width(run, metric)) is not None:
-                intervals[place] = 100 * half
+                intervals[place] = figure.factor * half
     return {
-        place: Cell(values.get(place, ()), failed.get(place, 0), intervals.get(place))
+        place: Cell(values.get(place, ()), failed.get(place, 0), intervals.get(place), figure)
         for place in values.keys() | failed.keys()
     }
 
@@ -112,6 +117,7 @@ def ranks(results: Results, found: dict[tuple[str, Column], Cell]) -> dict[tuple
     """Return who is best and second in each column; the reference takes no part."""
     references = {run.label for run in results.runs if run.reference}
     marked: dict[tuple[str, Column], int] = {}
+    lower = any(cell.metric.lower for cell in found.values())
     for column in results.columns:
         means = {
             label: cell.mean
@@ -120,7 +126,7 @@ def ranks(results: Results, found: dict[tuple[str, Column], Cell]) -> dict[tuple
         }
         if len(means) < 2:
             continue
-        for rank, value in enumerate(sorted(set(means.values()), reverse=True)[:2], start=BEST):
+        for rank, value in enumerate(sorted(set(means.values()), reverse=not lower)[:2], start=BEST):
             marked |= {(label, column): rank for label, mean in means.items() if mean == value}
     return marked
 
@@ -142,7 +148,10 @@ def _stands_out(
 ) -> bool:
     others = [place for place in ranked if place[1] == best[1] and place != best]
     highest = min(ranked[place] for place in others)
-    return all(found[best].low >= found[place].high for place in others if ranked[place] == highest)
+    next_ones = [found[place] for place in others if ranked[place] == highest]
+    if found[best].metric.lower:
+        return all(found[best].high <= other.low for other in next_ones)
+    return all(found[best].low >= other.high for other in next_ones)
 
 
 def accuracy_table(results: Results, metric: str) -> Table:
@@ -170,8 +179,36 @@ def accuracy_caption(results: Results, metric: str) -> str:
     if any(cell.interval is not None for cell in cells(results, metric).values()):
         over += ", ± half of a 95 % t interval over the clients"
     common = all(column.has_common_test for column in results.columns)
-    kind = "on a common test set" if common else METRICS[metric]
-    return f"Accuracy in % ({kind}) of {features}; {over}."
+    figure = metric_in(results, metric)
+    kind = "on a common test set" if common else figure.about
+    better = "; lower is better" if figure.lower else ""
+    return f"{capitalised(figure.title)} ({kind}) of {features}; {over}{better}."
+
+
+def capitalised(text: str) -> str:
+    """Return a text with a capital letter first, and the others as they are."""
+    return text[:1].upper() + text[1:]
+
+
+def beside_table(results: Results, metric: str) -> Table:
+    """Return the figures that a reader wants to see beside one: other errors of the same outcome, or probabilities."""
+    columns, others = results.columns, [metric_in(results, key) for key in beside(results, metric)]
+    found = [cells(results, other.key) for other in others]
+    ranked = [marks(results, known) for known in found]
+    pairs = list(zip(found, ranked, strict=True))
+
+    def entry(place: tuple[str, Column], known: Mapping[tuple[str, Column], Cell], rank: Mapping[Any, int]) -> Entry:
+        return Entry(str(known.get(place, Cell())), rank.get(place, 0))
+
+    rows = [
+        [Entry(label), *(entry((label, column), *pair) for column in columns for pair in pairs)]
+        for label in results.labels
+        if others
+    ]
+    names = [other.short for other in others]
+    caption = f"{capitalised(', '.join(other.title for other in others))} over all test samples."
+    spans = [(heading, len(others)) for heading in headings(columns).values()]
+    return Table(caption, spans, names * len(columns), rows)
 
 
 def about(column: Column) -> str:

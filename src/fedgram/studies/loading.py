@@ -12,7 +12,7 @@ import numpy.typing as npt
 from fedgram.core.arrays import Array
 from fedgram.core.columns import listed
 from fedgram.core.errors import InvalidData, InvalidParameter, UnknownName
-from fedgram.core.labels import to_indices
+from fedgram.core.labels import NUMERIC, to_indices
 from fedgram.data.dataset import Dataset
 from fedgram.data.fingerprint import fingerprint
 from fedgram.data.own.bad import OnBad, warn_of_look_alikes
@@ -96,13 +96,9 @@ def read_tables(
 ) -> StudyDataset:
     """Return tables as a data set under a study: one with a client column, or a file for each party, named after it.
 
+    Numeric outcomes are the last columns of the samples; all samples are then of one class.
     `test` are tables with test samples, as many and in the same order.
     """
-    if not study.classes:
-        raise InvalidParameter(
-            f"outcome {', '.join(study.outcomes)} of study {study.name!r} is a number, and classes are wanted: name "
-            "another outcome, or give the study its classes"
-        )
     files, test_files = table_files(data), [] if test is None else table_files(test)
     names = _parties(files, client)
     if test_files and len(test_files) != len(files):
@@ -111,6 +107,7 @@ def read_tables(
     for owner in () if groups is None or not study.parties else np.unique(groups).tolist():
         if owner not in study.parties:
             raise UnknownName(f"party of study {study.name!r}", owner, study.parties)
+    classes = study.classes or NUMERIC
     arrays: dict[str, Any] = {"x": x, "y": y, "groups": groups}
     if test_files:
         arrays |= dict(
@@ -118,8 +115,8 @@ def read_tables(
         )
     return StudyDataset(
         name=" + ".join(path.stem for path in files).encode(errors="backslashreplace").decode(),
-        classes=study.classes,
-        fingerprint=fingerprint(arrays, study.classes),
+        classes=classes,
+        fingerprint=fingerprint(arrays, classes),
         features=study.features,
         columns=study.sent,
         about="; ".join(study.about()),
@@ -162,11 +159,11 @@ def _gathered(
         x, labels, groups = gather(open_for(study, path, group=owner), on_bad)
         if groups is not None:
             warn_of_look_alikes(np.unique(groups).tolist(), f"column {owner!r} of {path}")
-        return x, to_indices(labels, study.classes), groups
+        return x, to_indices(labels, study.classes or NUMERIC), groups
     parts = [gather(open_for(study, path), on_bad) for path in files]
     owners = np.repeat(np.array(names), [len(x) for x, _, _ in parts])
     labels = np.concatenate([labels for _, labels, _ in parts])
-    return np.concatenate([x for x, _, _ in parts]), to_indices(labels, study.classes), owners
+    return np.concatenate([x for x, _, _ in parts]), to_indices(labels, study.classes or NUMERIC), owners
 
 
 def _usual_client(path: Path, known: Sequence[str]) -> str | None:

@@ -264,6 +264,22 @@ def test_a_run_of_deployed_nodes(node, tmp_path):
     assert not Counter(report["refused"])
 
 
+def test_of_test_samples_nodes_send_sums_and_none_about_the_confidence_of_few(node, tmp_path):
+    nodes = [node | {"name": name, "folder": str(tmp_path / name), "minimum-cell": 4} for name in "ab"]
+    LocalGrid(nodes, {"method": "afl", "classes": "2", "clients": "a, b", "out": str(tmp_path / "out")}).serve()
+    fit = fg.load(tmp_path / "out" / "7" / "fit.safetensors")
+    for name, sums in fit.evaluation.calibration.items():
+        assert sums.n == fit.evaluation.tested[name]
+        assert min(count for count in sums.samples if count) >= 4
+    here = fg.AFL().fit([party(config) for config in nodes], classes=2)
+    report = json.loads((tmp_path / "out" / "7" / "report.json").read_text())
+    assert report["probabilities"]["brier"] == pytest.approx(here.evaluation.probabilities.brier)
+    assert any(0 < count < 4 for sums in here.evaluation.calibration.values() for count in sums.samples)
+    assert report["validation"]["errors"][""]["left_out"]["brier"] == pytest.approx(
+        here.report()["validation"]["errors"][""]["left_out"]["brier"]
+    )
+
+
 def test_a_node_may_keep_to_some_methods(node):
     config = node | {"methods": "afl, FedGram"}
     assert ask(config, {"method": "fedavg"}).error.reason == "methods: this node takes no part in fedavg"

@@ -1,12 +1,15 @@
 """APFL is its printed closed forms; what it chooses without test data is what brute force chooses."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import fedgram as fg
-from fedgram.core.errors import InvalidData, InvalidParameter, UnknownName
+from fedgram.core import wire
+from fedgram.core.errors import FedgramError, InvalidData, InvalidParameter, UnknownName
 from fedgram.heads import adapt
 from fedgram.heads.system import System
 from fedgram.moments import solve
@@ -160,3 +163,15 @@ def test_exact_leave_one_out_costs_the_download_of_the_system():
     assert exact.traffic.down - conditional.traffic.down >= 2 * 8 * 16 * 17 // 2
     np.testing.assert_allclose(exact.model.weights, conditional.model.weights, rtol=1e-9, atol=1e-12)
     assert exact.personal["client-0"].system is None, "a model need not carry what it was chosen by"
+
+
+@pytest.mark.parametrize("leverage", [-0.1, 1.0, float("nan")])
+def test_a_leverage_that_cannot_be_is_refused(leverage):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(40, 3)), np.arange(40) % 2
+    fit = fg.APFL(dim_primary=8, dim_refine=8).fit([fg.Client("a", x, y), fg.Client("b", x + 1, y)], classes=2)
+    assert 0 < fit.published.leverage < 1
+    assert fit.model.leverage is None
+    assert all(model.leverage is None for model in fit.personal.values())
+    with pytest.raises(FedgramError, match=r"leverage|not finite"):
+        wire.decode(wire.encode(replace(fit.published, leverage=leverage)), sender="server", finite=True)

@@ -20,7 +20,7 @@ from fedgram.engines.flower.grid import Expected, GridTransport, Post, roll_call
 from fedgram.engines.flower.node import Node, Party, client_app
 from fedgram.protocol import session
 from fedgram.protocol.clientside import explain
-from fedgram.protocol.fit import Fit, outcome
+from fedgram.protocol.fit import Fit
 from fedgram.protocol.sources import resolve
 
 NAME = "flower"
@@ -64,7 +64,7 @@ def _run(grid: Grid, app: App, report: dict[str, Any]) -> Fit:
         progress=_log_progress,
         recipe=app.agreed,
     )
-    report |= outcome(fit) | {"contributors": list(fit.contributors)}
+    report |= fit.report() | {"contributors": list(fit.contributors)}
     return fit
 
 
@@ -102,7 +102,8 @@ def _party(message: Message, context: Context) -> Party:
     study = agreed_study(own, app)
     client = own.client(app) if study is None else table_client(own, study)
     admitted = own.admitted(client, app, method, study)
-    return Party(admitted, method, own.model_folder(), study, warned=own.has_minimum)
+    cell = max(own.minimum_cell, app.minimum_cell)
+    return Party(admitted, method, own.model_folder(), study, warned=own.has_minimum, minimum_cell=cell)
 
 
 def _told(error: Exception) -> str:

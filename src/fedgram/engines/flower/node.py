@@ -34,7 +34,8 @@ class Party:
     """What a node brings: its data, the method it takes part in, the folder for its model (None: keep none).
 
     `recipe` is the study that it takes part in, whose rules it keeps, where there is one. With `warned` it hears at the
-    start what it reveals if it has few samples.
+    start what it reveals if it has few samples. `minimum_cell` is the node's own rule: of how few test samples a sum
+    about confidence may be.
     """
 
     client: Client
@@ -42,6 +43,7 @@ class Party:
     folder: Path | None
     recipe: Recipe | None = None
     warned: bool = False
+    minimum_cell: int = 0
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ def _perform(party: Party, message: Message, context: Context) -> bytes:
     """Perform one step: recall, do it, remember."""
     with about_the_request():
         request = wire.decode(envelope.body(message), sender="the server")
-    side = ClientSide(party.client, recipe=party.recipe)
+    side = ClientSide(party.client, recipe=party.recipe, minimum_cell=party.minimum_cell)
     if request["step"] == "hello":
         # A run begins. Flower may bring memory from an earlier run; what was then is over.
         context.state.pop(_MEMORY, None)

@@ -36,7 +36,8 @@ BETAS = np.geomspace(1e-2, 1e4, 25)
 class TwoStreams(BlockModel):
     """Scores Φ(x) G + λ Ψ(x) P — (14). The maps Φ and Ψ travel as their seeds; a global model has no second stream.
 
-    `system` is the packed factor of ΦᵀΦ + γI where clients have asked for it.
+    `system` is the packed factor of ΦᵀΦ + γI where clients have asked for it. `leverage` is published only: how much a
+    sample counts for its own score by G, on average.
     """
 
     primary: RandomFeatures
@@ -48,6 +49,7 @@ class TwoStreams(BlockModel):
     system: Annotated[Array, wire.Shape("s")] | None = None
     columns: Columns = ()
     temperature: Temperature = None
+    leverage: Annotated[float | None, wire.Later()] = None
     classes: Classes
 
     @property
@@ -74,8 +76,10 @@ class TwoStreams(BlockModel):
         return System(self.system, self.weights, self.classes).influence(self.primary(x))
 
     def check(self) -> None:
-        """Refuse weights that do not fit their maps."""
+        """Refuse weights that do not fit their maps, and a leverage that cannot be."""
         super().check()
+        if self.leverage is not None and not 0 <= self.leverage < 1:
+            raise Mismatch(f"field 'leverage' must be at least 0 and less than 1, got {self.leverage}")
         for map_, weights in ((self.primary, self.weights), (self.refine, self.own)):
             if (map_ is None) != (weights is None) or (map_ and weights is not None and map_.dim_out != len(weights)):
                 raise Mismatch(f"weights {np.shape(weights)} do not fit {map_}")  # type: ignore[arg-type]
@@ -134,6 +138,8 @@ class APFL(OneMessage):
             if self.exact
             else least_squares(total, gamma, pool.outcomes, intercept=False)
         )
+        # Where γ was chosen, the decomposition that tells is there.
+        known = self.gamma == "auto" and not pool.outcomes
         return TwoStreams(
             primary=primary,
             weights=solved.weights,
@@ -142,6 +148,7 @@ class APFL(OneMessage):
             system=solved.lower if isinstance(solved, System) else None,
             columns=solved.columns,
             temperature=solved.temperature,
+            leverage=problem.degrees_of_freedom(gamma) / problem.n if known else None,
         )
 
     def reveals(self) -> str:
@@ -149,8 +156,8 @@ class APFL(OneMessage):
         return "Gram matrix and class sums of random features" if self.exact else ""
 
     def global_model(self, published: TwoStreams) -> TwoStreams:
-        """Return the primary stream alone."""
-        return replace(published, system=None)
+        """Return the model without what only personalizing needs: of what is published, the primary stream alone."""
+        return replace(published, system=None, leverage=None)
 
     # client
     @step(reply=lambda method, question: method.moments_of(question))
@@ -183,9 +190,12 @@ class APFL(OneMessage):
             own = spectrum.correction(left_over, 1 / beta)
             if temperature is not None:
                 [predicted] = spectrum.predict_left_out(left_over, [1 / beta], seen)
-                unexplained = left_over if seen is None else seen.left_out(left_over)
-                temperature = of_left_out(targets - unexplained + lam * predicted, client.y, temperature)
-        client.keep(replace(published, refine=refine, own=own, lam=lam, system=None, temperature=temperature))
+                errors = (left_over if seen is None else seen.left_out(left_over)) - lam * predicted
+                if seen is None and client.member and published.leverage is not None:
+                    errors = errors / (1 - published.leverage)  # G has seen these samples, and errs more on others
+                temperature = of_left_out(targets - errors, client.y, temperature)
+        kept = replace(published, refine=refine, own=own, lam=lam, temperature=temperature)
+        client.keep(self.global_model(kept))
 
     def _chosen(
         self, spectrum: adapt.Spectrum, left_over: Array, influence: adapt.Influence | None

@@ -48,7 +48,7 @@ class FedLogit(Publishing):
     # server
     def serve(self, clients: Clients) -> LinearModel:
         """Climb, then publish the head."""
-        total = clients.sum(self.summarize)
+        total = clients.sum(self.summarize, validate=True)
         ascent = Logistic(total, self.ridge)
         members = clients.names
         remains: dict[str, str] = {}

@@ -182,7 +182,7 @@ class GradientMethod(Method):
         self.keep(client, global_weights)
 
     @step
-    def evaluate(self, client: ClientSide, model: Model | None = None) -> int | None:
+    def evaluate(self, client: ClientSide, model: Model | None = None) -> Any:
         """Judge a model; it may be the first thing that this process hears of the network."""
         for network in self.imports():
             admit(network)

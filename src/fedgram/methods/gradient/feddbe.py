@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -100,7 +100,7 @@ class FedDBE(GradientMethod):
         self.keep(client, self._biased(client, global_weights))
 
     @step
-    def evaluate(self, client: ClientSide, model: Model | None = None) -> int | None:
+    def evaluate(self, client: ClientSide, model: Model | None = None) -> Any:
         """Judge the global model with the client's own bias."""
         if isinstance(model, TrainedNet):
             model = self.own_model(client, self._biased(client, model.vector[: model.net.own.start]))

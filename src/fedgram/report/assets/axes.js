@@ -30,8 +30,11 @@ const padded = (found, least, most = 100) => {
   const low = Math.min(...found),
     high = Math.max(...found);
   const gap = Math.max((high - low) * 0.12, least);
-  return [Math.max(0, low - gap), Math.min(most, high + gap)];
+  return [low < 0 ? low - gap : Math.max(0, low - gap), Math.min(most, high + gap)];
 };
+// Accuracies keep half a point of room; what may be of any size, a hundredth of itself.
+const paddedFor = (axis, found) =>
+  axis.unit === "percent" ? padded(found, 0.5) : padded(found, Math.max(...found.map(Math.abs)) * 0.01, Infinity);
 
 // A chart with its frame and both axes: a role and a description for those who do not see it, and room to draw.
 const frame = (holder, { height, left = 62, right = 14, top = 12, bottom = 44, label }) => {

@@ -74,7 +74,6 @@ addEventListener("keydown", (event) => {
   if (event.key === "Escape") hideTip();
 });
 
-const percent = (value) => value.toFixed(2);
 const significant = (value) => (value >= 100 ? Math.round(value).toLocaleString("en") : String(+value.toPrecision(3)));
 const bytes = (count) => {
   const units = ["B", "kB", "MB", "GB", "TB"];
@@ -85,3 +84,6 @@ const bytes = (count) => {
 const time = (seconds) => (seconds < 1 ? `${significant(seconds * 1000)} ms` : `${significant(seconds)} s`);
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
 const WRITE = { bytes, seconds: time, percent: String, number: String };
+// A figure of a client, or of a range of confidence, as the unit of its axis wants it.
+const short = (value, unit) => (unit === "percent" ? value.toFixed(1) : String(+value.toPrecision(4)));
+const said = (value, unit) => (unit === "percent" ? `${short(value, unit)} %` : short(value, unit));

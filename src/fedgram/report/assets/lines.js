@@ -1,4 +1,4 @@
-// Curves: accuracy per round or by cost, with stars for methods of one round, or accuracy by a hyper-parameter.
+// Curves: figures per round or by cost, with stars for methods of one round, or by a hyper-parameter.
 const drawLines = (holder, chart, panel) => {
   const series = panel ? shownSeries(panel) : [],
     lines = series.filter((one) => one.draw === "line");
@@ -20,7 +20,7 @@ const drawLines = (holder, chart, panel) => {
     inner = [f.x0 + (sparse ? 26 : 14), f.x1 - (sparse ? 26 : 6)];
   const x = (chart.x.scale === "log" ? logarithmic : linear)(low, high, ...inner),
     heights = series.flatMap((one) => one.y),
-    y = linear(...padded(heights, 0.5), f.y0, f.y1);
+    y = linear(...paddedFor(chart.y, heights), f.y0, f.y1);
   axisY(f, y, chart.y);
   axisX(f, x, chart.x, sparse || counted ? ticksOf(chart, x, inner) : undefined);
   for (const one of series) drawSeries(f, chart, one, x, y, sparse);
@@ -63,7 +63,7 @@ const drawSeries = (f, chart, one, x, y, sparse) => {
         mark(one.look, sparse ? 4.5 : 4, {
           stroke: "var(--card)",
           transform: `translate(${x(one.x[i])} ${y(one.y[i])})`,
-          ...focusable(one.label, [[`${chart.x.title} ${name}`, `${percent(one.y[i])} %`]]),
+          ...focusable(one.label, [[`${chart.x.title} ${name}`, told(one.y[i])]]),
         }),
       );
     }
@@ -91,7 +91,7 @@ const drawSeries = (f, chart, one, x, y, sparse) => {
         fill: shade,
         stroke: "var(--card)",
         transform: `translate(${begins} ${y(v)})`,
-        ...focusable(one.label, [[spent(chart, one), `${percent(v)}${around ? ` ± ${percent(around)}` : ""} %`]]),
+        ...focusable(one.label, [[spent(chart, one), told(v, around)]]),
       }),
     );
 };
@@ -142,11 +142,11 @@ const followRounds = (f, chart, series, x) => {
     const rows = series
       .map((one) => [one.label, valueAt(one, place)])
       .filter(([, v]) => v !== undefined)
-      .sort((a, b) => b[1] - a[1]);
+      .sort((a, b) => compare(a[1], b[1]));
     showTip(
       event,
       counted ? `round ${place}` : `${WRITE[chart.x.unit](place)}`,
-      rows.map(([name, v]) => [name, `${percent(v)} %`]),
+      rows.map(([name, v]) => [name, told(v)]),
     );
   });
   f.chart.addEventListener("pointerleave", () => {
@@ -162,13 +162,13 @@ const figuresOf = (chart, series, sparse) => {
         one.label,
         ...chart.x.ticks.map(([place]) => {
           const i = one.x.indexOf(place);
-          return i < 0 ? "–" : percent(one.y[i]);
+          return i < 0 ? "–" : figure(one.y[i]);
         }),
       ]),
     ];
   const whole = (one) => (one.draw === "reference" ? "–" : WRITE[chart.x.unit](one.x[one.x.length - 1]));
   return [
     ["method", chart.x.unit === "number" ? "rounds" : chart.x.title, "first, %", "last, %"],
-    series.map((one) => [one.label, whole(one), percent(one.y[0]), percent(one.y[one.y.length - 1])]),
+    series.map((one) => [one.label, whole(one), figure(one.y[0]), figure(one.y[one.y.length - 1])]),
   ];
 };

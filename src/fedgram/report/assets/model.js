@@ -1,7 +1,18 @@
 // The results and what is shown of them.
 const data = JSON.parse(document.getElementById("data").textContent);
 const METRICS = Object.keys(data.metrics);
+const metricAt = (i) => data.metrics[METRICS[i]];
 const state = { metric: METRICS.indexOf(data.metric), off: new Set(), sort: null, focus: 0, client: null };
+const metricNow = () => metricAt(state.metric);
+// Decimals as tables have them: always the same, or as many as make four digits.
+const placesOf = (value, { decimals }) =>
+  decimals ?? (value ? Math.max(0, 3 - Math.floor(Math.log10(Math.abs(value)))) : 3);
+const figure = (value, metric = metricNow()) => value.toFixed(placesOf(value, metric));
+const plusMinus = (around, value, metric = metricNow()) => `± ${around.toFixed(placesOf(value, metric))}`;
+const told = (value, around = null) =>
+  [figure(value), around ? plusMinus(around, value) : "", metricNow().unit].filter(Boolean).join(" ");
+// Below 0 if the first figure is the better one.
+const compare = (a, b) => (metricNow().lower ? a - b : b - a);
 
 // Every way to narrow down: what it is called, and its value for a column of the table.
 const facets = [
@@ -40,12 +51,12 @@ for (const run of data.runs) {
 }
 const EMPTY = { means: METRICS.map(() => null), halves: METRICS.map(() => null), runs: [], failed: 0 };
 const cellOf = (m, c) => cells.get(cellKey(m, c)) || EMPTY;
-// Accuracies are in percent and already rounded, so that what looks equal ranks equal.
-const accuracy = (m, c) => cellOf(m, c).means[state.metric];
+// Figures are already rounded, so that what looks equal ranks equal.
+const cellValue = (m, c, i = state.metric) => cellOf(m, c).means[i];
 const half = (m, c) => cellOf(m, c).halves[state.metric];
-const overall = (m, columns) => {
-  const found = columns.map((c) => accuracy(m, c));
-  return found.length && found.every((value) => value !== null) ? +percent(mean(found)) : null;
+const overall = (m, columns, i = state.metric) => {
+  const found = columns.map((c) => cellValue(m, c, i));
+  return found.length && found.every((value) => value !== null) ? +figure(mean(found), metricAt(i)) : null;
 };
 // Half of what ± spans, on average over settings: as wide as if all of them erred alike.
 const overallHalf = (m, columns) => mean(columns.map((c) => half(m, c) || 0));
@@ -65,13 +76,15 @@ const ranking = (value, around, methods) => {
   const found = methods
     .filter((m) => !data.methods[m].reference && value(m) !== null)
     .map((m) => ({ m, value: value(m), half: around(m) || 0 }))
-    .sort((a, b) => b.value - a.value);
+    .sort((a, b) => compare(a.value, b.value));
   if (found.length < 2) return new Map();
   const places = [...new Set(found.map((one) => one.value))].slice(0, 2);
   const standsOut = (best) => {
     const others = found.filter((one) => one !== best),
       next = others.filter((one) => one.value === others[0].value);
-    return next.every((one) => +percent(best.value - best.half) >= +percent(one.value + one.half));
+    const worst = metricNow().lower ? best.value + best.half : best.value - best.half,
+      highest = (one) => (metricNow().lower ? one.value - one.half : one.value + one.half);
+    return next.every((one) => compare(+worst.toPrecision(12), +highest(one).toPrecision(12)) <= 0);
   };
   return new Map(
     found

@@ -1,4 +1,4 @@
-// Accuracy against a cost: a mark for each method, small ones for its settings, lines for the references.
+// A figure against a cost: a mark for each method, small ones for its settings, lines for the references.
 const drawScatter = (holder, chart) => {
   const columns = shownColumns();
   const series = shownSeries(chart.panels[0]).map((one) => ({
@@ -9,33 +9,37 @@ const drawScatter = (holder, chart) => {
   }));
   const marks = series
     .filter((one) => one.draw === "marks")
-    .map((one) => ({ ...one, cost: mean(one.points.map((p) => p.x)), accuracy: mean(one.points.map((p) => p.y)) }));
+    .map((one) => ({ ...one, cost: mean(one.points.map((p) => p.x)), height: mean(one.points.map((p) => p.y)) }));
   if (!marks.length) return say(holder, "Nothing to draw with these filters.");
   const write = WRITE[chart.x.unit];
   const f = frame(holder, {
     height: 340,
-    label: `${chart.title}: ${marks.map((one) => `${one.label}: ${percent(one.accuracy)} % at ${write(one.cost)}`).join("; ")}`,
+    label: `${chart.title}: ${marks.map((one) => `${one.label}: ${told(one.height)} at ${write(one.cost)}`).join("; ")}`,
   });
   const alone = columns.length === 1;
   const all = marks.flatMap((one) => one.points),
     reach = [Math.min(...all.map((p) => p.x)), Math.max(...all.map((p) => p.x))],
     room = Math.max(1.25, (reach[1] / reach[0]) ** 0.12),
-    heights = all.flatMap((p) => (alone && p.half ? [p.y - p.half, Math.min(100, p.y + p.half)] : [p.y]));
+    most = chart.y.unit === "percent" ? 100 : Infinity,
+    least = chart.y.unit === "percent" || metricNow().lower ? 0 : -Infinity,
+    heights = all.flatMap((p) =>
+      alone && p.half ? [Math.max(least, p.y - p.half), Math.min(most, p.y + p.half)] : [p.y],
+    );
   const x = logarithmic(reach[0] / room, reach[1] * room, f.x0, f.x1),
-    y = linear(...padded(heights, 0.5), f.y0, f.y1);
+    y = linear(...paddedFor(chart.y, heights), f.y0, f.y1);
   axisY(f, y, chart.y);
   axisX(f, x, chart.x);
   const covered = drawReferences(f, x, y, all, series, columns);
   for (const { look, points } of marks)
     for (const p of points) {
       if (alone && p.half)
-        f.chart.append(whisker(look, x(p.x), y(Math.max(0, p.y - p.half)), y(Math.min(100, p.y + p.half))));
+        f.chart.append(whisker(look, x(p.x), y(Math.max(least, p.y - p.half)), y(Math.min(most, p.y + p.half))));
       if (!alone) f.chart.append(mark(look, 2.8, { transform: `translate(${x(p.x)} ${y(p.y)})`, opacity: 0.35 }));
     }
-  for (const { label, look, points, cost: spent, accuracy: reached } of marks) {
+  for (const { label, look, points, cost: spent, height: reached } of marks) {
     const [{ half: around }] = points;
     const rows = [
-      ["accuracy", `${percent(reached)}${alone && around ? ` ± ${percent(around)}` : ""} %`],
+      [metricNow().what, told(reached, alone ? around : null)],
       [chart.x.title, write(spent)],
       ["settings", String(points.length)],
     ];
@@ -50,13 +54,13 @@ const drawScatter = (holder, chart) => {
   }
   placeNames(
     f,
-    marks.map((one) => ({ x: x(one.cost), y: y(one.accuracy), name: one.label })),
+    marks.map((one) => ({ x: x(one.cost), y: y(one.height), name: one.label })),
     covered,
   );
   holder.append(
     figures(chart.title, () => [
-      ["method", "accuracy, %", chart.x.title],
-      marks.map((one) => [one.label, percent(one.accuracy), write(one.cost)]),
+      ["method", chart.y.unit === "percent" ? "accuracy, %" : chart.y.title, chart.x.title],
+      marks.map((one) => [one.label, figure(one.height), write(one.cost)]),
     ]),
   );
   return null;
@@ -68,7 +72,7 @@ const drawReferences = (f, x, y, all, series, columns) =>
     .map((one) => ({ ...one, v: mean(one.points.map((p) => p.y)) }))
     .filter(({ v }) => y(v) >= f.y1 && y(v) <= f.y0)
     .map(({ label, look, v }) => {
-      const text = `${label}, global ${percent(v)}`,
+      const text = `${label}, global ${figure(v)}`,
         long = widthOf(text);
       const near = (from) =>
         all.filter((p) => Math.abs(x(p.x) - from - long / 2) < long / 2 + 12 && Math.abs(y(p.y) - y(v) + 10) < 14)

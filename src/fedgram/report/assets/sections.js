@@ -69,11 +69,14 @@ const drawDetail = (section) => {
     rounds = [...curves.values()].map((chart) =>
       made(chartsOf("lines").find(({ name }) => name === chart.name) || { ...chart, panels: [] }, chart.note),
     );
-  const strip = chartsOf("strip")[0] || { kind: "strip", title: "Accuracies of single clients", note: "" },
+  const strips = chartsOf("strip"),
+    usual = { kind: "strip", title: `${capital(metricNow().what)} of single clients`, note: "" },
+    strip = strips.find((chart) => chart.metric) || strips[0] || usual,
     clients = made(strip, `${strip.note} Point at a client to follow it.${seed}`);
+  const reliability = chartsOf("reliability").map((chart) => made(chart, chart.note + seed));
   const spread = chartsOf("heat").find(({ name }) => name === "classes"),
     classes = spread || { kind: "heat", title: "Training samples by client and class", note: "" },
-    heat = made(classes, classes.note + seed);
+    heat = data.numeric ? null : made(classes, classes.note + seed);
   const matrices = chartsOf("heat")
     .filter((chart) => chart !== spread)
     .flatMap((chart) => chart.panels.map((panel) => ({ chart, panel })))
@@ -87,7 +90,8 @@ const drawDetail = (section) => {
       { class: "stack" },
       rounds.map((one) => one.node),
       reachOf(c),
-      [clients, heat].map((one) => one.node),
+      [clients, ...reliability, heat].filter(Boolean).map((one) => one.node),
+      sitesOf(c),
       matrices.length
         ? el(
             "div",
@@ -98,6 +102,7 @@ const drawDetail = (section) => {
     ),
   );
   for (const one of rounds) attempt(drawLines, one.holder, one.chart, one.panel);
+  for (const one of reliability) attempt(drawReliability, one.holder, one.chart, one.panel);
   const marks = [];
   const follow = (k) => {
     if (k !== state.client) {
@@ -108,7 +113,7 @@ const drawDetail = (section) => {
   state.client = null;
   const drawn = [
     attempt(drawStrip, clients.holder, strip, clients.panel, follow),
-    attempt(drawHeat, heat.holder, classes, heat.panel, follow),
+    heat && attempt(drawHeat, heat.holder, classes, heat.panel, follow),
     ...matrices.map(({ chart, panel, holder }) => attempt(drawHeat, holder, chart, panel, follow)),
   ];
   marks.push(...drawn.filter(Boolean));
@@ -131,6 +136,17 @@ const reachOf = (c) => {
     el("p", { class: "note" }, "All rounds of a run count as equally costly; – is never reached."),
   );
 };
+// How well the other parties' model predicts each party, for the classes or for each numeric outcome.
+const sitesOf = (c) =>
+  (data.sites[c] || []).map(({ caption, heads, rows, note }) =>
+    el(
+      "div",
+      { class: "card" },
+      el("h3", {}, "Parties left out in turn"),
+      el("p", { class: "note" }, caption, " ", note),
+      plainTable(caption, ["party", ...heads], rows),
+    ),
+  );
 const methodTag = (m) => el("span", { class: "method" }, badge(m), data.methods[m].label);
 
 const drawAbout = (section) => {

@@ -1,6 +1,6 @@
-// How accuracies spread over the clients of one setting; a client is followed through all methods.
+// How figures spread over the clients of one setting; a client is followed through all methods.
 const nameOf = (c, k) => data.clients[c].names[k] || `client ${k}`;
-const clientRows = (c, k, series) => {
+const clientRows = (c, k, series, axis) => {
   const known = Object.entries(data.clients[c].facts).filter(([, values]) => values[k] !== undefined);
   const rows = known.map(([name, values]) => [name, values[k].toLocaleString("en")]);
   if (!series) return rows;
@@ -8,7 +8,7 @@ const clientRows = (c, k, series) => {
     name,
     bytes(Array.isArray(values) ? values[k] : values),
   ]);
-  return [["accuracy", `${series.x[k].toFixed(1)} %`], ...rows, ...own];
+  return [[axis.unit === "percent" ? "accuracy" : axis.title, said(series.x[k], axis.unit)], ...rows, ...own];
 };
 // The same small shift for the same client every time, so that dots do not jump.
 const jitter = (k) => ((k * 0.618034) % 1) - 0.5;
@@ -31,7 +31,8 @@ const drawStrip = (holder, chart, panel, follow) => {
     ...one,
     sorted: one.x.filter((v) => v !== null).sort((a, b) => a - b),
   }));
-  if (!rows.length) return say(holder, "No accuracies of single clients in this setting.");
+  const what = metricNow().unit === "%" ? "accuracies" : metricNow().what;
+  if (!rows.length) return say(holder, `No ${what} of single clients in this setting.`);
   const labelled = holder.clientWidth > 560,
     pitch = labelled ? 38 : 50;
   const beside = Math.min(widestName(rows), 240),
@@ -42,8 +43,14 @@ const drawStrip = (holder, chart, panel, follow) => {
     top: 6,
     label: `${chart.title}, ${panel.title}: ${rows.map((row) => row.told).join("; ")}`,
   });
-  const low = Math.min(...rows.map((row) => row.sorted[0]));
-  const x = linear(Math.max(0, Math.floor((low - 4) / 10) * 10), 100, f.x0, f.x1 - 6);
+  const low = Math.min(...rows.map((row) => row.sorted[0])),
+    high = Math.max(...rows.map((row) => row.sorted[row.sorted.length - 1])),
+    room = (high - low) * 0.05 || Math.abs(high) * 0.05 || 1;
+  const ends =
+    chart.x.unit === "percent"
+      ? [Math.max(0, Math.floor((low - 4) / 10) * 10), 100]
+      : [low < 0 ? low - room : Math.max(0, low - room), high + room];
+  const x = linear(...ends, f.x0, f.x1 - 6);
   for (const tick of x.ticks(6))
     f.chart.append(svg("line", { class: "rule", x1: x(tick), x2: x(tick), y1: f.y1, y2: f.y0 }));
   axisX(f, x, chart.x);
@@ -55,15 +62,15 @@ const drawStrip = (holder, chart, panel, follow) => {
         ? svg("text", { class: "name", x: left - 12, y: at + 4, "text-anchor": "end" }, cutTo(row.label, beside))
         : svg("text", { class: "name", x: left, y: at - 15 }, row.label),
     );
-    return drawRow(f, row, x, at, labelled ? 20 : 18);
+    return drawRow(f, row, x, at, labelled ? 20 : 18, chart.x.unit);
   });
   const rings = svg("g", {});
   f.chart.append(rings);
-  followClients(f, dots, panel.column, follow);
+  followClients(f, dots, panel.column, follow, chart.x);
   holder.append(
     figures(`${chart.title}, ${panel.title}`, () => [
       ["method", ...summary(rows[0].sorted).map(([name]) => name)],
-      rows.map((row) => [row.label, ...summary(row.sorted).map(([, v]) => v.toFixed(1))]),
+      rows.map((row) => [row.label, ...summary(row.sorted).map(([, v]) => short(v, chart.x.unit))]),
     ]),
   );
   return (k) => rings.replaceChildren(...dots.filter((dot) => dot.k === k).map(ringOf));
@@ -78,7 +85,7 @@ const ringOf = (dot) =>
     "stroke-width": 1.6,
   });
 // A method's clients: the middle half as a bar, every client as a dot, the median, the mean. Returns the dots.
-const drawRow = (f, row, x, at, tall) => {
+const drawRow = (f, row, x, at, tall, unit) => {
   const shade = colour(row.look),
     dense = row.sorted.length > 250,
     [a, b, half] = [0.25, 0.75, 0.5].map((q) => x(quantile(row.sorted, q)));
@@ -111,13 +118,13 @@ const drawRow = (f, row, x, at, tall) => {
       "stroke-width": 1.8,
       ...focusable(
         row.label,
-        summary(row.sorted).map(([name, v]) => [name, `${v.toFixed(1)} %`]),
+        summary(row.sorted).map(([name, v]) => [name, said(v, unit)]),
       ),
     }),
   );
   return dots;
 };
-const followClients = (f, dots, c, follow) => {
+const followClients = (f, dots, c, follow, axis) => {
   const nobody = () => {
     hideTip();
     follow(null);
@@ -133,7 +140,7 @@ const followClients = (f, dots, c, follow) => {
       if (far < least) [best, least] = [dot, far];
     }
     if (!best) return nobody();
-    showTip(event, `${nameOf(c, best.k)} · ${best.row.label}`, clientRows(c, best.k, best.row));
+    showTip(event, `${nameOf(c, best.k)} · ${best.row.label}`, clientRows(c, best.k, best.row, axis));
     return follow(best.k);
   });
   f.chart.addEventListener("pointerleave", nobody);

@@ -1,8 +1,8 @@
 // The table of a paper, sortable: methods × (clients × α), best bold, second underlined.
 const seedRows = (cell) => [
   ...cell.runs
-    .filter((run) => run.accuracy[state.metric] !== null)
-    .map((run) => [`seed ${run.seed}`, `${percent(run.accuracy[state.metric])} %`]),
+    .filter((run) => run.figures[state.metric] !== null)
+    .map((run) => [`seed ${run.seed}`, told(run.figures[state.metric])]),
   ...(cell.failed ? [["failed", String(cell.failed)]] : []),
 ];
 const cellNode = (m, c, rank) => {
@@ -10,7 +10,7 @@ const cellNode = (m, c, rank) => {
     shown = cell.means[state.metric],
     around = cell.halves[state.metric];
   if (shown === null) return el("td", { class: cell.failed ? "failed" : "" }, cell.failed ? "failed" : "–");
-  const value = el(rank === 1 ? "strong" : "span", { class: "value" }, percent(shown));
+  const value = el(rank === 1 ? "strong" : "span", { class: "value" }, figure(shown));
   return el(
     "td",
     {
@@ -18,7 +18,7 @@ const cellNode = (m, c, rank) => {
       on: hint(`${data.methods[m].label}, ${where(c)}`, () => seedRows(cell)),
     },
     value,
-    around === null ? null : [" ", el("small", {}, `± ${percent(around)}`)],
+    around === null ? null : [" ", el("small", {}, plusMinus(around, shown))],
     cell.failed ? [" ", el("small", { class: "failed" }, `(${cell.failed} failed)`)] : null,
   );
 };
@@ -30,7 +30,7 @@ const drawTable = (section) => {
       key: `c${c}`,
       head: data.columns[c].spread,
       group: data.columns[c].group,
-      of: (m) => accuracy(m, c),
+      of: (m) => cellValue(m, c),
       around: (m) => half(m, c),
       cell: (m, rank) => cellNode(m, c, rank),
     })),
@@ -47,9 +47,23 @@ const drawTable = (section) => {
           { class: `edge ${["", "best", "second"][rank] || ""}` },
           overall(m, columns) === null
             ? "–"
-            : el(rank === 1 ? "strong" : "span", { class: "value" }, percent(overall(m, columns))),
+            : el(rank === 1 ? "strong" : "span", { class: "value" }, figure(overall(m, columns))),
         ),
     },
+    ...metricNow()
+      .beside.map((key) => METRICS.indexOf(key))
+      .map((i, place) => ({
+        key: METRICS[i],
+        head: metricAt(i).name,
+        group: "",
+        edge: place === 0,
+        cheap: true,
+        of: (m) => overall(m, columns, i),
+        cell: (m) => {
+          const v = overall(m, columns, i);
+          return el("td", { class: `cost ${place === 0 ? "edge" : ""}` }, v === null ? "–" : figure(v, metricAt(i)));
+        },
+      })),
     ...[
       ["bytes", "sent", bytes],
       ["cpu", "CPU", time],
@@ -101,7 +115,7 @@ const drawTable = (section) => {
           "data-sort": key,
           on: {
             click: () => {
-              const first = key !== "name" && !cheap;
+              const first = key !== "name" && !cheap && !metricNow().lower;
               state.sort =
                 state.sort && state.sort.key === key ? { key, down: !state.sort.down } : { key, down: first };
               writeAddress();
@@ -164,19 +178,20 @@ const drawTable = (section) => {
     ),
   );
   section.replaceChildren(
-    el("h2", {}, "Accuracy"),
+    el("h2", {}, capital(metricNow().what)),
     el(
       "p",
       { class: "note" },
       data.captions[METRICS[state.metric]],
       " The best of each column is bold if what its ± spans does not overlap the next one's, else underlined as the " +
         "second is; “sent” is what a client exchanges, up and down.",
+      metricNow().beside.length && columns.length > 1 ? ` ${besideNames()}: means over the settings shown.` : "",
     ),
     el(
       "div",
       { class: "card table" },
       columns.length
-        ? el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Table of accuracies" }, grid)
+        ? el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": `Table: ${metricNow().what}` }, grid)
         : el("p", { class: "empty" }, "No setting is left: choose fewer filters."),
     ),
     el(
@@ -190,12 +205,15 @@ const drawTable = (section) => {
           name,
         ),
       ),
-      saveButton("CSV", "the whole table", () =>
-        download(`accuracy-${METRICS[state.metric]}.csv`, exported.CSV, "text/csv"),
-      ),
+      saveButton("CSV", "the whole table", () => download(`${metricNow().file}.csv`, exported.CSV, "text/csv")),
     ),
   );
   if (grid.offsetWidth > grid.parentNode?.clientWidth) grid.classList.add("dense");
 };
+const capital = (text) => text.slice(0, 1).toUpperCase() + text.slice(1);
+const besideNames = () =>
+  metricNow()
+    .beside.map((key) => data.metrics[key].name)
+    .join(", ");
 const tagOf = ({ reference, personal }) =>
   reference || personal ? el("span", { class: "tag" }, reference ? "reference" : "personal") : null;

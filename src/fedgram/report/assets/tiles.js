@@ -10,33 +10,37 @@ const tile = (term, value, more) =>
 const NAMES = new Map([
   [true, "Best personal method"],
   [false, "Best global model"],
-  [null, "Highest accuracy on average"],
 ]);
 const bestOf = (personal, columns) => {
   const rivals = shownMethods().filter((m) => !data.methods[m].reference && data.methods[m].personal === personal);
   const ranked = rivals
     .map((m) => ({ m, personal, value: overall(m, columns), rivals }))
     .filter((one) => one.value !== null)
-    .sort((a, b) => b.value - a.value);
+    .sort((a, b) => compare(a.value, b.value));
   return ranked[0];
 };
 const bestTile = ({ m, personal, value, rivals }, columns) => {
   const around = columns.length === 1 ? half(m, columns[0]) : null,
-    parts = [`${percent(value)}${around ? ` ± ${percent(around)}` : ""} %`];
+    parts = [metricNow().unit === "%" ? told(value, around) : `${metricNow().what} ${told(value, around)}`];
   if (columns.length > 1 && rivals.length > 1) {
-    const wins = columns.filter((c) => rivals.every((other) => (accuracy(other, c) ?? -1) <= accuracy(m, c))).length;
+    const beats = (other, c) => cellValue(other, c) === null || compare(cellValue(m, c), cellValue(other, c)) <= 0;
+    const wins = columns.filter((c) => rivals.every((other) => beats(other, c))).length;
     parts.push(`first in ${wins} of ${columns.length} settings`);
   }
   const reference = shownMethods().find((r) => data.methods[r].reference && overall(r, columns) !== null);
   if (personal === false && reference !== undefined) {
-    const gap = value - overall(reference, columns),
-      sign = gap < -0.005 ? "−" : gap > 0.005 ? "+" : "±";
+    const all = overall(reference, columns),
+      places = placesOf(all, metricNow()),
+      gap = +(value - all).toFixed(places),
+      sign = gap < 0 ? "−" : gap > 0 ? "+" : "±",
+      unit = metricNow().unit === "%" ? "points" : metricNow().unit;
     parts.push(
-      `${sign}${Math.abs(gap).toFixed(2)} points against all data in one place ` +
-        `(${data.methods[reference].label}: ${percent(overall(reference, columns))} %)`,
+      `${[sign + Math.abs(gap).toFixed(places), unit].filter(Boolean).join(" ")} against all data in one place ` +
+        `(${data.methods[reference].label}: ${told(all)})`,
     );
   }
-  return tile(NAMES.get(personal), data.methods[m].label, parts.join(", "));
+  const extreme = `${metricNow().lower ? "Lowest" : "Highest"} ${metricNow().what} on average`;
+  return tile(NAMES.get(personal) || extreme, data.methods[m].label, parts.join(", "));
 };
 const costTile = (best, columns) => {
   const [first, ...others] = best.filter(({ m }) => cost("bytes", m, columns) !== null);
