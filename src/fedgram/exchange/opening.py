@@ -35,7 +35,8 @@ def load(path: Path) -> bytes:
             head = start + _exactly(file, _header_length(start) - len(BEGINNING))
             if (end := _end(_entries(head))) != size - len(head):
                 raise RefusedMessage(f"{size} bytes, its header accounts for {len(head) + end}: it is not whole")
-            return head + _exactly(file, end)
+            file.seek(0)
+            return _exactly(file, size)
     except OSError as error:
         raise InvalidData(f"cannot read it: {error.strerror or error}") from error
 
