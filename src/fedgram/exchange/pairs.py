@@ -69,6 +69,6 @@ def read_public(path: str | os.PathLike[str]) -> tuple[str, PublicKey]:
         raise InvalidData(f"{where}: {error}") from error
     except (ValueError, AttributeError) as error:
         raise InvalidData(
-            f"{where} is not a public key file: it has one line, such as \"north\" = \"abcd…\", as `fedgram keys new` "
+            f'{where} is not a public key file: it has one line, such as "north" = "abcd…", as `fedgram keys new` '
             "writes it"
         ) from error

@@ -181,6 +181,7 @@ def _signed(file: File) -> str:
     listed = "" if file.study is None else file.study.parties.get(file.header.party, "")
     if listed and PublicKey(listed) != file.signer:
         raise RefusedMessage(
-            f"{file.name} is signed with another key than its study lists for {file.header.party!r}: someone else wrote it"
+            f"{file.name} is signed with another key than its study lists for {file.header.party!r}: someone else "
+            "wrote it"
         )
     return "fits, and the study lists this key" if listed else "fits; the study lists no key to compare it with"

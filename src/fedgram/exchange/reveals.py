@@ -23,8 +23,8 @@ def reveals(file: File) -> tuple[str, str]:
 def _moments(file: File) -> tuple[str, str]:
     moments: Moments = file.payload
     first = (
-        f"It holds counts, sums and sums of products of {moments.d:,} columns over {moments.n:,} samples, by class, and "
-        "no single row."
+        f"It holds counts, sums and sums of products of {moments.d:,} columns over {moments.n:,} samples, by class, "
+        "and no single row."
     )
     if moments.n <= moments.d:
         return first, (
@@ -38,8 +38,8 @@ def _moments(file: File) -> tuple[str, str]:
 
 def _answer(file: File) -> tuple[str, str]:
     return (
-        f"It holds a gradient, the sum over {file.header.samples:,} samples of each sample's columns times how wrong the "
-        f"coordinator's model is about it, for round {file.payload.number}.",
+        f"It holds a gradient, the sum over {file.header.samples:,} samples of each sample's columns times how wrong "
+        f"the coordinator's model is about it, for round {file.payload.number}.",
         "A model can be made up so that such a sum shows single samples: send it only to a coordinator that you trust "
         "with that.",
     )
@@ -48,8 +48,8 @@ def _answer(file: File) -> tuple[str, str]:
 def _round(file: File) -> tuple[str, str]:
     asked: Round = file.payload
     return (
-        f"It asks all parties for the step {asked.step!r} of {asked.method}, round {asked.number}, and holds the model so "
-        "far.",
+        f"It asks all parties for the step {asked.step!r} of {asked.method}, round {asked.number}, and holds the model "
+        "so far.",
         "The model is made of sums over all parties, and shows their means.",
     )
 
