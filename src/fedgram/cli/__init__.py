@@ -9,8 +9,10 @@ import typer
 from fedgram import __version__
 from fedgram.cli import data, flower, keys, study
 from fedgram.cli.compare import compare
+from fedgram.cli.evaluate import evaluate
 from fedgram.cli.inspect import inspect
 from fedgram.cli.methods import methods
+from fedgram.cli.personalize import personalize
 from fedgram.cli.predict import predict
 from fedgram.cli.report import report
 from fedgram.cli.run import run
@@ -29,6 +31,8 @@ app.command()(report)
 app.command()(predict)
 app.command()(summarize)
 app.command()(inspect)
+app.command()(personalize)
+app.command()(evaluate)
 app.add_typer(data.app, name="data")
 app.add_typer(flower.app, name="flower")
 app.add_typer(study.app, name="study")
