@@ -72,8 +72,13 @@ _BY_PAYLOAD: dict[type, Callable[[File], Sentences]] = {
     Fit: _fit,
 }
 _BY_KIND = {
+    "combined": (
+        "It holds the sum of several parties' summaries (counts, sums and sums of products of columns, by class), and "
+        "lists whose they are.",
+        "Whoever has all of these summaries but one can compute that one.",
+    ),
     "personal": (
         "It holds a model that was made of the party's own rows, besides what was published.",
         "It is meant for the party itself: whoever has it learns about the party's own samples.",
-    )
+    ),
 }
