@@ -20,7 +20,7 @@ def summary():
     """Return a summary of 40 samples whose sums are whole numbers, the same on every processor."""
     study = keyed_study()
     x = np.zeros((40, len(study.sent)))
-    x[:, 0] = np.arange(40) % 5 - 2
+    x[:, 0] = (np.arange(40) % 5 - 2) / 2
     x[::4, 2] = 1.0
     x[::3, 3] = 1.0
     moments = fg.Moments.of(x, np.arange(40) % 2, classes=study.classes, features=study.features, columns=study.sent)
