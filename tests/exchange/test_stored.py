@@ -45,12 +45,29 @@ def answered():
     return "answer", Answer(1, "ab" * 32, reply), {"study": study.fingerprint, "party": "north", "samples": 40}
 
 
+def published():
+    study = keyed_study()
+    basis = Basis.of({name: ({name: 2.0}, -1.0) for name in study.sent}, study.sent)
+    fit = fg.Fit(
+        model(study),
+        "afl",
+        {"gamma": 1.0, "ri": True, "intercept": True},
+        0,
+        ("north", "south"),
+        message=model(study),
+        engine="files",
+        recipe=study,
+        basis=basis,
+    )
+    return "global", fit, {"study": study.fingerprint, "party": "coordinator"}
+
+
 def personal():
     study = keyed_study()
     return "personal", study.model(model(study)), {"study": study.fingerprint, "party": "north", "samples": 40}
 
 
-KINDS = {make.__name__: make for make in (summary, asked, answered, personal)}
+KINDS = {make.__name__: make for make in (summary, asked, answered, published, personal)}
 
 
 def encoded(name):
