@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 
 import fedgram as fg
-from fedgram.core.errors import Doubtful, InvalidData, InvalidParameter, Mismatch, RefusedMessage, Revealing, UnknownName
+from fedgram.core.errors import (
+    Doubtful,
+    InvalidData,
+    InvalidParameter,
+    Mismatch,
+    RefusedMessage,
+    Revealing,
+    UnknownName,
+)
 from fedgram.exchange import files
 from fedgram.exchange.models import model_of
 from fedgram.exchange.rounds import Answer, Round, check_answer
