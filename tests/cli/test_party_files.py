@@ -80,6 +80,7 @@ def test_keys_are_made_shown_and_entered(folder):
         fedgram("study", "keys", "study.toml", "north.pub", "keys/north.pub")
     assert told("study", "keys", "study.toml", "south.pub")["lacking"] == []
     assert Study.read("study.toml") == study
+    assert study.parties["east"] in fedgram("study", "show", "study.toml")
 
 
 def test_a_summary_and_its_passport(folder):

@@ -2,6 +2,7 @@
 
 import csv
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
@@ -141,6 +142,16 @@ def test_files_of_other_kinds_have_one_too():
             Passport.of(files.read(files.encode("combined", {"x": 1}, study="0f3a", party="region"))).facts()
         ).values()
     )
+
+
+def test_a_published_model_says_who_is_in_it():
+    stored = Path(__file__).parent / "stored"
+    passport = Passport.of(files.read(stored / "published.fgm"))
+    assert (passport.study, passport.method, passport.contributors) == ("walks", "afl", ("north", "south"))
+    assert ("contributors", "2: north, south") in passport.facts()
+    own = Passport.of(files.read(stored / "personal.fgm"))
+    assert (own.study, own.signed) == ("walks", "fits, and the study lists this key")
+    assert "the party itself" in own.reveals[1]
 
 
 class _Page(HTMLParser):

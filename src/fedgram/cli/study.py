@@ -90,6 +90,10 @@ def show(study: StudyFile, as_json: Json = False) -> None:
     console.print(table)
     classes = f": {', '.join(map(str, agreed.classes))}" if agreed.classes else " (a number)"
     console.print(escape(f"outcome {', '.join(agreed.outcomes)}{classes}"))
+    if agreed.parties:
+        console.print("parties, and the public keys that their names belong to:")
+        for name, key in agreed.parties.items():
+            console.print(escape(f"  {name}  {key or 'none yet'}"), soft_wrap=True, highlight=False)
     console.print(
         f"a party sends nothing of fewer than {agreed.minimum_samples} samples, or {agreed.minimum_cell} of a class"
     )

@@ -10,6 +10,7 @@ from fedgram.exchange.files import File
 from fedgram.exchange.keys import PublicKey
 from fedgram.exchange.reveals import reveals
 from fedgram.moments.moments import Moments
+from fedgram.protocol.fit import Fit
 from fedgram.studies.kinds import Category, Flag, Number, unknown
 from fedgram.studies.study import Study
 
@@ -32,7 +33,8 @@ class Passport:
 
     `classes` are samples per class, empty where the outcome is a number. `smallest` is the smallest class that occurs;
     `group` the smallest number of samples of one class with one category, flag or missing value, and which; None where
-    there is none. `thresholds` are what the study asks for, and whether it is met.
+    there is none. `thresholds` are what the study asks for, and whether it is met. `method` and `contributors` are
+    those of a published model.
     """
 
     file: str
@@ -40,6 +42,8 @@ class Passport:
     party: str
     study: str
     fingerprint: str
+    method: str
+    contributors: tuple[str, ...]
     samples: int
     classes: dict[str, int]
     smallest: int | None
@@ -58,7 +62,7 @@ class Passport:
     @classmethod
     def of(cls, file: File) -> "Passport":
         """Return the passport of a file; a signature that does not fit is refused."""
-        header, study = file.header, file.study
+        header, study, fit = file.header, _study(file), file.payload if isinstance(file.payload, Fit) else None
         moments = file.payload if isinstance(file.payload, Moments) else None
         counts = {} if moments is None else _counts(moments)
         present = [count for count in counts.values() if count]
@@ -68,6 +72,8 @@ class Passport:
             kind=header.kind,
             party=header.party,
             study=study.name if study else "" if moments is None else _study_name(moments),
+            method="" if fit is None else fit.method,
+            contributors=() if fit is None else fit.contributors,
             fingerprint=header.study,
             samples=header.samples,
             classes=counts,
@@ -103,6 +109,9 @@ class Passport:
         yield "kind", self.kind
         yield "party", self.party
         yield "study", f"{self.study}  fingerprint {self.fingerprint}".strip()
+        if self.method:
+            yield "method", self.method
+            yield "contributors", f"{len(self.contributors):,}: {', '.join(self.contributors)}"
         if self.samples:
             yield "samples", f"{self.samples:,}"
         if self.smallest is not None:
@@ -118,6 +127,12 @@ class Passport:
         yield "signed by", self.signer
         yield "signature", self.signed
         yield "created", f"{self.created} with {self.software}"
+
+
+def _study(file: File) -> Study | None:
+    """Return the study that a file brings along, beside its payload or in it."""
+    inside = file.payload.recipe if isinstance(file.payload, Fit) else getattr(file.payload, "study", None)
+    return file.study or (inside if isinstance(inside, Study) else None)
 
 
 def _counts(moments: Moments) -> dict[str, int]:
@@ -179,7 +194,8 @@ def _signed(file: File) -> str:
     if file.signer is None:
         return "none"
     file.verify()
-    listed = "" if file.study is None else file.study.parties.get(file.header.party, "")
+    study = _study(file)
+    listed = "" if study is None else study.parties.get(file.header.party, "")
     if listed and PublicKey(listed) != file.signer:
         raise RefusedMessage(
             f"{file.name} is signed with another key than its study lists for {file.header.party!r}: someone else "

@@ -14,6 +14,7 @@ from fedgram.exchange.header import party_name
 from fedgram.exchange.keys import PrivateKey
 from fedgram.exchange.pairs import named_by
 from fedgram.exchange.rounds import answer
+from fedgram.moments.moments import Moments
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.fit import Fit
 from fedgram.studies.encoding import read_client
@@ -56,9 +57,7 @@ def summarize(study: Study, table: Any, party: Party, *, on_bad: OnBad = "refuse
 
     Nothing is sent of fewer samples than the study asks for.
     """
-    client = _client(study, table, party, on_bad)
-    study.admit(client, len(client.y))
-    moments = ClientSide(client, classes=study.classes or NUMERIC, columns=study.sent).moments()
+    moments = _moments(study, table, party, on_bad)
     return encode("summary", moments, study=study, samples=moments.n, columns=study.sent, **_signing(party))
 
 
@@ -104,6 +103,12 @@ def fit_of(published: File) -> tuple[Fit, Study]:
     if not isinstance(study, Study) or study.fingerprint != published.header.study:
         raise Mismatch(f"{published.name} holds a fit of another study than its header names")
     return fit, study
+
+
+def _moments(study: Study, table: Any, party: Party, on_bad: OnBad) -> Moments:
+    client = _client(study, table, party, on_bad)
+    study.admit(client, len(client.y))
+    return ClientSide(client, classes=study.classes or NUMERIC, columns=study.sent).moments()
 
 
 def _client(study: Study, table: Any, party: Party, on_bad: OnBad) -> Client:
