@@ -107,7 +107,7 @@ def keys(
 ) -> None:
     """Enter the public keys that the parties have sent into the study file; names are bound to them from then on.
 
-    The fingerprint changes with it: send the new file to everybody before anyone summarizes.
+    The fingerprint changes with it: send the new file to all parties before anyone summarizes.
     """
     collected: dict[str, str] = {}
     for path in public:

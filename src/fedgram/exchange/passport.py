@@ -15,6 +15,8 @@ from fedgram.studies.kinds import Category, Flag, Number, unknown
 from fedgram.studies.study import Study
 
 UNSIGNED = "nobody: the file is not signed"
+BY_PARTIES = ("summary", "answer", "personal", "combined")  # others are about a party, and the coordinator signs them
+SHOWN = 5  # of a list
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Passport:
     `classes` are samples per class, empty where the outcome is a number. `smallest` is the smallest class that occurs;
     `group` the smallest number of samples of one class with one category, flag or missing value, and which; None where
     there is none. `thresholds` are what the study asks for, and whether it is met. `method` and `contributors` are
-    those of a published model.
+    those of a published model, `states` what a receipt or a certificate says.
     """
 
     file: str
@@ -50,6 +52,7 @@ class Passport:
     group: tuple[int, str] | None
     thresholds: tuple[tuple[str, int, int, bool], ...]
     columns: tuple[ColumnLine, ...]
+    states: dict[str, str]
     sent: int
     size: int
     digest: str
@@ -81,6 +84,7 @@ class Passport:
             group=None if study is None or moments is None else _smallest_group(study, moments),
             thresholds=() if study is None or moments is None else tuple(_thresholds(study, header.samples, smallest)),
             columns=() if study is None or moments is None else tuple(_columns(study, moments)),
+            states=_states(file.payload) if isinstance(file.payload, dict) else {},
             sent=len(header.columns),
             size=file.size,
             digest=file.digest,
@@ -127,12 +131,25 @@ class Passport:
         yield "signed by", self.signer
         yield "signature", self.signed
         yield "created", f"{self.created} with {self.software}"
+        yield from self.states.items()
 
 
 def _study(file: File) -> Study | None:
     """Return the study that a file brings along, beside its payload or in it."""
     inside = file.payload.recipe if isinstance(file.payload, Fit) else getattr(file.payload, "study", None)
     return file.study or (inside if isinstance(inside, Study) else None)
+
+
+def _states(said: dict[str, Any]) -> dict[str, str]:
+    """Return what a table of plain values says, as texts."""
+    texts: dict[str, str] = {}
+    for name, value in said.items():
+        if isinstance(value, list):
+            more = ", …" if len(value) > SHOWN else ""
+            texts[f"says {name}"] = f"{len(value):,}: {', '.join(map(str, value[:SHOWN]))}{more}"
+        elif isinstance(value, str | int | float):
+            texts[f"says {name}"] = str(value)
+    return {name.replace("_", " "): text for name, text in texts.items()}
 
 
 def _counts(moments: Moments) -> dict[str, int]:
@@ -194,7 +211,7 @@ def _signed(file: File) -> str:
     if file.signer is None:
         return "none"
     file.verify()
-    study = _study(file)
+    study = _study(file) if file.header.kind in BY_PARTIES else None
     listed = "" if study is None else study.parties.get(file.header.party, "")
     if listed and PublicKey(listed) != file.signer:
         raise RefusedMessage(
