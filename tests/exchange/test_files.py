@@ -4,16 +4,23 @@ import json
 import os
 import re
 import tracemalloc
+import unicodedata
 from dataclasses import replace
+from datetime import datetime
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors import safe_open
+from safetensors.numpy import load
 
 import fedgram as fg
 from fedgram.core.errors import FedgramError, InvalidData, Mismatch, RefusedMessage
 from fedgram.exchange import files, header
 from fedgram.exchange.header import CIRCUMSTANCES, KINDS, Header, is_time
 from fedgram.exchange.opening import MOST_BYTES, is_exchanged
+from support.campaign import examples
 from support.exchange import key_of, keyed_study, refusal, summary, tables
 
 KEY = key_of(0)
@@ -62,10 +69,9 @@ def test_the_study_can_be_part_of_a_file(tmp_path):
 
 
 def test_anyone_with_the_safetensors_library_can_open_one(tmp_path):
-    safetensors = pytest.importorskip("safetensors")
     path = tmp_path / "north.fgm"
     files.write(path, encoded(key=KEY))
-    with safetensors.safe_open(path, "numpy") as file:
+    with safe_open(path, "numpy") as file:
         metadata = file.metadata()
         assert np.array_equal(file.get_tensor("payload/counts"), [6, 6])
         assert file.get_tensor("payload/gram").shape == (6,)
@@ -92,6 +98,21 @@ def test_the_same_content_has_the_same_digest_whenever_and_by_whomever_it_was_si
     digests = {files.read(data).digest for data in others}
     assert len(digests) == len(others)
     assert first.digest not in digests
+
+
+NAMES = st.text(max_size=40).map(lambda text: unicodedata.normalize("NFC", text).strip()).filter(str.isprintable)
+TIMES = st.datetimes(min_value=datetime(1970, 1, 1), max_value=datetime(9999, 1, 1))
+
+
+@examples(50)
+@given(NAMES.filter(bool), st.lists(st.text(max_size=20), max_size=5, unique=True), TIMES, st.sampled_from(KINDS))
+def test_any_header_comes_back_as_it_was(party, columns, time, kind):
+    created = time.strftime("%Y-%m-%dT%H:%M:%SZ")
+    data = encoded(kind, {"x": np.arange(3.0)}, party=party, columns=tuple(columns), created=created, key=KEY)
+    file = files.read(data)
+    file.verify(KEY.public)
+    assert (file.header.party, file.header.columns, file.header.created) == (party, tuple(columns), created)
+    assert np.array_equal(load(data)["payload/x"], [0.0, 1.0, 2.0])  # by the library
 
 
 def test_the_same_content_and_time_give_the_same_bytes():
