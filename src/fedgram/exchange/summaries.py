@@ -17,6 +17,8 @@ from fedgram.exchange.rounds import answer
 from fedgram.moments.moments import Moments
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.fit import Fit
+from fedgram.protocol.onemessage import Publishing
+from fedgram.protocol.registry import registry
 from fedgram.studies.encoding import read_client
 from fedgram.studies.study import Study
 
@@ -102,6 +104,9 @@ def fit_of(published: File) -> tuple[Fit, Study]:
     study = fit.recipe
     if not isinstance(study, Study) or study.fingerprint != published.header.study:
         raise Mismatch(f"{published.name} holds a fit of another study than its header names")
+    # A file must not choose what is set up here: settings of other methods may name code to be imported.
+    if not issubclass(registry[fit.method], Publishing):
+        raise Mismatch(f"{published.name} holds a fit of {fit.method}, which is never published by files")
     return fit, study
 
 
