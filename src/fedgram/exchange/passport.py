@@ -17,6 +17,7 @@ from fedgram.studies.study import Study
 UNSIGNED = "nobody: the file is not signed"
 BY_PARTIES = ("summary", "answer", "personal", "combined")  # others are about a party, and the coordinator signs them
 SHOWN = 5  # of a list
+CELL = "minimum_cell"
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,10 @@ class Passport:
         if self.smallest is not None:
             yield "smallest class", f"{self.smallest:,} samples"
         if self.group is not None:
-            yield "smallest group", f"{self.group[0]:,} samples: {self.group[1]}"
+            count, what = self.group
+            cell = next((wanted for rule, wanted, *_ in self.thresholds if rule == CELL), 0)
+            few = f"; fewer than {CELL}, which is about classes only" if count < cell else ""
+            yield "smallest group", f"{count:,} samples: {what}{few}"
         for rule, wanted, found, met in self.thresholds:
             yield rule, f"{wanted:,} asked for, {found:,} found: {'passed' if met else 'NOT PASSED'}"
         if self.sent:
@@ -165,7 +169,7 @@ def _study_name(moments: Moments) -> str:
 def _thresholds(study: Study, samples: int, smallest: int | None) -> Iterator[tuple[str, int, int, bool]]:
     yield "minimum_samples", study.minimum_samples, samples, samples >= study.minimum_samples
     if smallest is not None:
-        yield "minimum_cell", study.minimum_cell, smallest, smallest >= study.minimum_cell
+        yield CELL, study.minimum_cell, smallest, smallest >= study.minimum_cell
 
 
 def _columns(study: Study, moments: Moments) -> Iterator[ColumnLine]:
