@@ -55,7 +55,7 @@ class Party:
 
 def public_keys(study: Study) -> dict[str, PublicKey]:
     """Return the keys of those parties whose keys the study lists."""
-    keys = {}
+    keys: dict[str, PublicKey] = {}
     for party, text in study.parties.items():
         try:
             keys |= {party: PublicKey(text)} if text else {}
