@@ -7,12 +7,16 @@ import warnings
 import typer
 
 from fedgram import __version__
-from fedgram.cli import data, flower, study
+from fedgram.cli import data, flower, keys, study
 from fedgram.cli.compare import compare
+from fedgram.cli.evaluate import evaluate
+from fedgram.cli.inspect import inspect
 from fedgram.cli.methods import methods
+from fedgram.cli.personalize import personalize
 from fedgram.cli.predict import predict
 from fedgram.cli.report import report
 from fedgram.cli.run import run
+from fedgram.cli.summarize import summarize
 from fedgram.core import terminal
 from fedgram.core.errors import FedgramError
 from fedgram.core.terminal import one_line
@@ -25,9 +29,14 @@ app.command()(methods)
 app.command()(compare)
 app.command()(report)
 app.command()(predict)
+app.command()(summarize)
+app.command()(inspect)
+app.command()(personalize)
+app.command()(evaluate)
 app.add_typer(data.app, name="data")
 app.add_typer(flower.app, name="flower")
 app.add_typer(study.app, name="study")
+app.add_typer(keys.app, name="keys")
 
 
 @app.callback(invoke_without_command=True)
