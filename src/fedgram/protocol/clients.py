@@ -210,8 +210,7 @@ class Clients:
 
         With `up_to` the share itself is drawn, too, evenly between the two.
         """
-        rng = generator(self._seed, self._method.purpose, "sample", self.round)
-        return draw_share(self.names, rng, share, up_to)
+        return draw_share(self.names, generator(self._seed, self._method.purpose, "sample", self.round), share, up_to)
 
     def rounds_of(self, count: int) -> Iterator[int]:
         """Yield the round numbers 0 … count - 1, keeping `round` in step."""
