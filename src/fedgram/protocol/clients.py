@@ -132,7 +132,7 @@ class Clients:
         """Add up moments, and keep those of each client if that is cheap."""
         keeper = SiteKeeper(made=self.agreement.basis is not None)
         tallied = self._tally(step, keeper.passing(replies))
-        self.sites = keeper.sites(tallied.clients)
+        self.sites = keeper.sites(name for name in self.contributors if name in tallied.clients)
         return tallied
 
     def settle(self) -> None:
