@@ -5,9 +5,10 @@ import pytest
 
 import fedgram as fg
 from fedgram import checks
+from fedgram.engines.inprocess import InProcess, Room
 from fedgram.moments.outcomes import joint_moments
 from fedgram.moments.validation import MOST_SITES, validate_sites
-from fedgram.protocol import sites
+from fedgram.protocol import session, sites
 from fedgram.studies import Study
 from fedgram.studies.encoding import as_client
 from fedgram.studies.kinds import Number
@@ -109,3 +110,23 @@ def test_what_was_kept_is_neither_saved_nor_carried_over(tmp_path):
     assert fg.load(tmp_path / "fit.fedgram").sites is None
     left = fit.remove(fit.summarize(clients[0]), name="party-0")
     assert left.sites is None
+
+
+class Backwards:
+    """An engine whose replies arrive in the reverse order."""
+
+    def run(self, method, clients, *, classes=None, seed=0, require="all", progress=None):
+        room = BackwardsRoom(method, clients, InProcess())
+        return session.run(method, room, classes=classes, seed=seed, require=require, progress=progress)
+
+
+class BackwardsRoom(Room):
+    def exchange(self, step, requests):
+        yield from reversed(list(super().exchange(step, requests)))
+
+
+def test_parties_are_in_the_engines_order_however_replies_arrive():
+    there = fg.AFL().fit(parties(), classes=2, engine=Backwards()).report()["validation"]
+    here = fg.AFL().fit(parties(), classes=2).report()["validation"]
+    assert there["names"] == here["names"]
+    assert there["errors"][""]["own"]["mse"] == pytest.approx(here["errors"][""]["own"]["mse"], rel=1e-12)

@@ -136,7 +136,7 @@ class Clients:
         """Add up moments, and keep those of each client if that is cheap."""
         keeper = SiteKeeper(made=self.agreement.basis is not None)
         tallied = self._tally(step, keeper.passing(replies))
-        self.sites = keeper.sites(tallied.clients)
+        self.sites = keeper.sites(name for name in self.contributors if name in tallied.clients)
         return tallied
 
     def settle(self) -> None:
@@ -214,8 +214,7 @@ class Clients:
 
         With `up_to` the share itself is drawn, too, evenly between the two.
         """
-        rng = generator(self._seed, self._method.purpose, "sample", self.round)
-        return draw_share(self.names, rng, share, up_to)
+        return draw_share(self.names, generator(self._seed, self._method.purpose, "sample", self.round), share, up_to)
 
     def rounds_of(self, count: int) -> Iterator[int]:
         """Yield the round numbers 0 … count - 1, keeping `round` in step."""
