@@ -134,7 +134,7 @@ def make_clients(
 def warn_if_few(client: Client, used: int) -> None:
     """Warn a client of what it reveals if what it sends is made of no more samples than there are columns."""
     columns = int(np.prod(client.x.shape[1:]))
-    if used <= columns:
+    if 0 < used <= columns:
         warnings.warn(
             f"party {client.name!r} sends sums of {used} samples in {columns} columns: with no more samples than "
             "columns, sums of products determine the samples up to a rotation, and columns of 0 and 1 often settle the "
