@@ -133,7 +133,7 @@ def make_clients(
 
 def warn_if_few(party: str, columns: int, used: int) -> None:
     """Warn a client of what it reveals if what it sends is made of no more samples than there are columns."""
-    if used <= columns:
+    if 0 < used <= columns:
         warnings.warn(
             f"party {party!r} sends sums of {used} samples in {columns} columns: with no more samples than "
             "columns, sums of products determine the samples up to a rotation, and columns of 0 and 1 often settle the "
