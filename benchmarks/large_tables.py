@@ -61,10 +61,13 @@ def write_tables(folder: Path, rows: int) -> None:
 
 
 def bare(batches: Iterable[Any]) -> Any:
-    """Return XᵀX of the numbers, and do nothing about the rest."""
-    gram = np.zeros((len(NUMBERS), len(NUMBERS)), order="F")
+    """Return XᵀX of as many columns as the study sends; what is no number is read, and its columns hold anything."""
+    width = len(STUDY.sent)
+    gram, space = np.zeros((width, width), order="F"), np.zeros(0)
     for batch in batches:
-        x = np.empty((batch.num_rows, len(NUMBERS)), order="F")
+        if space.size < batch.num_rows * width:
+            space = np.zeros(batch.num_rows * width)
+        x = space[: batch.num_rows * width].reshape(width, -1).T
         for place, name in enumerate(NUMBERS):
             x[:, place] = batch.column(name).to_numpy(zero_copy_only=False)
         gram = blas.dsyrk(1.0, x, beta=1.0, c=gram, trans=1, overwrite_c=1)

@@ -56,9 +56,7 @@ def test_the_moments_are_those_of_the_whole_table(north, kind):
     pq.write_table(arrow, north.with_suffix(".parquet"))
     source = {"csv": north, "parquet": north.with_suffix(".parquet"), "arrow": arrow}[kind]
     found = summarize(STUDY, "north", source)
-    wanted = fg.Moments.of(
-        client.x, client.y, classes=STUDY.classes, features=STUDY.features, columns=STUDY.sent
-    )
+    wanted = fg.Moments.of(client.x, client.y, classes=STUDY.classes, features=STUDY.features, columns=STUDY.sent)
     assert found.kind == wanted.kind
     assert found.counts.tolist() == wanted.counts.tolist()
     np.testing.assert_allclose(found.gram, wanted.gram, rtol=1e-12, atol=1e-12 * wanted.n)

@@ -29,9 +29,9 @@ def whole(path: Path, numbers: list[str], texts: list[str]) -> tuple[list[list[f
     bad: list[int] = []
     for block in open_table(path).blocks(numbers, texts):
         for column, name in zip(found, numbers, strict=True):
-            column += np.where(np.isnan(values := block.numbers[name]), -1e300, values).tolist()
+            column.extend(np.where(np.isnan(values := block.numbers[name]), -1e300, values).tolist())
         for column, name in zip(cells, texts, strict=True):
-            column += block.texts[name].tolist()
+            column.extend(block.texts[name].tolist())
         bad += [block.start + row for row in np.flatnonzero(block.bad.get(numbers[0], np.zeros(0)))]
     return found, cells, bad
 

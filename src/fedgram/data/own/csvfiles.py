@@ -17,7 +17,8 @@ import numpy as np
 from fedgram.core.arrays import Array
 from fedgram.data.own.cells import MISSING, Block, Coded, Mask, arrow_block, block_of, parse_numbers
 
-BYTES = 1 << 21  # of a piece: small enough for the processor's cache, large enough for BLAS
+BYTES = 1 << 22  # of a piece: large enough for what is done once for each to cost little
+PARSED = 1 << 20  # bytes that pyarrow parses at a time: they stay in the processor's cache
 MOST_BYTES = 1 << 25  # of a piece whose rows seem to have no end: a quotation mark that nobody closes
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 _ENCODING = "utf-8-sig"
@@ -132,7 +133,7 @@ def _with_arrow(
     # Bytes in memory, not a file of Python's: pyarrow's threads would ask for the interpreter, and abort the process if
     # that has ended meanwhile.
     content = pa.py_buffer(piece)
-    read = arrow_csv.ReadOptions(column_names=list(names), block_size=len(piece) + 1)
+    read = arrow_csv.ReadOptions(column_names=list(names), block_size=PARSED)
     parse = arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     # If a cell is no number, all are read as texts, and only the column that has it is looked at text by text.
     for kind in (pa.float64(), pa.string()):
