@@ -44,7 +44,9 @@ def write_tables(folder: Path, rows: int) -> None:
     rng = np.random.default_rng(0)
     schema = pa.schema([(name, pa.float64() if name in NUMBERS else pa.string()) for name in COLUMNS])
     with (
-        arrow_csv.CSVWriter(folder / "table.csv", schema) as as_csv,
+        arrow_csv.CSVWriter(
+            folder / "table.csv", schema, write_options=arrow_csv.WriteOptions(quoting_style="needed")
+        ) as as_csv,
         pq.ParquetWriter(folder / "table.parquet", schema) as as_parquet,
     ):
         for start in range(0, rows, 100_000):

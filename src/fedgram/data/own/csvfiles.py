@@ -112,6 +112,8 @@ def _pieces(path: Path, header: Header) -> Iterator[tuple[memoryview, float]]:
 def _end_of_rows(buffer: bytearray, end: int, newline: bytes) -> int:
     """Return where the last whole row ends: at a line's end that no quotation marks enclose."""
     last = cut = buffer.rfind(newline, 0, end) + 1
+    if buffer.find(b'"', 0, cut) < 0:
+        return cut
     marks = np.frombuffer(buffer, np.uint8, cut) == ord('"')  # where texts are quoted, `count` would take much longer
     enclosed = np.count_nonzero(marks) % 2
     while cut and enclosed:
@@ -133,8 +135,10 @@ def _with_arrow(
     # Bytes in memory, not a file of Python's: pyarrow's threads would ask for the interpreter, and abort the process if
     # that has ended meanwhile.
     content = pa.py_buffer(piece)
+    quoted = bool((np.frombuffer(piece, np.uint8) == ord('"')).any())
     read = arrow_csv.ReadOptions(column_names=list(names), block_size=PARSED)
-    parse = arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+    # To look for rows of several lines takes a seventh of the time, and without quotation marks there are none.
+    parse = arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=quoted)
     # If a cell is no number, all are read as texts, and only the column that has it is looked at text by text.
     for kind in (pa.float64(), pa.string()):
         convert = arrow_csv.ConvertOptions(
