@@ -44,7 +44,9 @@ def write_tables(folder: Path, rows: int) -> None:
     rng = np.random.default_rng(0)
     schema = pa.schema([(name, pa.float64() if name in NUMBERS else pa.string()) for name in COLUMNS])
     with (
-        arrow_csv.CSVWriter(folder / "table.csv", schema) as as_csv,
+        arrow_csv.CSVWriter(
+            folder / "table.csv", schema, write_options=arrow_csv.WriteOptions(quoting_style="needed")
+        ) as as_csv,
         pq.ParquetWriter(folder / "table.parquet", schema) as as_parquet,
     ):
         for start in range(0, rows, 100_000):
@@ -61,10 +63,13 @@ def write_tables(folder: Path, rows: int) -> None:
 
 
 def bare(batches: Iterable[Any]) -> Any:
-    """Return XᵀX of the numbers, and do nothing about the rest."""
-    gram = np.zeros((len(NUMBERS), len(NUMBERS)), order="F")
+    """Return XᵀX of as many columns as the study sends; what is no number is read, and its columns hold anything."""
+    width = len(STUDY.sent)
+    gram, space = np.zeros((width, width), order="F"), np.zeros(0)
     for batch in batches:
-        x = np.empty((batch.num_rows, len(NUMBERS)), order="F")
+        if space.size < batch.num_rows * width:
+            space = np.zeros(batch.num_rows * width)
+        x = space[: batch.num_rows * width].reshape(width, -1).T
         for place, name in enumerate(NUMBERS):
             x[:, place] = batch.column(name).to_numpy(zero_copy_only=False)
         gram = blas.dsyrk(1.0, x, beta=1.0, c=gram, trans=1, overwrite_c=1)

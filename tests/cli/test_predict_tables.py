@@ -20,6 +20,7 @@ from fedgram.data.own import csvfiles
 from fedgram.studies import Study
 from fedgram.studies.encoding import read_client
 from fedgram.studies.kinds import Category, Ignore, Number
+from fedgram.studies.model import StudyModel
 from support.data import write
 
 STUDY = Study(
@@ -230,3 +231,34 @@ def test_other_models_have_keys_and_probabilities_too(tmp_path):
     assert len(read(predict(tmp_path / "model", tmp_path / "new.npz", "--probabilities").stdout)) == 2
     with pytest.raises(InvalidData, match="is no table"):
         predict(tmp_path / "model", tmp_path / "new.npz", "--id", "who")
+
+
+def test_an_interruption_leaves_nothing_half_written(tmp_path, fit, monkeypatch):
+    """Neither a part of the new file nor a trace beside the old one."""
+    new, out = table(tmp_path / "new.csv", rows(100, 3)), tmp_path / "out.csv"
+    out.write_text("what was there\n")
+    before = sorted(tmp_path.iterdir())
+    read = StudyModel.read
+
+    def interrupted(*given, **options):
+        yield next(read(*given, **options))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(StudyModel, "read", interrupted)
+    done = predict(tmp_path / "fit.fedgram", new, "--out", out)
+    assert done.exit_code != 0
+    assert out.read_text() == "what was there\n"
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_cells_are_quoted_as_csv_wants_it(tmp_path, fit):
+    keys = ["plain", 'say "hi"', "a,b", "two\nlines", "50 %s", ""]
+    text = io.StringIO()
+    csv.writer(text).writerows([("patient_id", "age", "sex"), *((key, "30", "F") for key in keys)])
+    new = write(tmp_path / "new.csv", text.getvalue())
+    good = predict(tmp_path / "fit.fedgram", new, "--id", "patient_id").stdout
+    assert [row["patient_id"] for row in read(good)] == keys
+    write(tmp_path / "new.csv", text.getvalue() + "bad,30,X\n")
+    mixed = predict(tmp_path / "fit.fedgram", new, "--id", "patient_id").stdout
+    assert mixed.startswith(good), "a bad row changes no other line"
+    assert read(mixed)[-1]["problem"] == "column 'sex' must be one of 'F', 'M', got X"

@@ -106,7 +106,7 @@ def of_study(model: StudyModel, data: str, key: str | None, on_bad: OnBad | None
     study = model.study
     head = header(key, study.outcomes, model.classes if study.classes else ())
     for block in model.read(Path(data), key=key):
-        bad = [place for place, reason in enumerate(block.reasons) if reason]
+        bad = [place for place, reason in enumerate(block.reasons) if reason] if any(block.reasons) else []
         if bad and on_bad == "refuse":
             described = [f"row {tally.samples + place + 1}: {block.reasons[place]}" for place in bad]
             settle(described, len(block.reasons) - len(bad), data, "row", "refuse")

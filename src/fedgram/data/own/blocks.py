@@ -163,7 +163,8 @@ def _parquet_blocks(path: Path, names: Columns, numbers: Sequence[str], texts: S
         given = dict(zip(names, file.schema_arrow.names, strict=True))  # there, names may have blanks around them
         strings = [given[name] for name in texts if pa.types.is_string(file.schema_arrow.field(given[name]).type)]
     wanted = [*dict.fromkeys([*numbers, *texts])]
-    with _native(path) as raw, pq.ParquetFile(raw, read_dictionary=strings, buffer_size=PAGE) as file:
+    options = {"read_dictionary": strings, "buffer_size": PAGE, "pre_buffer": False}  # that would be the whole group
+    with _native(path) as raw, pq.ParquetFile(raw, **options) as file:
         start, total = 0, max(file.metadata.num_rows, 1)
         for batch in file.iter_batches(batch_size=ROWS, columns=[given[name] for name in wanted]):
             renamed = pa.RecordBatch.from_arrays([batch.column(given[name]) for name in wanted], names=wanted)

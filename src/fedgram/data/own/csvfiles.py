@@ -17,7 +17,8 @@ import numpy as np
 from fedgram.core.arrays import Array
 from fedgram.data.own.cells import MISSING, Block, Coded, Mask, arrow_block, block_of, parse_numbers
 
-BYTES = 1 << 21  # of a piece: small enough for the processor's cache, large enough for BLAS
+BYTES = 1 << 22  # of a piece: large enough for what is done once for each to cost little
+PARSED = 1 << 20  # bytes that pyarrow parses at a time: they stay in the processor's cache
 MOST_BYTES = 1 << 25  # of a piece whose rows seem to have no end: a quotation mark that nobody closes
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 _ENCODING = "utf-8-sig"
@@ -111,6 +112,8 @@ def _pieces(path: Path, header: Header) -> Iterator[tuple[memoryview, float]]:
 def _end_of_rows(buffer: bytearray, end: int, newline: bytes) -> int:
     """Return where the last whole row ends: at a line's end that no quotation marks enclose."""
     last = cut = buffer.rfind(newline, 0, end) + 1
+    if buffer.find(b'"', 0, cut) < 0:
+        return cut
     marks = np.frombuffer(buffer, np.uint8, cut) == ord('"')  # where texts are quoted, `count` would take much longer
     enclosed = np.count_nonzero(marks) % 2
     while cut and enclosed:
@@ -132,8 +135,10 @@ def _with_arrow(
     # Bytes in memory, not a file of Python's: pyarrow's threads would ask for the interpreter, and abort the process if
     # that has ended meanwhile.
     content = pa.py_buffer(piece)
-    read = arrow_csv.ReadOptions(column_names=list(names), block_size=len(piece) + 1)
-    parse = arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+    quoted = bool((np.frombuffer(piece, np.uint8) == ord('"')).any())
+    read = arrow_csv.ReadOptions(column_names=list(names), block_size=PARSED)
+    # To look for rows of several lines takes a seventh of the time, and without quotation marks there are none.
+    parse = arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=quoted)
     # If a cell is no number, all are read as texts, and only the column that has it is looked at text by text.
     for kind in (pa.float64(), pa.string()):
         convert = arrow_csv.ConvertOptions(
