@@ -50,6 +50,17 @@ def replace_file(path: Path, content: bytes, *, mode: int = 0o666) -> None:
         file.write(content)
 
 
+def new_file(path: Path, content: bytes, *, mode: int = 0o666) -> None:
+    """Write a file that must not exist yet, not even since a moment ago; if it cannot be written, there is none."""
+    with open(path, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+        try:
+            file.write(content)
+            file.flush()
+        except BaseException:  # Ctrl-C included
+            path.unlink(missing_ok=True)
+            raise
+
+
 @contextmanager
 def locked(
     path: Path,

@@ -5,6 +5,7 @@ on the way in, and does not give back the header; tests check that each side rea
 """
 
 import json
+from collections.abc import Mapping
 from functools import lru_cache
 from math import prod
 from typing import Any, TypeAlias
@@ -26,6 +27,7 @@ _REMEMBERED = 4096
 # The longest side of an array without elements, whose shape costs its sender nothing.
 LONGEST_EMPTY_SIDE = 2**16
 AnyArray: TypeAlias = npt.NDArray[Any]
+Shapes: TypeAlias = tuple[tuple[str, np.dtype[Any], tuple[int, ...]], ...]
 
 DTYPES = {
     code: np.dtype(name)
@@ -50,13 +52,22 @@ _json = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 def write(tree: Any, arrays: dict[str, AnyArray], *, sealed: bool) -> bytes:
     """Return a payload's tree and its arrays, contiguous and little-endian, as bytes."""
-    text = _json({"schema": SCHEMA, "payload": tree})
-    shapes = tuple((name, array.dtype, array.shape) for name, array in arrays.items())
+    text, shapes = as_text(tree), shapes_of(arrays)
     header = (known_header if len(text) <= _REMEMBERED else _header)(text, shapes)
     contents = [array.data for array in arrays.values() if array.size]
     if sealed:
         header = header[:SEAL_AT] + hash_bytes((header, *contents)).encode() + header[SEAL_AT + DIGITS :]
     return b"".join((header, *contents))
+
+
+def as_text(tree: Any) -> str:
+    """Return a payload's tree as it stands in a header."""
+    return _json({"schema": SCHEMA, "payload": tree})
+
+
+def shapes_of(arrays: Mapping[str, AnyArray]) -> Shapes:
+    """Return what a header says of arrays."""
+    return tuple((name, array.dtype, array.shape) for name, array in arrays.items())
 
 
 def check_digest(data: bytes) -> None:
@@ -72,9 +83,7 @@ def read(data: bytes) -> tuple[Any, dict[str, AnyArray]]:
     """Return the payload's tree and its arrays, which are views of `data`: a message of gigabytes is not copied."""
     start = 8 + int.from_bytes(data[:8], "little")
     header = data[8 : min(start, 9 + MOST_HEADER)]
-    # A list or dict in memory is many times as large as its brackets: more of them than content is an attack.
-    if len(header) > MOST_HEADER or header.count(b"[") + header.count(b"{") > 64 + len(header) // 6:
-        raise RefusedMessage(f"a header of {start - 8} bytes that no payload of ours has")
+    check_header(header, start - 8)
     try:
         if header.startswith(_PREFIX):  # the digest is another one for each message, and nothing of the content
             header = _PREFIX + header[len(_PREFIX) + DIGITS :]
@@ -94,9 +103,21 @@ def read(data: bytes) -> tuple[Any, dict[str, AnyArray]]:
     return tree, arrays
 
 
-def _header(tree: str, arrays: tuple[tuple[str, np.dtype[Any], tuple[int, ...]], ...]) -> bytes:
+def check_header(header: bytes, length: int) -> None:
+    """Refuse a header, of which `length` bytes are promised, that would take far more memory than it has bytes."""
+    # A list or dict in memory is many times as large as its brackets: more of them than content is an attack.
+    if len(header) > MOST_HEADER or header.count(b"[") + header.count(b"{") > 64 + len(header) // 6:
+        raise RefusedMessage(f"a header of {length} bytes that no payload of ours has")
+
+
+def _header(tree: str, arrays: Shapes) -> bytes:
     """Return the header with its length in front, and zeros for the digest."""
-    entries: dict[str, Any] = {"__metadata__": {"sha256": "0" * DIGITS, "fedgram": tree}}
+    return layout({"sha256": "0" * DIGITS, "fedgram": tree}, arrays)
+
+
+def layout(metadata: Mapping[str, str], arrays: Shapes) -> bytes:
+    """Return a safetensors header with its length in front, for arrays that follow one another without gaps."""
+    entries: dict[str, Any] = {"__metadata__": metadata}
     end = 0
     for name, dtype, shape in arrays:
         begin, end = end, end + prod(shape) * dtype.itemsize

@@ -1,0 +1,171 @@
+"""Methods of several rounds by files: a request goes out as `round-1.fgm`, each party answers with a file of its own.
+
+A `Round` is the payload of a file of kind `round`, an `Answer` that of a file of kind `answer`. A party performs only
+the steps that are listed here, whatever a file asks for.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, ClassVar, Self
+
+from fedgram.core import wire
+from fedgram.core.errors import InvalidParameter, Mismatch, RefusedMessage
+from fedgram.data.client import Client
+from fedgram.exchange.files import File
+from fedgram.moments.basis import Basis
+from fedgram.protocol import replies
+from fedgram.protocol.agreement import Agreement
+from fedgram.protocol.clientside import ClientSide, perform
+from fedgram.protocol.method import Method
+from fedgram.protocol.registry import registry
+from fedgram.studies.study import Study
+
+# The one step of each method that parties answer by files, once their summaries have been joined.
+STEPS: Mapping[str, str] = MappingProxyType({"fedlogit": "gradient"})
+MOST_ROUNDS = 10_000
+
+
+@wire.register_message
+@dataclass(frozen=True, eq=False)
+class Round:
+    """What the coordinator asks all parties in one round: a step's payload, and the columns that it is about.
+
+    Rounds count from 1, as their files do. `settings` are the method's.
+    """
+
+    number: int
+    method: str
+    settings: Mapping[str, Any]
+    basis: Basis  # how the columns that the method sees are made of those that were sent
+    payload: Any
+
+    wire_name: ClassVar[str] = "exchange-round"
+    wire_version: ClassVar[int] = 1
+    wire_fields: ClassVar[Mapping[str, wire.Field]] = {}
+
+    @property
+    def step(self) -> str:
+        """The step that is asked for."""
+        if self.method not in STEPS:
+            raise InvalidParameter(f"{self.method!r} has no step that is answered by files: only {', '.join(STEPS)}")
+        return STEPS[self.method]
+
+    def configured(self) -> Method:
+        """Return the method with its settings."""
+        _ = self.step  # only of listed methods
+        return registry[self.method](**self.settings)
+
+    def to_fields(self) -> dict[str, Any]:
+        """Take the request apart for the wire."""
+        return {name: getattr(self, name) for name in ("number", "method", "settings", "basis", "payload")}
+
+    @classmethod
+    def from_fields(cls, fields: dict[str, Any]) -> Self:
+        """Put a request together from the wire."""
+        _check_number(fields["number"])
+        for name, kind in (("method", str), ("settings", dict), ("basis", Basis)):
+            if not isinstance(fields[name], kind):
+                raise RefusedMessage(f"field {name!r} of a round must be a {kind.__name__}, got {fields[name]!r:.60}")
+        return cls(*(fields[name] for name in ("number", "method", "settings", "basis", "payload")))
+
+    def check(self) -> None:
+        """Refuse a method that is not answered by files, or settings that it does not have."""
+        self.configured()
+
+
+@wire.register_message
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """What a party's samples say to a round: its number, the digest of the file that asked, and the step's reply."""
+
+    number: int
+    request: str
+    reply: Any
+
+    wire_name: ClassVar[str] = "exchange-answer"
+    wire_version: ClassVar[int] = 1
+    wire_fields: ClassVar[Mapping[str, wire.Field]] = {}
+
+    def to_fields(self) -> dict[str, Any]:
+        """Take the answer apart for the wire."""
+        return {"number": self.number, "request": self.request, "reply": self.reply}
+
+    @classmethod
+    def from_fields(cls, fields: dict[str, Any]) -> Self:
+        """Put an answer together from the wire."""
+        _check_number(fields["number"])
+        if not isinstance(fields["request"], str):
+            raise RefusedMessage(f"field 'request' of an answer must be a digest, got {fields['request']!r:.60}")
+        return cls(fields["number"], fields["request"], fields["reply"])
+
+    def check(self) -> None:
+        """Nothing more: `check_answer` knows what was asked."""
+
+
+def answer(study: Study, request: File, client: Client) -> Answer:
+    """Return a party's answer to a round, from its rows as the study encodes them."""
+    asked = _asked(study, request)
+    method = asked.configured()
+    study.admit(client, method.fewest_samples(len(client.y)))
+    side = ClientSide(client, classes=study.classes, columns=study.sent, basis=asked.basis)
+    order = {"step": asked.step, "round": asked.number - 1, "seed": 0, "classes": None, "payload": asked.payload}
+    [reply] = perform(method, [side], [order])
+    return Answer(asked.number, request.digest, reply)
+
+
+def check_answer(study: Study, request: File, answered: File, samples: int) -> Answer:
+    """Return the answer in a party's file, if it answers this round and is what the step replies with.
+
+    `samples` are those of the summary that the party has joined with.
+    """
+    asked, found = _asked(study, request), answered.of_kind("answer").holding(Answer)
+    party = answered.header.party
+    if answered.header.study != study.fingerprint:
+        raise Mismatch(f"{answered.name} is of study {answered.header.study}, not of {study.fingerprint}")
+    if found.number != asked.number or found.request != request.digest:
+        raise Mismatch(
+            f"{answered.name} answers round {found.number} (request {found.request[:16]}), and round {asked.number} "
+            f"(request {request.digest[:16]}) is asked: answer the newest round's file"
+        )
+    if answered.header.samples != samples:
+        raise Mismatch(
+            f"{answered.name} is of {answered.header.samples} samples, and {party!r} has joined with {samples}: answer "
+            "with the same table"
+        )
+    question = Agreement(
+        study.classes,
+        (len(study.sent),),
+        study.features,
+        study.sent,
+        samples={party: samples},
+        recipe=study,
+        basis=asked.basis,
+    ).question(party, asked.payload, asked.number - 1)
+    method = asked.configured()
+    expected: Any = replies.expected(type(method), asked.step)  # type: ignore[arg-type]
+    try:
+        replies.check(found.reply, expected(method, question) if callable(expected) else expected, question)
+    except RefusedMessage as error:
+        raise RefusedMessage(f"{answered.name} refused: {error}") from error
+    return found
+
+
+def _asked(study: Study, request: File) -> Round:
+    """Return the request in a file, if it is one of this study."""
+    asked = request.of_kind("round").holding(Round)
+    if request.header.study != study.fingerprint:
+        raise Mismatch(
+            f"{request.name} is of study {request.header.study}, and this is study {study.name!r} "
+            f"{study.fingerprint}: give the study file that the coordinator has"
+        )
+    if asked.basis.source != len(study.sent):
+        raise Mismatch(f"{request.name} asks about {asked.basis.source} columns, the study sends {len(study.sent)}")
+    if not study.classes and not asked.configured().numeric:
+        raise InvalidParameter(f"{asked.method} needs classes, and the outcome of study {study.name!r} is a number")
+    return asked
+
+
+def _check_number(number: Any) -> None:
+    if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= MOST_ROUNDS:
+        raise RefusedMessage(f"a round's number is from 1 to {MOST_ROUNDS}, got {number!r:.60}")
