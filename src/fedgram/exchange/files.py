@@ -51,6 +51,7 @@ class File:
     size: int  # bytes
     name: str  # what errors call it
     _signed: bytes = field(repr=False)
+    data: bytes = field(repr=False)  # as it was read
 
     @property
     def digest(self) -> str:
@@ -111,7 +112,7 @@ def encode(
     shapes, contents = container.shapes_of(arrays), [array.data for array in arrays.values() if array.size]
     signer = "" if key is None else key.public.text
     header = Header(kind=kind, study=study, party=party, samples=samples, columns=columns, created=created or now())
-    header = replace(header, software=_software(), signer=signer)
+    header = replace(header, software=software(), signer=signer)
     header = replace(header, digest=_digest(header, tree, shapes, contents))
     if key is not None:
         header = replace(header, signature=key.sign(kind, _signed(header, tree, shapes)).hex())
@@ -149,7 +150,7 @@ def read(source: bytes | str | os.PathLike[str], *, name: str | None = None, che
         raise RefusedMessage(f"{name} refused: {error}") from error
     payload = wire.decode(data, sender=None if checked else name, sealed=False)
     _check_claims(header, payload, name)
-    return File(header, payload, len(data), name, _signed(header, tree, shapes))
+    return File(header, payload, len(data), name, _signed(header, tree, shapes), data)
 
 
 def is_exchanged(path: str | os.PathLike[str]) -> bool:
@@ -272,7 +273,8 @@ def _check_claims(header: Header, payload: Any, name: str) -> None:
         )
 
 
-def _software() -> str:
+def software() -> str:
+    """Return the name and version of what writes files here."""
     from fedgram import __version__  # the package itself, which is ready by now
 
     return f"fedgram {__version__}"

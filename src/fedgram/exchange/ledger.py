@@ -94,3 +94,14 @@ def check_head(entries: Iterable[Entry], head: str) -> Entry:
         f"the ledger has no entry with the head {head[:16]}…: entries were rewritten or taken away since it was "
         "given out, or it is another store's"
     )
+
+
+def members(entries: Iterable[Entry], *, up_to: int) -> set[str]:
+    """Return the digests of the contributions that were in after the entry with this number."""
+    found: set[str] = set()
+    for entry in entries:
+        said = entry.says
+        if entry.number <= up_to and said.get("what") in CHANGES:
+            found.discard(said.get("replaced", ""))
+            (found.discard if said["what"] == REMOVE else found.add)(said["digest"])
+    return found

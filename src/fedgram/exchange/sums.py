@@ -6,27 +6,31 @@ same bits (see `exact_gram`). A sum is therefore the same on every machine, in a
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from fedgram.core import wire
 from fedgram.core.arrays import Array
+from fedgram.core.columns import as_columns
 from fedgram.core.errors import NotMoments
 from fedgram.core.hashing import hash_bytes
+from fedgram.core.labels import read_classes, shorten
 from fedgram.exchange.fixedpoint import Fixed
 from fedgram.moments import solve
 from fedgram.moments.kind import Kind
 from fedgram.moments.moments import Moments
-from fedgram.moments.plausible import MOST_SAMPLES
+from fedgram.moments.plausible import MOST_SAMPLES, check_counts
 from fedgram.moments.statistic import Counts
 
 MANTISSA = 53  # bits of a float64
 SLICES = 3  # of a factor's numbers: three times 20 bits or more are more than a float64 has
 
 
+@wire.register_message
 @dataclass(frozen=True, eq=False)
 class Sum:
     """A sum of moments of one kind: class counts (c,), and in fixed point the packed Gram matrix and the sums of all
@@ -36,6 +40,14 @@ class Sum:
     kind: Kind
     counts: Counts
     numbers: Fixed
+
+    wire_name: ClassVar[str] = "moments-sum"
+    wire_version: ClassVar[int] = 1
+    wire_fields: ClassVar[Mapping[str, wire.Field]] = {
+        "high": wire.Field("uint64", ("m",)),
+        "low": wire.Field("uint64", ("m",)),
+        "counts": wire.Field("int64", ("c",)),
+    }
 
     @classmethod
     def of(cls, moments: Moments, *, parties: int = 1) -> Self:
@@ -79,6 +91,11 @@ class Sum:
         sums = found[gram:].reshape(len(self.counts), -1)[self.counts > 0]
         return Moments(self.kind, sums=sums, counts=self.counts.copy(), packed=found[:gram])
 
+    def squares(self) -> Array:
+        """Return the sum of squares of each feature, (d,)."""
+        where = solve.packed_diagonal(self.kind.dimension)
+        return Fixed(self.numbers.high[where], self.numbers.low[where]).floats()
+
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the kind, the counts and all the numbers, in hexadecimal: the same on every machine."""
@@ -88,6 +105,30 @@ class Sum:
         for limbs in (self.numbers.high, self.numbers.low):
             if limbs.size:
                 yield np.ascontiguousarray(limbs, dtype="<u8").data
+
+    def to_fields(self) -> dict[str, Any]:
+        """Take the sum apart for the wire."""
+        arrays = {"high": self.numbers.high, "low": self.numbers.low, "counts": self.counts}
+        return arrays | about(self.kind) | {"classes": shorten(self.kind.classes)}
+
+    @classmethod
+    def from_fields(cls, fields: dict[str, Any]) -> Self:
+        """Put a sum together from the wire."""
+        classes = read_classes(fields["classes"], len(fields["counts"]))
+        columns, dimension = as_columns(fields["columns"]), fields["dimension"]
+        kind = Kind(classes, dimension, str(fields["features"]), bool(fields["bias"]), columns)
+        if type(dimension) is not int or dimension < 1 or size(kind) != len(fields["low"]):
+            raise NotMoments(f"a sum of {len(fields['low'])} numbers does not have {dimension!r:.20} dimensions")
+        return cls(kind, fields["counts"], Fixed(fields["high"], fields["low"]))
+
+    def check(self) -> None:
+        """Refuse sums that no data set could have as its moments."""
+        check_counts(self.counts)
+        start = solve.packed_size(self.kind.dimension)
+        for limbs in (self.numbers.high, self.numbers.low):
+            if limbs[start:].reshape(len(self.counts), -1)[self.counts == 0].any():
+                raise NotMoments("a class without samples has sums that are not 0")
+        self.moments().check()
 
     def __eq__(self, other: object) -> bool:
         """Say whether both are the same bit for bit."""
@@ -108,6 +149,11 @@ def about(kind: Kind) -> dict[str, Any]:
     """Return what moments are moments of, as JSON can say it."""
     found = {field.name: getattr(kind, field.name) for field in fields(kind)}
     return found | {"classes": list(kind.classes), "columns": list(kind.columns)}
+
+
+def kind_of(found: Mapping[str, Any]) -> Kind:
+    """Return the kind that `about` told of."""
+    return Kind(**{**found, "classes": tuple(found["classes"]), "columns": tuple(found["columns"])})
 
 
 def exact_gram(factor: Array, *, parties: int = 1) -> Fixed:
