@@ -18,12 +18,11 @@ Traceback (most recent call last):
 fedgram.core.errors.RefusedMessage: bytes refused: its header was damaged or changed on the way; send it again
 """
 
-import json
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 from fedgram.core import wire
 from fedgram.core.columns import Columns
@@ -31,15 +30,15 @@ from fedgram.core.errors import FedgramError, InvalidData, Mismatch, RefusedMess
 from fedgram.core.files import replace_file, writing
 from fedgram.core.hashing import hash_bytes
 from fedgram.core.wire import container
-from fedgram.core.wire.container import DTYPES, MOST_HEADER, AnyArray, Shapes
+from fedgram.core.wire.container import AnyArray, Shapes
 from fedgram.core.wire.tree import to_tree
-from fedgram.exchange.header import CIRCUMSTANCES, SCHEMA, Header, now
+from fedgram.exchange.header import CIRCUMSTANCES, Header, now
 from fedgram.exchange.keys import PrivateKey, PublicKey
+from fedgram.exchange.opening import MOST_BYTES, load, parse
 from fedgram.moments.moments import Moments
+from fedgram.studies.study import Study
 
 T = TypeVar("T")
-MOST_BYTES = 1 << 33  # of a file: moments of some 45,000 columns
-BEGINNING = b'{"__metadata__":{"fgm":"'  # of the JSON header, after its length
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +47,7 @@ class File:
 
     header: Header
     payload: Any
+    study: Study | None  # where the file has the whole study in it, as summaries do
     size: int  # bytes
     name: str  # what errors call it
     _signed: bytes = field(repr=False)
@@ -95,7 +95,7 @@ def encode(
     kind: str,
     payload: Any,
     *,
-    study: str,
+    study: Study | str,
     party: str,
     samples: int = 0,
     columns: Columns = (),
@@ -104,15 +104,24 @@ def encode(
 ) -> bytes:
     """Return a payload as the bytes of a file of this kind, signed if there is a key.
 
-    `study` is the study's fingerprint. `created` is now unless it is given; the same content and time give the same
-    bytes on every machine.
+    `study` is the study, which is then part of the file, or only its fingerprint. `created` is now unless it is given;
+    the same content and time give the same bytes on every machine.
     """
     arrays: dict[str, AnyArray] = {}
-    tree = container.as_text(to_tree(payload, "", arrays))
+    whole = {"study": study} if isinstance(study, Study) else {}
+    tree = container.as_text(to_tree({"payload": payload, **whole}, "", arrays))
     shapes, contents = container.shapes_of(arrays), [array.data for array in arrays.values() if array.size]
     signer = "" if key is None else key.public.text
-    header = Header(kind=kind, study=study, party=party, samples=samples, columns=columns, created=created or now())
-    header = replace(header, software=software(), signer=signer)
+    header = Header(
+        kind=kind,
+        study=study.fingerprint if isinstance(study, Study) else study,
+        party=party,
+        samples=samples,
+        columns=columns,
+        created=created or now(),
+        software=software(),
+        signer=signer,
+    )
     header = replace(header, digest=_digest(header, tree, shapes, contents))
     if key is not None:
         header = replace(header, signature=key.sign(kind, _signed(header, tree, shapes)).hex())
@@ -136,8 +145,8 @@ def read(source: bytes | str | os.PathLike[str], *, name: str | None = None, che
     """
     name = name or ("bytes" if isinstance(source, bytes) else os.fspath(source))
     try:
-        data = source if isinstance(source, bytes) else _load(Path(source))
-        metadata, shapes = _parse(data)
+        data = source if isinstance(source, bytes) else load(Path(source))
+        metadata, shapes = parse(data)
         header = Header.of_texts(metadata)
         tree = metadata["fedgram"]
         if metadata["sha256"] != _seal(header, tree, shapes):
@@ -148,104 +157,9 @@ def read(source: bytes | str | os.PathLike[str], *, name: str | None = None, che
             raise RefusedMessage("its digest does not fit its content: it was damaged or changed on the way")
     except (FedgramError, MemoryError) as error:
         raise RefusedMessage(f"{name} refused: {error}") from error
-    payload = wire.decode(data, sender=None if checked else name, sealed=False)
-    _check_claims(header, payload, name)
-    return File(header, payload, len(data), name, _signed(header, tree, shapes), data)
-
-
-def is_exchanged(path: str | os.PathLike[str]) -> bool:
-    """Say whether a file begins like an `.fgm` file, whatever it is called."""
-    try:
-        with open(path, "rb") as file:
-            return file.read(8 + len(BEGINNING))[8:] == BEGINNING
-    except OSError:
-        return False
-
-
-def _load(path: Path) -> bytes:
-    """Return a file's content; one whose header promises another length is not read any further."""
-    try:
-        with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            if size > MOST_BYTES:
-                raise RefusedMessage(f"{size} bytes are more than the {MOST_BYTES} that a file may have")
-            start = file.read(8 + len(BEGINNING))
-            _check_beginning(start)
-            head = start + _exactly(file, _header_length(start) - len(BEGINNING))
-            if (end := _end(_entries(head))) != size - len(head):
-                raise RefusedMessage(f"{size} bytes, its header accounts for {len(head) + end}: it is not whole")
-            return head + _exactly(file, end)
-    except OSError as error:
-        raise InvalidData(f"cannot read it: {error.strerror or error}") from error
-
-
-def _exactly(file: IO[bytes], count: int) -> bytes:
-    found = file.read(count)
-    if len(found) != count:
-        raise RefusedMessage(f"it ends {count - len(found)} bytes too early: it is not whole")
-    return found
-
-
-def _check_beginning(data: bytes) -> None:
-    if data[8 : 8 + len(BEGINNING)] != BEGINNING:
-        raise RefusedMessage("it is not a file that fedgram exchanges")
-
-
-def _header_length(data: bytes) -> int:
-    length = int.from_bytes(data[:8], "little")
-    if not len(BEGINNING) < length <= MOST_HEADER:
-        raise RefusedMessage(f"a header of {length} bytes, which no file has")
-    return length
-
-
-def _entries(data: bytes) -> dict[str, Any]:
-    """Return the safetensors header of these bytes."""
-    length = _header_length(data)
-    header = data[8 : 8 + length]
-    container.check_header(header, length)
-    try:
-        entries = json.loads(header)
-    except (ValueError, RecursionError):
-        entries = None
-    if not isinstance(entries, dict) or not isinstance(entries.get("__metadata__"), dict):
-        raise RefusedMessage("its header is damaged, or the file is not whole")
-    return entries
-
-
-def _parse(data: bytes) -> tuple[dict[str, Any], Shapes]:
-    """Return a file's metadata and what it says of its arrays; a file of a newer version is refused by name."""
-    _check_beginning(data)
-    entries = _entries(data)
-    metadata = entries.pop("__metadata__")
-    schema = metadata.get("fgm")
-    if schema != str(SCHEMA):
-        raise RefusedMessage(
-            f"it is of schema {str(schema)[:40]!r}, and this version of fedgram reads schema {SCHEMA}: update fedgram"
-        )
-    for name in ("sha256", "fedgram"):
-        if not isinstance(metadata.get(name), str):
-            raise RefusedMessage(f"its header lacks {name!r}: it is damaged")
-    return metadata, tuple((name, *_shape(name, entry)) for name, entry in entries.items())
-
-
-def _shape(name: str, entry: Any) -> tuple[Any, tuple[int, ...]]:
-    known = isinstance(entry, dict) and isinstance(entry.get("dtype"), str) and entry["dtype"] in DTYPES
-    shape = entry.get("shape") if known else None
-    if not isinstance(shape, list) or not all(type(size) is int and 0 <= size <= MOST_BYTES for size in shape):
-        raise RefusedMessage(f"its array {name[:60]!r} is of no kind and shape that is ever sent")
-    return DTYPES[entry["dtype"]], tuple(shape)
-
-
-def _end(entries: dict[str, Any]) -> int:
-    """Return where the last array ends, as a header says."""
-    ends = [0]
-    for name, entry in entries.items():
-        if name != "__metadata__":
-            offsets = entry.get("data_offsets") if isinstance(entry, dict) else None
-            if not isinstance(offsets, list) or len(offsets) != 2 or type(offsets[1]) is not int:
-                raise RefusedMessage(f"its array {name[:60]!r} has no place in the file")
-            ends.append(offsets[1])
-    return max(ends)
+    content = wire.decode(data, sender=None if checked else name, sealed=False)
+    payload, study = _taken_apart(header, content, name)
+    return File(header, payload, study, len(data), name, _signed(header, tree, shapes), data)
 
 
 def _head(header: Header, tree: str, shapes: Shapes, seal: str) -> bytes:
@@ -264,13 +178,22 @@ def _seal(header: Header, tree: str, shapes: Shapes) -> str:
     return hash_bytes([_head(header, tree, shapes, "")])
 
 
-def _check_claims(header: Header, payload: Any, name: str) -> None:
-    """Refuse a header that says something else of the moments than they do themselves."""
-    if isinstance(payload, Moments) and (header.samples, header.columns) != (payload.n, payload.kind.columns):
-        raise RefusedMessage(
-            f"{name} refused: its header has {header.samples} samples of {len(header.columns)} columns, its moments "
-            f"have {payload.n} of {len(payload.kind.columns)}"
-        )
+def _taken_apart(header: Header, content: Any, name: str) -> tuple[Any, Study | None]:
+    """Return payload and study of a file, if its header says nothing else of them than they do themselves."""
+    if not isinstance(content, dict) or not {"payload"} <= content.keys() <= {"payload", "study"}:
+        raise RefusedMessage(f"{name} refused: a payload is wanted in it, and perhaps a study, and nothing else")
+    payload, study = content["payload"], content.get("study")
+    if study is not None and (not isinstance(study, Study) or study.fingerprint != header.study):
+        raise RefusedMessage(f"{name} refused: the study in it is not {header.study}, which its header names")
+    if isinstance(payload, Moments):
+        if (header.samples, header.columns) != (payload.n, payload.kind.columns):
+            raise RefusedMessage(
+                f"{name} refused: its header has {header.samples} samples of {len(header.columns)} columns, its "
+                f"moments have {payload.n} of {len(payload.kind.columns)}"
+            )
+        if study is not None and payload.kind.features != study.features:
+            raise RefusedMessage(f"{name} refused: its moments are of {payload.kind.features!r}, not of its study")
+    return payload, study
 
 
 def software() -> str:

@@ -4,15 +4,19 @@ A `Round` is the payload of a file of kind `round`, an `Answer` that of a file o
 the steps that are listed here, whatever a file asks for.
 """
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
+import numpy as np
+
 from fedgram.core import wire
-from fedgram.core.errors import InvalidParameter, Mismatch, RefusedMessage
+from fedgram.core.errors import InvalidParameter, Mismatch, RefusedMessage, Revealing
 from fedgram.data.client import Client
 from fedgram.exchange.files import File
+from fedgram.models import Model, probabilities
 from fedgram.moments.basis import Basis
 from fedgram.protocol import replies
 from fedgram.protocol.agreement import Agreement
@@ -111,7 +115,27 @@ def answer(study: Study, request: File, client: Client) -> Answer:
     side = ClientSide(client, classes=study.classes, columns=study.sent, basis=asked.basis)
     order = {"step": asked.step, "round": asked.number - 1, "seed": 0, "classes": None, "payload": asked.payload}
     [reply] = perform(method, [side], [order])
+    _warn_of_few(study, side, asked.payload)
     return Answer(asked.number, request.digest, reply)
+
+
+def _warn_of_few(study: Study, side: ClientSide, payload: Any) -> None:
+    """Warn where the gradient is that of a few samples: a model can be made up so that it shows a single one."""
+    model = payload.get("model") if isinstance(payload, dict) else None
+    if not isinstance(model, Model):
+        return
+    residuals = probabilities(model, model.scores(side.x))
+    residuals[np.arange(len(side.y)), side.y] -= 1
+    squares = np.square(residuals).sum(axis=1)
+    # As many samples of equal weight would have the same spread: n where all count alike, 1 where one decides.
+    effective = squares.sum() ** 2 / max(np.square(squares).sum(), np.finfo(float).tiny)
+    if effective < min(study.minimum_samples, len(side.y)):
+        warnings.warn(
+            f"the gradient that is asked for is mostly that of {max(effective, 1):.0f} of the {len(side.y)} samples of "
+            f"party {side.name!r}: it may show their rows; answer only if you trust the coordinator with them",
+            Revealing,
+            stacklevel=3,
+        )
 
 
 def check_answer(study: Study, request: File, answered: File, samples: int) -> Answer:

@@ -34,6 +34,7 @@ from fedgram.exchange.ledger import Entry, members
 from fedgram.exchange.objects import Objects, Saved, load_total, save_total
 from fedgram.exchange.sums import Sum, about, kind_of
 from fedgram.core.lock import only_writer
+from fedgram.moments.kind import Kind
 from fedgram.studies.study import Study
 
 Source: TypeAlias = bytes | str | os.PathLike[str]
@@ -214,10 +215,11 @@ class Store:
 
     def _create(self, first: Iterable[Source]) -> None:
         """Make a new store; the study, or without one the kind of the first file, is settled for good."""
-        settings = {STUDY: wire.encode(self._given)} if self._given is not None else {KIND: _first_kind(first)}
+        study, kind = (self._given, None) if self._given is not None else _first(first)
+        settings = {STUDY: wire.encode(study)} if kind is None else {KIND: json.dumps(about(kind)).encode()}
         if not (self.path / KEY).exists():
             PrivateKey.new().save(self.path / KEY)
-        said = {"study": "" if self._given is None else self._given.fingerprint, "key": self.key.public.text}
+        said = {"study": "" if study is None else study.fingerprint, "key": self.key.public.text}
         entry = Entry.after(None, ledger.OPEN, time=now(), software=files.software(), **said)
         self._index = Index.created(self.path / INDEX, settings, entry)
 
@@ -321,13 +323,15 @@ def _with(joined: Joined, **changes: Any) -> Joined:
     return replace(joined, **changes)
 
 
-def _first_kind(sources: Iterable[Source]) -> bytes:
-    """Return the kind of the first file that names no study, as the store keeps it."""
+def _first(sources: Iterable[Source]) -> tuple[Study | None, Kind | None]:
+    """Return the study of the first summary, or where it names none, the kind of its moments."""
     for source in sources:
         try:
             file = files.read(source).of_kind("summary", "combined")
         except FedgramError:
             continue
+        if file.study is not None:
+            return file.study, None
         if not file.header.study:
-            return json.dumps(about(sum_of(file).kind)).encode()
-    raise InvalidData("a new store must know its study: give the study file, with --study study.toml")
+            return None, sum_of(file).kind
+    raise InvalidData("a new store must know its study: begin with a summary that has it in it, or give --study")

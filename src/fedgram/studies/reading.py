@@ -10,6 +10,7 @@ from fedgram.core.errors import InvalidData, UnknownName
 from fedgram.studies.kinds import KINDS, Category, Column, Number
 
 STUDY_KEYS = ("name", "outcome", "classes", "unit", "parties", "method", "minimum_samples", "minimum_cell")
+TABLES = ("study", "parties", "columns", "witnesses")
 MOST_DEPTH = 8  # of brackets; deeper ones are no study
 
 
@@ -25,8 +26,8 @@ def parse_study(text: str, where: str) -> dict[str, Any]:
 def read_tables(tables: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return the settings of a `Study` from the tables of its file."""
     for key in tables:
-        if key not in ("study", "columns", "witnesses"):
-            raise _unknown(where, "table", key, ("study", "columns", "witnesses"))
+        if key not in TABLES:
+            raise _unknown(where, "table", key, TABLES)
     if tables.get("witnesses"):
         raise InvalidData(f"{where}: [witnesses] is for secure sums, which this version does not have: remove it")
     study, columns = (_table(tables, key, where) for key in ("study", "columns"))
@@ -45,7 +46,7 @@ def read_tables(tables: Mapping[str, Any], where: str) -> dict[str, Any]:
         if isinstance(outcome, list)
         else _text(outcome, f"{at} outcome"),
         "classes": tuple(_classes(study["classes"], f"{at} classes")) if "classes" in study else (),
-        "parties": _parties(study.get("parties", []), f"{at} parties"),
+        "parties": _parties(tables, study, where),
         "method": _text(study.get("method", "fedgram"), f"{at} method"),
         "minimum_samples": _count(study.get("minimum_samples", 10), f"{at} minimum_samples"),
         "minimum_cell": _count(study.get("minimum_cell", 3), f"{at} minimum_cell"),
@@ -132,7 +133,14 @@ def _table(tables: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
     return found
 
 
-def _parties(value: Any, at: str) -> dict[str, str]:
+def _parties(tables: Mapping[str, Any], study: Mapping[str, Any], where: str) -> dict[str, str]:
+    """Return public keys by party, "" where none is known: from [parties], or from a list of names in [study]."""
+    at = f"{where}: [study] parties"
+    value = study.get("parties", [])
+    if "parties" in tables:
+        if "parties" in study:
+            raise InvalidData(f"{at} and [parties] both say who takes part: keep one of them")
+        value, at = tables["parties"], f"{where}: [parties]"
     named = (
         dict.fromkeys(value, "") if isinstance(value, list) and all(isinstance(name, str) for name in value) else value
     )

@@ -1,0 +1,72 @@
+"""What a file tells whoever has it, in two sentences for people who must decide whether it may be sent."""
+
+from collections.abc import Callable
+from typing import Any
+
+from fedgram.exchange.files import File
+from fedgram.exchange.rounds import Answer, Round
+from fedgram.moments.moments import Moments
+from fedgram.protocol.fit import Fit
+
+
+def reveals(file: File) -> tuple[str, str]:
+    """Return the two sentences."""
+    for kind, sentences in _BY_PAYLOAD.items():
+        if isinstance(file.payload, kind):
+            return sentences(file)
+    return _BY_KIND.get(
+        file.header.kind,
+        ("It states what its signer says has happened to files of the study.", "It holds no sums over samples."),
+    )
+
+
+def _moments(file: File) -> tuple[str, str]:
+    moments: Moments = file.payload
+    first = (
+        f"It holds counts, sums and sums of products of {moments.d:,} columns over {moments.n:,} samples, by class, "
+        "and no single row."
+    )
+    if moments.n <= moments.d:
+        return first, (
+            "With no more samples than columns, single rows can be computed from it: treat it like the table itself."
+        )
+    return first, (
+        "Rows cannot be solved for, but counts of small groups can be read off, and whoever knows all rows but one can "
+        "compute that one."
+    )
+
+
+def _answer(file: File) -> tuple[str, str]:
+    return (
+        f"It holds a gradient, the sum over {file.header.samples:,} samples of each sample's columns times how wrong "
+        f"the coordinator's model is about it, for round {file.payload.number}.",
+        "A model can be made up so that such a sum shows single samples: send it only to a coordinator that you trust "
+        "with that.",
+    )
+
+
+def _round(file: File) -> tuple[str, str]:
+    asked: Round = file.payload
+    return (
+        f"It asks all parties for the step {asked.step!r} of {asked.method}, round {asked.number}, and holds the model "
+        "so far.",
+        "The model is made of sums over all parties, and shows their means.",
+    )
+
+
+def _fit(file: File) -> tuple[str, str]:
+    fit: Fit = file.payload
+    return (
+        f"It holds the model that {fit.method} made of the sums of {len(fit.contributors):,} parties, their names, and "
+        "the pooled mean and spread of each column.",
+        "Together with a model from before a party joined or left, it tells about that party's sums.",
+    )
+
+
+_BY_PAYLOAD: dict[type, Callable[[File], Any]] = {Moments: _moments, Answer: _answer, Round: _round, Fit: _fit}
+_BY_KIND = {
+    "personal": (
+        "It holds a model that was made of the party's own rows, besides what was published.",
+        "It is meant for the party itself: whoever has it learns about the party's own samples.",
+    )
+}

@@ -1,0 +1,99 @@
+"""A party's files: the summary of its table, its answer to a round, and the model of its own from a published one."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fedgram.core.errors import InvalidParameter, Mismatch, UnknownName
+from fedgram.core.labels import NUMERIC
+from fedgram.data.client import Client
+from fedgram.data.own.bad import OnBad
+from fedgram.exchange.files import File, encode
+from fedgram.exchange.header import party_name
+from fedgram.exchange.keys import PrivateKey
+from fedgram.exchange.pairs import named_by
+from fedgram.exchange.rounds import answer
+from fedgram.protocol.clientside import ClientSide
+from fedgram.protocol.fit import Fit
+from fedgram.studies.encoding import read_client
+from fedgram.studies.study import Study
+
+
+@dataclass(frozen=True)
+class Party:
+    """Who speaks: a name, and the key that it signs with; without one, nobody can tell whether it was really them."""
+
+    name: str
+    key: PrivateKey | None = None
+
+    @classmethod
+    def of(cls, study: Study, key: Path | None, name: str | None = None) -> "Party":
+        """Return the party that a key file belongs to: by the study's list, or by the file's name.
+
+        A name that the study does not list is refused, and a key that is not the listed one.
+        """
+        private = None if key is None else PrivateKey.load(key)
+        own = "" if private is None else private.public.text
+        listed = [party for party, text in study.parties.items() if own and text == own]
+        if name is None and not listed and key is None:
+            raise InvalidParameter("whose table is it? name the party with --party, or give its private key with --key")
+        found = name or (listed[0] if listed else named_by(Path(key or "")))
+        if study.parties and found not in study.parties:
+            raise UnknownName(f"party of study {study.name!r}", found, study.parties)
+        expected = study.parties.get(found, "")
+        if own and expected and own != expected:
+            raise InvalidParameter(
+                f"{key} is not the key that study {study.name!r} lists for {found!r}: sign with that one, or have the "
+                "study changed by all"
+            )
+        return cls(party_name(found), private)
+
+
+def summarize(study: Study, table: Any, party: Party, *, on_bad: OnBad = "refuse") -> bytes:
+    """Return a party's summary of its table as a file's bytes: the one message that it sends.
+
+    Nothing is sent of fewer samples than the study asks for.
+    """
+    client = _client(study, table, party, on_bad)
+    study.admit(client, len(client.y))
+    moments = ClientSide(client, classes=study.classes or NUMERIC, columns=study.sent).moments()
+    return encode("summary", moments, study=study, samples=moments.n, columns=study.sent, **_signing(party))
+
+
+def reply(study: Study, table: Any, party: Party, request: File, *, on_bad: OnBad = "refuse") -> bytes:
+    """Return a party's answer to a round as a file's bytes."""
+    client = _client(study, table, party, on_bad)
+    said = answer(study, request, client)
+    return encode("answer", said, study=study.fingerprint, samples=len(client.y), columns=study.sent, **_signing(party))
+
+
+def personalize(
+    published: File, table: Any, party: Party, *, member: bool | None = None, on_bad: OnBad = "refuse"
+) -> bytes:
+    """Return a party's own model, made of what was published and its own table, as a file's bytes.
+
+    A `member` has its samples in what was published; by default that is whoever is listed as a contributor.
+    """
+    fit, study = fit_of(published)
+    client = _client(study, table, party, on_bad)
+    if member is not None:
+        fit = replace(fit, contributors=(party.name,) if member else ())
+    model = study.model(fit.personalize(client))
+    return encode("personal", model, study=study.fingerprint, samples=len(client.y), **_signing(party))
+
+
+def fit_of(published: File) -> tuple[Fit, Study]:
+    """Return what a file of kind `global` holds: the fit, and its study."""
+    fit = published.of_kind("global").holding(Fit)
+    study = fit.recipe
+    if not isinstance(study, Study) or study.fingerprint != published.header.study:
+        raise Mismatch(f"{published.name} holds a fit of another study than its header names")
+    return fit, study
+
+
+def _client(study: Study, table: Any, party: Party, on_bad: OnBad) -> Client:
+    return read_client(study, party.name, table, on_bad=on_bad)
+
+
+def _signing(party: Party) -> dict[str, Any]:
+    return {"party": party.name, "key": party.key}
