@@ -17,7 +17,7 @@ from fedgram.moments.moments import Moments
 @wire.register_message
 @dataclass(frozen=True, eq=False)
 class Combined:
-    """A sum in fixed point, and the summaries that it is of. Limbs travel, not floats: nothing is rounded on the way."""
+    """A sum in fixed point, and the summaries that it is of. Limbs travel, not floats, so nothing is rounded."""
 
     total: Sum
     leaves: Sequence[Leaf]

@@ -151,9 +151,9 @@ class Index:
 
     def leaves(self, contribution: str | None = None) -> list[Leaf]:
         """Return the leaves of a contribution, or all, in the order in which they joined."""
-        wanted = ("", ()) if contribution is None else ("WHERE contribution = ?", (contribution,))
         columns = ", ".join(field.name for field in fields(Leaf))
-        return [Leaf(*row) for row in self._rows(f"SELECT {columns} FROM leaves {wanted[0]} ORDER BY rowid", *wanted[1])]
+        where, values = ("", ()) if contribution is None else ("WHERE contribution = ?", (contribution,))
+        return [Leaf(*row) for row in self._rows(f"SELECT {columns} FROM leaves {where} ORDER BY rowid", *values)]
 
     def overlap(self, leaf: Leaf, *, besides: str = "") -> tuple[Leaf, Contribution] | None:
         """Return a leaf of this digest, party or content, and what it is part of, `besides` one contribution."""
@@ -238,6 +238,16 @@ class Index:
         found = self._rows("SELECT number, text, hash FROM ledger ORDER BY number DESC LIMIT 1")
         return Entry(*found[0]) if found else None
 
+    def entry_of(self, digest: str) -> Entry:
+        """Return the entry by which a contribution joined last."""
+        found = self._rows(
+            "SELECT number, text, hash FROM ledger WHERE text LIKE ? ORDER BY number DESC LIMIT 1",
+            f'%"digest":"{digest}"%',
+        )
+        if not found:
+            raise StoreError(f"the ledger has no entry of contribution {digest[:16]}: fedgram log says what is missing")
+        return Entry(*found[0])
+
     def append(self, entry: Entry) -> None:
         """Write an entry."""
         self._do("INSERT INTO ledger VALUES (?, ?, ?)", entry.number, entry.text, entry.hash)
@@ -283,4 +293,5 @@ def _statements(script: str) -> Iterator[str]:
 
 
 def _contribution(row: tuple[Any, ...]) -> Contribution:
-    return Contribution(*row[:4], tuple(json.loads(row[4])), *row[5:])
+    found = dict(zip((field.name for field in fields(Contribution)), row, strict=True))
+    return Contribution(**found | {"counts": tuple(json.loads(found["counts"]))})

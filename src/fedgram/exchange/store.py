@@ -14,40 +14,40 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from fedgram.core import wire
 from fedgram.core.errors import FedgramError, InvalidData, StoreError, UnknownName
 from fedgram.core.lock import only_writer
-from fedgram.exchange import admission, files, ledger
+from fedgram.exchange import certificates, files, ledger
 from fedgram.exchange.admission import Terms
-from fedgram.exchange.combined import sum_of
-from fedgram.exchange.files import File
-from fedgram.exchange.header import now
+from fedgram.exchange.combined import Combined, sum_of
+from fedgram.exchange.header import now, party_name
 from fedgram.exchange.index import Contribution, Index
 from fedgram.exchange.keys import PrivateKey
 from fedgram.exchange.ledger import Entry, members
-from fedgram.exchange.objects import Objects, Saved, load_total, save_total
+from fedgram.exchange.objects import Objects
+from fedgram.exchange.running import Saving, caught_up
 from fedgram.exchange.sums import Sum, about, kind_of
-from fedgram.core.lock import only_writer
 from fedgram.moments.kind import Kind
 from fedgram.studies.study import Study
 
+if TYPE_CHECKING:
+    from fedgram.exchange.publishing import Publication
+
 Source: TypeAlias = bytes | str | os.PathLike[str]
 Outcome: TypeAlias = Literal["joined", "replaced", "already in", "answered", "refused"]
-KEY, INDEX, TOTAL = "coordinator.key", "index.sqlite", "total.bin"
+KEY, INDEX = "coordinator.key", "index.sqlite"
 STUDY, KIND = "study", "kind"
-# Files that join before the total is saved: after a crash no more than these are read again.
-SAVED_EVERY = 64
 
 
 @dataclass(frozen=True)
 class Joined:
-    """What became of a file that was to join: its name, party and digest if it could be read, and why it was refused."""
+    """What became of a file: joined or not, whose it is if it could be read, its receipt, and why it was refused."""
 
     name: str
     outcome: Outcome
@@ -132,12 +132,14 @@ class Store:
 
         Another file of a party that is in is refused, unless `replace`.
         """
+        from fedgram.exchange.joining import join  # which needs this module
+
         found = []
         with self._writing(sources) as saving:
             for source in sources:
                 name = "bytes" if isinstance(source, bytes) else os.fspath(source)
                 try:
-                    found.append(self._join(source, name, replace=replace, saving=saving))
+                    found.append(join(self, saving, source, name, replace=replace))
                 except StoreError:  # not the file's fault
                     raise
                 except FedgramError as error:
@@ -168,6 +170,34 @@ class Store:
             saving.change(after, entry)
         return entry
 
+    def certificate(self, party: str) -> bytes:
+        """Return the signed certificate of a party's last removal, as a file's bytes."""
+        removed = [entry for entry in self.log() if entry.says.get("what") == ledger.REMOVE]
+        for entry in reversed(removed):
+            if entry.says["party"] == party:
+                remaining = members(self.log(), up_to=entry.number)
+                return certificates.certificate(entry, remaining, study=self.terms.fingerprint, key=self.key)
+        raise UnknownName("party that was removed", party, {entry.says["party"] for entry in removed})
+
+    def publish(self, method: str | None = None, **settings: Any) -> "Publication":
+        """Return the global model of all contributions as a signed file, by default of the study's method."""
+        from fedgram.exchange.publishing import publish  # which needs this module
+
+        return publish(self, method, settings)
+
+    def combine(self, name: str) -> bytes:
+        """Return all contributions as one summary of summaries, under a name of their own, as a file's bytes."""
+        party_name(name)
+        total = self.total()
+        if not total.n:
+            raise InvalidData(f"{self.path} has no contributions, so there is nothing to combine: join some first")
+        held = Combined(total, self.index.leaves())
+        study = self.terms.fingerprint if self.terms.study is None else self.terms.study
+        columns = self.terms.kind.columns
+        return files.encode(
+            "combined", held, study=study, party=name, samples=total.n, columns=columns, key=self.key
+        )
+
     def append(self, what: str, **details: Any) -> Entry:
         """Write an entry of the ledger; inside a transaction."""
         entry = Entry.after(self.index.last(), what, time=now(), software=files.software(), **details)
@@ -176,7 +206,7 @@ class Store:
 
     def total(self) -> Sum:
         """Return the sum of all contributions, in fixed point."""
-        return self._caught_up().total
+        return caught_up(self).total
 
     # Inside
     @contextmanager
@@ -192,7 +222,7 @@ class Store:
             self._open()  # another process may have made it meanwhile
             if self._index is None:
                 self._create(first)
-            saving = Saving(self, self._caught_up())
+            saving = Saving(self, caught_up(self))
             try:
                 yield saving
             finally:
@@ -223,104 +253,12 @@ class Store:
         entry = Entry.after(None, ledger.OPEN, time=now(), software=files.software(), **said)
         self._index = Index.created(self.path / INDEX, settings, entry)
 
-    def _join(self, source: Source, name: str, *, replace: bool, saving: "Saving") -> Joined:
-        file = files.read(source, name=name)
-        header, index = file.header, self.index
-        found = Joined(name, "joined", header.party, file.digest, header.samples)
-        admission.check_study(file, self.terms)
-        signer = admission.check_name(file, self.terms, index)
-        if header.kind == "answer":
-            return self._answer(file, found)
-        file.of_kind("summary", "combined")
-        if index.contribution(digest=file.digest) is not None:
-            return _with(found, outcome="already in")
-        former = index.contribution(party=header.party)
-        if former is not None and not replace:
-            raise InvalidData(
-                f"{name} refused: {header.party!r} has joined with another file, {former.digest[:16]}: give --replace "
-                "if this one is to take its place"
-            )
-        part = sum_of(file)
-        admission.check_moments(file, part, self.terms)
-        leaves = admission.check_overlaps(file, index, replaced=former)
-        total = saving.total if former is None else saving.total - sum_of(self.objects.read(former.digest))
-        total = total + part
-        self.objects.add(file.digest, file.data)
-        joined = Contribution(
-            file.digest, header.party, header.kind, part.n, tuple(part.counts.tolist()), file.size, signer,
-            header.created, now(),
-        )  # fmt: skip
-        with index.changing():
-            details: dict[str, Any] = {"party": header.party, "digest": file.digest, "samples": part.n, "signer": signer}
-            if former is not None:
-                index.drop(former)
-                details["replaced"] = former.digest
-            index.add(joined, leaves)
-            index.bind(header.party, signer)
-            index.end_rounds()
-            entry = self.append(ledger.JOIN if former is None else ledger.REPLACE, **details)
-        saving.change(total, entry)
-        return found if former is None else _with(found, outcome="replaced")
-
-    def _answer(self, file: File, about: Joined) -> Joined:
-        from fedgram.exchange.asking import take_answer  # which needs this module
-
-        return _with(about, outcome="answered" if take_answer(self, file) else "already in")
-
-    def _caught_up(self) -> Saved:
-        """Return the total up to the ledger's last entry.
-
-        What was saved may be older, after a crash: then what has joined or left since is added and taken away.
-        """
-        entries = self.log()
-        saved = load_total(self.path / TOTAL)
-        heads = {entry.number: entry.hash for entry in entries}
-        if saved is None or heads.get(saved.number) != saved.head or saved.total.kind != self.terms.kind:
-            saved = Saved(0, "", Sum.empty(self.terms.kind))
-        then, total = members(entries, up_to=saved.number), saved.total
-        current = {each.digest for each in self.contributions()}
-        for digest in sorted(then - current):
-            total = total - sum_of(self.objects.read(digest))
-        for digest in sorted(current - then):
-            total = total + sum_of(self.objects.read(digest))
-        return Saved(entries[-1].number, entries[-1].hash, total)
-
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, at: TracebackType | None) -> None:
         if self._index is not None:
             self._index.close()
-
-
-class Saving:
-    """The total while it changes, saved now and then, and at the end."""
-
-    def __init__(self, store: Store, saved: Saved) -> None:
-        self._store, self._saved, self._unsaved = store, saved, 0
-
-    @property
-    def total(self) -> Sum:
-        """The total now."""
-        return self._saved.total
-
-    def change(self, total: Sum, entry: Entry) -> None:
-        """Take a new total, up to this entry of the ledger."""
-        self._saved = Saved(entry.number, entry.hash, total)
-        self._unsaved += 1
-        if self._unsaved >= SAVED_EVERY:
-            self.save()
-
-    def save(self) -> None:
-        """Write the total if it has changed; only then may files go that are not in it any more."""
-        if self._unsaved:
-            save_total(self._store.path / TOTAL, self._saved)
-            self._unsaved = 0
-            self._store.objects.sweep({each.digest for each in self._store.contributions()})
-
-
-def _with(joined: Joined, **changes: Any) -> Joined:
-    return replace(joined, **changes)
 
 
 def _first(sources: Iterable[Source]) -> tuple[Study | None, Kind | None]:

@@ -1,0 +1,79 @@
+"""How one file enters a store: checked, written, then named in the index and the ledger in one transaction."""
+
+from dataclasses import replace as changed
+from pathlib import Path
+from typing import Any
+
+from fedgram.core.errors import InvalidData, StoreError
+from fedgram.core.files import replace_file, writing
+from fedgram.exchange import admission, certificates, files, ledger
+from fedgram.exchange.asking import take_answer
+from fedgram.exchange.combined import sum_of
+from fedgram.exchange.files import File
+from fedgram.exchange.header import now
+from fedgram.exchange.index import Contribution
+from fedgram.exchange.ledger import Entry
+from fedgram.exchange.store import Joined, Saving, Source, Store
+
+
+def join(store: Store, saving: Saving, source: Source, name: str, *, replace: bool) -> Joined:
+    """Add a file to the total, unless it is in; another file of the same party takes its place only with `replace`."""
+    file, index = files.read(source, name=name), store.index
+    header = file.header
+    found = Joined(name, "joined", header.party, file.digest, header.samples)
+    admission.check_study(file, store.terms)
+    signer = admission.check_name(file, store.terms, index)
+    if header.kind == "answer":
+        return changed(found, outcome="answered" if take_answer(store, file, replace=replace) else "already in")
+    file.of_kind("summary", "combined")
+    if index.contribution(digest=file.digest) is not None:
+        return changed(found, outcome="already in", receipt=_receipt(store, index.entry_of(file.digest)))
+    former = index.contribution(party=header.party)
+    if former is not None and not replace:
+        raise InvalidData(
+            f"{name} refused: {header.party!r} has joined with another file, {former.digest[:16]}: give --replace "
+            "if this one is to take its place"
+        )
+    entry = _add(store, saving, file, former, signer)
+    return changed(found, outcome="joined" if former is None else "replaced", receipt=_receipt(store, entry))
+
+
+def _add(store: Store, saving: Saving, file: File, former: Contribution | None, signer: str) -> Entry:
+    header, index, part = file.header, store.index, sum_of(file)
+    admission.check_moments(file, part, store.terms)
+    leaves = admission.check_overlaps(file, index, replaced=former)
+    total = saving.total if former is None else saving.total - sum_of(store.objects.read(former.digest))
+    total = total + part
+    # First the file, then the index that names it: what a crash leaves in between counts as never having come.
+    store.objects.add(file.digest, file.data)
+    joined = Contribution(
+        digest=file.digest,
+        party=header.party,
+        kind=header.kind,
+        samples=part.n,
+        counts=tuple(part.counts.tolist()),
+        size=file.size,
+        signer=signer,
+        created=header.created,
+        joined=now(),
+    )
+    details: dict[str, Any] = {"party": joined.party, "digest": joined.digest, "samples": part.n, "signer": signer}
+    with index.changing():
+        if former is not None:
+            index.drop(former)
+            details["replaced"] = former.digest
+        index.add(joined, leaves)
+        index.bind(joined.party, signer)
+        index.end_rounds()
+        entry = store.append(ledger.JOIN if former is None else ledger.REPLACE, **details)
+    saving.change(total, entry)
+    return entry
+
+
+def _receipt(store: Store, entry: Entry) -> Path:
+    """Write the receipt of an entry; it is not synced, since it can be made again."""
+    path = store.path / "receipts" / certificates.receipt_name(entry)
+    with writing(path, StoreError):
+        path.parent.mkdir(exist_ok=True)
+        replace_file(path, certificates.receipt(entry, study=store.terms.fingerprint, key=store.key))
+    return path
