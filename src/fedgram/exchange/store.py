@@ -109,6 +109,11 @@ class Store:
         """The coordinator's own key, which signs receipts, certificates and what is published."""
         return PrivateKey.load(self.path / KEY)
 
+    @property
+    def public_key(self) -> str:
+        """The coordinator's public key, as the ledger's first entry has it; reading a store needs no private key."""
+        return str(self.log()[0].says.get("key", ""))
+
     def contributions(self) -> list[Contribution]:
         """Return who is in, in the order in which they joined."""
         return self.index.contributions()
@@ -194,9 +199,7 @@ class Store:
         held = Combined(total, self.index.leaves())
         study = self.terms.fingerprint if self.terms.study is None else self.terms.study
         columns = self.terms.kind.columns
-        return files.encode(
-            "combined", held, study=study, party=name, samples=total.n, columns=columns, key=self.key
-        )
+        return files.encode("combined", held, study=study, party=name, samples=total.n, columns=columns, key=self.key)
 
     def append(self, what: str, **details: Any) -> Entry:
         """Write an entry of the ledger; inside a transaction."""

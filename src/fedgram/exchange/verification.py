@@ -6,6 +6,7 @@ from fedgram.core.errors import InvalidData, Mismatch
 from fedgram.exchange import ledger
 from fedgram.exchange.combined import sum_of
 from fedgram.exchange.files import File
+from fedgram.exchange.keys import PublicKey
 from fedgram.exchange.ledger import check_head, members
 from fedgram.exchange.store import Store
 from fedgram.exchange.sums import Sum
@@ -29,7 +30,7 @@ def problems(store: Store) -> list[str]:
 def verify(store: Store, file: File) -> list[str]:
     """Recompute what a certificate states from the store's files; return what was found right, refuse what is not."""
     told: dict[str, Any] = file.of_kind("certificate").holding(dict)
-    file.verify(store.key.public)
+    file.verify(PublicKey(store.public_key))
     if file.header.study != store.terms.fingerprint:
         raise Mismatch(f"{file.name} is of study {file.header.study}, the store of {store.terms.fingerprint}")
     if wrong := ledger.problems(store.log()):
@@ -40,10 +41,18 @@ def verify(store: Store, file: File) -> list[str]:
             said = f"the ledger's entry {entry.number} says {entry.says.get(name)}"
             raise Mismatch(f"{file.name} says {name} {told[name]}, and {said}")
     return [
-        f"signed with this store's key {store.key.public}",
+        f"signed with this store's key {store.public_key}",
         f"entry {entry.number} of the ledger says the same, and the ledger is whole",
         *_recomputed(store, file.name, told),
     ]
+
+
+def check_total(store: Store) -> str:
+    """Return the digest of the running total, if all contributions' files add up to it."""
+    total, kept = added_up(store, [each.digest for each in store.contributions()]), store.total()
+    if total != kept:
+        raise Mismatch(f"the files add up to {total.digest[:16]}, and the running total is {kept.digest[:16]}")
+    return total.digest
 
 
 def added_up(store: Store, digests: list[str]) -> Sum:
