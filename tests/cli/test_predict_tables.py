@@ -180,7 +180,7 @@ class Doubled:
 def test_outcomes_that_are_numbers(tmp_path, monkeypatch):
     study = Study("cost", "cost", {"age": Number(range=(0, 120)), "cost": Number()})
     model = study.model(Doubled(study.features))
-    monkeypatch.setattr(sys.modules["fedgram.cli.predict"], "load_model", lambda path, client: model)
+    monkeypatch.setattr(sys.modules["fedgram.cli.predict"], "model_of", lambda path, client: model)
     new = write(tmp_path / "new.csv", "age\n30\nold\n60\n")
     done = predict("model", new)
     assert done.stdout == "cost,problem\n60,\n,column 'age' must hold numbers\n120,\n"

@@ -18,18 +18,19 @@ from fedgram.core.terminal import echo
 from fedgram.data import Dataset
 from fedgram.data.own.bad import OnBad
 from fedgram.data.own.files import open_samples
+from fedgram.exchange.models import model_of
 from fedgram.features import featurize
 from fedgram.features.backbones.specs import in_catalogue
 from fedgram.models import Model, finite
 from fedgram.models import probabilities as probabilities_of
 from fedgram.nets import admit
-from fedgram.protocol.fit import load_model
 from fedgram.studies.model import StudyModel
 
 
 def predict(
     model: Annotated[
-        Path, typer.Argument(help="A model that a node kept, or a fit (its global model, or --client's own).")
+        Path,
+        typer.Argument(help="A model that a node kept, a fit (its global model, or --client's own), or a .fgm file."),
     ],
     data: Annotated[
         str, typer.Argument(help="A folder of images per class, an .npz, CSV or Parquet file; with labels or without.")
@@ -71,12 +72,14 @@ def predict(
 
       fedgram predict fit.fedgram new-patients.csv --client north --id patient_id --out predictions.csv
 
+      fedgram predict mine.fgm new-patients.csv --id patient_id --out predictions.csv
+
       fedgram predict fit.safetensors photographs/ --json
 
     """
     if network is not None:
         admit(network)
-    scorer, tally = load_model(model, client), Tally()
+    scorer, tally = model_of(model, client), Tally()
     as_table = probabilities or key is not None or isinstance(scorer, StudyModel)
     if isinstance(scorer, StudyModel):
         _refuse_for_studies(label=label, backbone=backbone)

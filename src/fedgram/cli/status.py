@@ -12,9 +12,9 @@ from fedgram.cli.stores import Json, StoreFolder, existing, size
 from fedgram.core import terminal
 from fedgram.core.files import replace_file, writing
 from fedgram.core.terminal import one_line
-from fedgram.exchange import page
 from fedgram.exchange.status import LISTED
 from fedgram.exchange.status import status as status_of
+from fedgram.exchange.status_page import status_page
 
 
 def status(
@@ -37,7 +37,7 @@ def status(
     found = status_of(kept, errors)
     if html is not None:
         with writing(html):
-            replace_file(html, page.page(found, kept.log()).encode())
+            replace_file(html, status_page(found, kept.log()).encode())
     if as_json:
         typer.echo(json.dumps(found))
         return

@@ -11,9 +11,12 @@ from rich.table import Table
 from fedgram.core import terminal
 from fedgram.core.errors import InvalidData, InvalidParameter
 from fedgram.core.files import replace_file, writing
+from fedgram.exchange.pairs import read_public
 from fedgram.studies import Study
 from fedgram.studies.checking import Findings, check_table
 from fedgram.studies.drafting import draft
+from fedgram.studies.parties import with_keys
+from fedgram.studies.study import read_text
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -90,6 +93,35 @@ def show(study: StudyFile, as_json: Json = False) -> None:
     console.print(
         f"a party sends nothing of fewer than {agreed.minimum_samples} samples, or {agreed.minimum_cell} of a class"
     )
+
+
+@app.command(epilog="Example: [bold]fedgram study keys study.toml north.pub south.pub[/bold]")
+def keys(
+    study: StudyFile,
+    public: Annotated[list[Path], typer.Argument(help="The parties' .pub files.", show_default=False)],
+    as_json: Json = False,
+) -> None:
+    """Enter the public keys that the parties have sent into the study file; names are bound to them from then on.
+
+    The fingerprint changes with it: send the new file to everybody before anyone summarizes.
+    """
+    collected: dict[str, str] = {}
+    for path in public:
+        name, key = read_public(path)
+        if collected.setdefault(name, key.text) != key.text:
+            raise InvalidParameter(f"{path}: {name!r} has another key in a file before: use one of them")
+    text = with_keys(read_text(study), collected, where=str(study))
+    with writing(study):
+        replace_file(study, text.encode())
+    agreed = Study.read(study)
+    lacking = [name for name, key in agreed.parties.items() if not key]
+    if as_json:
+        typer.echo(json.dumps({"fingerprint": agreed.fingerprint, "keys": collected, "lacking": lacking}))
+        return
+    console = terminal.console(soft_wrap=True, highlight=False)
+    console.print(escape(f"{study}: {len(collected)} keys entered, fingerprint {agreed.fingerprint}"))
+    if lacking:
+        console.print(escape(f"still without a key: {', '.join(lacking)}"))
 
 
 def _show(study: Study, found: Findings, path: Path) -> None:

@@ -21,7 +21,10 @@ fedgram.core.errors.RefusedMessage: bytes refused: its header was damaged or cha
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any, TypeVar
 
 from fedgram.core import wire
@@ -157,6 +160,7 @@ def read(source: bytes | str | os.PathLike[str], *, name: str | None = None, che
             raise RefusedMessage("its digest does not fit its content: it was damaged or changed on the way")
     except (FedgramError, MemoryError) as error:
         raise RefusedMessage(f"{name} refused: {error}") from error
+    _read_types()
     content = wire.decode(data, sender=None if checked else name, sealed=False)
     payload, study = _taken_apart(header, content, name)
     return File(header, payload, study, len(data), name, _signed(header, tree, shapes), data)
@@ -194,6 +198,14 @@ def _taken_apart(header: Header, content: Any, name: str) -> tuple[Any, Study | 
         if study is not None and payload.kind.features != study.features:
             raise RefusedMessage(f"{name} refused: its moments are of {payload.kind.features!r}, not of its study")
     return payload, study
+
+
+@cache
+def _read_types() -> None:
+    """Have all messages of this package registered, whichever of its modules the caller has imported."""
+    package = import_module("fedgram.exchange")
+    for module in iter_modules(package.__path__, "fedgram.exchange."):
+        import_module(module.name)
 
 
 def software() -> str:

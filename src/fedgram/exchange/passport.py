@@ -157,17 +157,18 @@ def _smallest_group(study: Study, moments: Moments) -> tuple[int, str] | None:
 
     Sums of indicators by class are counts, so anyone who has the file can read them off.
     """
-    indicators = {
-        sent
-        for name, column in study.used.items()
-        for sent in column.sent(name)
-        if isinstance(column, Category | Flag) or sent == unknown(name)
-    }
+    sums = dict(zip(moments.kind.columns, moments.cross, strict=True))
+    shared: dict[str, Any] = {}
+    for name, column in study.used.items():
+        names = column.sent(name)
+        if isinstance(column, Category):
+            # The first value has no column of its own: it is what is left.
+            shared[f"{name}={column.values[0]}"] = moments.counts - sum(sums[sent] for sent in names)
+        shared |= {sent: sums[sent] for sent in names if isinstance(column, Category | Flag) or sent == unknown(name)}
     groups = [
-        (round(count), f"{label}, {sent}" if moments.classes != NUMERIC else sent)
-        for sent, row in zip(moments.kind.columns, moments.cross.tolist(), strict=True)
-        if sent in indicators
-        for label, count in zip(moments.classes, row, strict=True)
+        (round(count), sent if moments.classes == NUMERIC else f"{label}, {sent}")
+        for sent, row in shared.items()
+        for label, count in zip(moments.classes, row.tolist(), strict=True)
         if round(count) > 0
     ]
     return min(groups, default=None)

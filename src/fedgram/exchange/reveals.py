@@ -1,15 +1,17 @@
 """What a file tells whoever has it, in two sentences for people who must decide whether it may be sent."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeAlias
 
 from fedgram.exchange.files import File
 from fedgram.exchange.rounds import Answer, Round
 from fedgram.moments.moments import Moments
 from fedgram.protocol.fit import Fit
 
+Sentences: TypeAlias = tuple[str, str]
 
-def reveals(file: File) -> tuple[str, str]:
+
+def reveals(file: File) -> Sentences:
     """Return the two sentences."""
     for kind, sentences in _BY_PAYLOAD.items():
         if isinstance(file.payload, kind):
@@ -20,7 +22,7 @@ def reveals(file: File) -> tuple[str, str]:
     )
 
 
-def _moments(file: File) -> tuple[str, str]:
+def _moments(file: File) -> Sentences:
     moments: Moments = file.payload
     first = (
         f"It holds counts, sums and sums of products of {moments.d:,} columns over {moments.n:,} samples, by class, "
@@ -36,7 +38,7 @@ def _moments(file: File) -> tuple[str, str]:
     )
 
 
-def _answer(file: File) -> tuple[str, str]:
+def _answer(file: File) -> Sentences:
     return (
         f"It holds a gradient, the sum over {file.header.samples:,} samples of each sample's columns times how wrong "
         f"the coordinator's model is about it, for round {file.payload.number}.",
@@ -45,7 +47,7 @@ def _answer(file: File) -> tuple[str, str]:
     )
 
 
-def _round(file: File) -> tuple[str, str]:
+def _round(file: File) -> Sentences:
     asked: Round = file.payload
     return (
         f"It asks all parties for the step {asked.step!r} of {asked.method}, round {asked.number}, and holds the model "
@@ -54,7 +56,7 @@ def _round(file: File) -> tuple[str, str]:
     )
 
 
-def _fit(file: File) -> tuple[str, str]:
+def _fit(file: File) -> Sentences:
     fit: Fit = file.payload
     return (
         f"It holds the model that {fit.method} made of the sums of {len(fit.contributors):,} parties, their names, and "
@@ -63,10 +65,20 @@ def _fit(file: File) -> tuple[str, str]:
     )
 
 
-_BY_PAYLOAD: dict[type, Callable[[File], Any]] = {Moments: _moments, Answer: _answer, Round: _round, Fit: _fit}
+_BY_PAYLOAD: dict[type, Callable[[File], Sentences]] = {
+    Moments: _moments,
+    Answer: _answer,
+    Round: _round,
+    Fit: _fit,
+}
 _BY_KIND = {
+    "combined": (
+        "It holds the sum of several parties' summaries (counts, sums and sums of products of columns, by class), and "
+        "lists whose they are.",
+        "Whoever has all of these summaries but one can compute that one.",
+    ),
     "personal": (
         "It holds a model that was made of the party's own rows, besides what was published.",
         "It is meant for the party itself: whoever has it learns about the party's own samples.",
-    )
+    ),
 }

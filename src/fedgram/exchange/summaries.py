@@ -27,10 +27,11 @@ class Party:
     key: PrivateKey | None = None
 
     @classmethod
-    def of(cls, study: Study, key: Path | None, name: str | None = None) -> "Party":
+    def of(cls, study: Study, key: Path | None, name: str | None = None, *, newcomers: bool = False) -> "Party":
         """Return the party that a key file belongs to: by the study's list, or by the file's name.
 
-        A name that the study does not list is refused, and a key that is not the listed one.
+        A name that the study does not list is refused, unless `newcomers` are welcome, and a key that is not the listed
+        one.
         """
         private = None if key is None else PrivateKey.load(key)
         own = "" if private is None else private.public.text
@@ -38,7 +39,7 @@ class Party:
         if name is None and not listed and key is None:
             raise InvalidParameter("whose table is it? name the party with --party, or give its private key with --key")
         found = name or (listed[0] if listed else named_by(Path(key or "")))
-        if study.parties and found not in study.parties:
+        if study.parties and not newcomers and found not in study.parties:
             raise UnknownName(f"party of study {study.name!r}", found, study.parties)
         expected = study.parties.get(found, "")
         if own and expected and own != expected:

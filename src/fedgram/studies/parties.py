@@ -46,7 +46,9 @@ def _without_parties(text: str) -> str:
             return "".join(lines[:start] + lines[next(ends, start + 1) :])
         if _TABLE.fullmatch(line.rstrip("\n")):
             ends = (end for end in range(start + 1, len(lines)) if lines[end].lstrip().startswith("["))
-            return "".join(lines[:start] + lines[next(ends, len(lines)) :])
+            end = next(ends, len(lines))
+            comments = [line for line in lines[start + 1 : end] if line.lstrip()[:1] in ("", "#")]
+            return "".join(lines[:start] + comments + lines[end:])
     return text
 
 

@@ -194,11 +194,7 @@ class Study:
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> "Study":
         """Return the study of a TOML file; anything wrong in it is named with its key, its value and the remedy."""
-        try:
-            text = Path(path).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InvalidData(f"cannot read {os.fspath(path)}: {getattr(error, 'strerror', None) or error}") from error
-        return cls.parse(text, where=os.fspath(path))
+        return cls.parse(read_text(path), where=os.fspath(path))
 
     @classmethod
     def parse(cls, text: str, *, where: str = "study") -> "Study":
@@ -261,6 +257,14 @@ class Study:
             ]
             lines += [f"{_HEADINGS[kind]}: {', '.join(named)}"] if named else []
         return lines
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """Return the text of a study file."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidData(f"cannot read {os.fspath(path)}: {getattr(error, 'strerror', None) or error}") from error
 
 
 _HEADINGS: dict[type, str] = {Number: "numbers", Flag: "yes or no", Category: "categories", Ignore: "ignored"}

@@ -1,0 +1,67 @@
+"""`fedgram personalize`: a party's own model from what was published and its own table."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedgram.cli.summarize import JsonOption, KeyOption, OnBadOption, PartyOption
+from fedgram.core.progress import spinner
+from fedgram.core.terminal import echo
+from fedgram.exchange import files
+from fedgram.exchange.summaries import Party, fit_of
+from fedgram.exchange.summaries import personalize as personalized
+
+
+def personalize(
+    published: Annotated[Path, typer.Argument(help="What the coordinator published, such as global.fgm.")],
+    table: Annotated[Path, typer.Argument(help="The party's CSV or Parquet file.", show_default=False)],
+    key: KeyOption = None,
+    party: PartyOption = None,
+    member: Annotated[
+        bool | None,
+        typer.Option(
+            "--member/--newcomer",
+            help="Whether this table is in what was published. Default: whether the party is listed there.",
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Where to write the model; it is the party's own.")] = Path("mine.fgm"),
+    on_bad: OnBadOption = "refuse",
+    as_json: JsonOption = False,
+) -> None:
+    """Make a party's own model from a published one and its own table. Nothing leaves this machine.
+
+    Parties that took part and newcomers can both do so. The study comes with the published file.
+
+    Example:
+      fedgram personalize global.fgm north.csv --key north.key --out mine.fgm
+
+    """
+    file = files.read(published)
+    if file.signer is not None:
+        file.verify()
+    fit, study = fit_of(file)
+    who = Party.of(study, key, party, newcomers=True)
+    belongs = who.name in fit.contributors if member is None else member
+    with spinner(f"personalizing with {table.name}"):
+        data = personalized(file, table, who, member=belongs, on_bad=on_bad)
+    files.write(out, data)
+    made = files.read(data, name=str(out), checked=True)
+    if as_json:
+        typer.echo(
+            json.dumps(
+                {
+                    "file": str(out),
+                    "party": who.name,
+                    "method": fit.method,
+                    "member": belongs,
+                    "samples": made.header.samples,
+                    "digest": made.digest,
+                }
+            )
+        )
+        return
+    place = "a member, its samples are in it" if belongs else "a newcomer, its samples are not in it"
+    echo(f"{who.name}: {made.header.samples:,} samples, {fit.method} of {len(fit.contributors)} parties; {place}")
+    echo(f"wrote {out}: keep it, it was made of your own rows")
