@@ -115,7 +115,9 @@ def test_foreign_files_are_refused_by_name_and_the_others_go_on(tmp_path):
     names["receipt"].write_bytes(next((tmp_path / "store" / "receipts").iterdir()).read_bytes())
     found = store.join(*names.values(), tmp_path / "absent.fgm")
     assert outcomes(found) == ["joined"] + ["refused"] * 5
-    for each, why in zip(found[1:], ("is of study", "not whole", "at least 5", "is a receipt file", "No such"), strict=True):
+    for each, why in zip(
+        found[1:], ("is of study", "not whole", "at least 5", "is a receipt file", "No such"), strict=True
+    ):
         assert why in each.why
         assert each.name in each.why
 
@@ -177,8 +179,8 @@ def test_certificates_are_recomputed_from_the_files(tmp_path):
     with pytest.raises(Exception, match="signed with the key"):
         verify(store, files.read(forged))
     lying = first.payload | {"samples": 1}
+    forged = files.encode("certificate", lying, study=STUDY.fingerprint, party="south", key=store.key)
     with pytest.raises(Mismatch, match="says samples 1"):
-        forged = files.encode("certificate", lying, study=STUDY.fingerprint, party="south", key=store.key)
         verify(store, files.read(forged))
     with pytest.raises(UnknownName, match="removed"):
         store.certificate("north")

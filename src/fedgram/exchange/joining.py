@@ -13,7 +13,8 @@ from fedgram.exchange.files import File
 from fedgram.exchange.header import now
 from fedgram.exchange.index import Contribution
 from fedgram.exchange.ledger import Entry
-from fedgram.exchange.store import Joined, Saving, Source, Store
+from fedgram.exchange.running import Saving
+from fedgram.exchange.store import Joined, Source, Store
 
 
 def join(store: Store, saving: Saving, source: Source, name: str, *, replace: bool) -> Joined:

@@ -60,7 +60,7 @@ def _contributions(found: dict[str, Any]) -> str:
             _bar(each["samples"], most, f"{each['samples']:,}"),
             f"{each['smallest_cell']:,}",
             f"{each['bytes']:,}",
-            _text(each["joined"]),
+            _time(each["joined"]),
             _text(each["key"]),
             f"<code>{each['digest'][:16]}</code>",
         ]
@@ -121,8 +121,9 @@ def _entries(entries: Sequence[Entry]) -> str:
         said = entry.says
         rest = {name: value for name, value in said.items() if name not in hidden}
         details = ", ".join(f"{name} {_short(value)}" for name, value in rest.items())
-        who = [str(said.get(name, "")) for name in ("time", "what", "party")]
-        lines.append([f"{entry.number}", *map(_text, who), _text(details), f"<code>{_text(entry.hash[:16])}</code>"])
+        what, who = (_text(str(said.get(name, ""))) for name in ("what", "party"))
+        head = f"<code>{_text(entry.hash[:16])}</code>"
+        lines.append([f"{entry.number}", _time(str(said.get("time", ""))), what, who, _text(details), head])
     return _table(("", "time", "what", "who", "details", "hash"), lines, numbers=(0,))
 
 
@@ -148,6 +149,10 @@ def _table(heads: Iterable[str], lines: Iterable[Sequence[str]], numbers: Sequen
         for line in lines
     )
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _time(text: str) -> str:
+    return f"<time>{_text(text)}</time>"
 
 
 def _text(text: str) -> str:
