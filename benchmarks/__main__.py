@@ -18,6 +18,7 @@ ALL = (
     "partition",
     "tables",
     "estimators",
+    "exchange",
     "extraction",
     "flower",
 )

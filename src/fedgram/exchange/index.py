@@ -117,7 +117,10 @@ class Index:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Make all changes inside or none; they are on the disk at the end."""
+        """Make all changes inside or none; they are on the disk at the end, or at that of a change around this one."""
+        if self._database.in_transaction:
+            yield
+            return
         with self._telling():
             self._database.execute("BEGIN IMMEDIATE")
             try:

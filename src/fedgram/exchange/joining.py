@@ -1,10 +1,12 @@
-"""How one file enters a store: checked, written, then named in the index and the ledger in one transaction."""
+"""How files enter a store: checked, written, then named in the index and the ledger in one transaction."""
 
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import replace as changed
 from pathlib import Path
 from typing import Any
 
-from fedgram.core.errors import InvalidData, StoreError
+from fedgram.core.errors import FedgramError, InvalidData, StoreError
 from fedgram.core.files import replace_file, writing
 from fedgram.exchange import admission, certificates, files, ledger
 from fedgram.exchange.asking import take_answer
@@ -16,27 +18,55 @@ from fedgram.exchange.ledger import Entry
 from fedgram.exchange.running import Saving
 from fedgram.exchange.store import Joined, Source, Store
 
+# Files that are accepted together: each is on the disk by then, and the index and its ledger wait for it only once.
+GROUP = 16
 
-def join(store: Store, saving: Saving, source: Source, name: str, *, replace: bool) -> Joined:
-    """Add a file to the total, unless it is in; another file of the same party takes its place only with `replace`."""
-    file, index = files.read(source, name=name), store.index
-    header = file.header
-    found = Joined(name, "joined", header.party, file.digest, header.samples)
+
+def join(
+    store: Store, saving: Saving, sources: Sequence[Source], *, replace: bool, progress: Callable[[int], None]
+) -> list[Joined]:
+    """Add files to the total; what is refused is named, and the others go on."""
+    found: list[Joined] = []
+    for start in range(0, len(sources), GROUP):
+        with saving.together():
+            group = []
+            for source in sources[start : start + GROUP]:
+                group.append(_tried(store, saving, source, replace=replace))
+                progress(1)
+        found += (changed(each, receipt=entry and _receipt(store, entry)) for each, entry in group)
+    return found
+
+
+def _tried(store: Store, saving: Saving, source: Source, *, replace: bool) -> tuple[Joined, Entry | None]:
+    name = "bytes" if isinstance(source, bytes) else os.fspath(source)
+    try:
+        return _join(store, saving, files.read(source, name=name), replace=replace)
+    except StoreError:  # not the file's fault
+        raise
+    except FedgramError as error:
+        return Joined(name, "refused", why=str(error)), None
+
+
+def _join(store: Store, saving: Saving, file: File, *, replace: bool) -> tuple[Joined, Entry | None]:
+    """Add a file, unless it is in; return also the ledger's entry by which it is, which a receipt is made of."""
+    header, index = file.header, store.index
+    found = Joined(file.name, "joined", header.party, file.digest, header.samples)
     admission.check_study(file, store.terms)
     signer = admission.check_name(file, store.terms, index)
     if header.kind == "answer":
-        return changed(found, outcome="answered" if take_answer(store, file, replace=replace) else "already in")
+        new = take_answer(store, file, replace=replace)
+        return changed(found, outcome="answered" if new else "already in"), None
     file.of_kind("summary", "combined")
     if index.contribution(digest=file.digest) is not None:
-        return changed(found, outcome="already in", receipt=_receipt(store, index.entry_of(file.digest)))
+        return changed(found, outcome="already in"), index.entry_of(file.digest)
     former = index.contribution(party=header.party)
     if former is not None and not replace:
         raise InvalidData(
-            f"{name} refused: {header.party!r} has joined with another file, {former.digest[:16]}: give --replace "
+            f"{file.name} refused: {header.party!r} has joined with another file, {former.digest[:16]}: give --replace "
             "if this one is to take its place"
         )
     entry = _add(store, saving, file, former, signer)
-    return changed(found, outcome="joined" if former is None else "replaced", receipt=_receipt(store, entry))
+    return changed(found, outcome="joined" if former is None else "replaced"), entry
 
 
 def _add(store: Store, saving: Saving, file: File, former: Contribution | None, signer: str) -> Entry:
@@ -46,7 +76,7 @@ def _add(store: Store, saving: Saving, file: File, former: Contribution | None, 
     total = saving.total if former is None else saving.total - sum_of(store.objects.read(former.digest))
     total = total + part
     # First the file, then the index that names it: what a crash leaves in between counts as never having come.
-    store.objects.add(file.digest, file.data)
+    store.objects.add(file.digest, file.data, settle=False)
     joined = Contribution(
         digest=file.digest,
         party=header.party,
@@ -59,14 +89,13 @@ def _add(store: Store, saving: Saving, file: File, former: Contribution | None, 
         joined=now(),
     )
     details: dict[str, Any] = {"party": joined.party, "digest": joined.digest, "samples": part.n, "signer": signer}
-    with index.changing():
-        if former is not None:
-            index.drop(former)
-            details["replaced"] = former.digest
-        index.add(joined, leaves)
-        index.bind(joined.party, signer)
-        index.end_rounds()
-        entry = store.append(ledger.JOIN if former is None else ledger.REPLACE, **details)
+    if former is not None:
+        index.drop(former)
+        details["replaced"] = former.digest
+    index.add(joined, leaves)
+    index.bind(joined.party, signer)
+    index.end_rounds()
+    entry = store.append(ledger.JOIN if former is None else ledger.REPLACE, **details)
     saving.change(total, entry)
     return entry
 

@@ -32,14 +32,20 @@ class Objects:
         """Return where the file with this digest is."""
         return self.folder / f"{digest}{ENDING}"
 
-    def add(self, digest: str, data: bytes) -> None:
-        """Write a file."""
+    def add(self, digest: str, data: bytes, *, settle: bool = True) -> None:
+        """Write a file; its name is on the disk, too, unless that is left to `settle` for several at once."""
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.path(digest)
-        with writing(path, StoreError, remedy=REMEDY):
-            with open(path, "wb") as file:
-                _write(file.fileno(), data)
-            _sync_folder(self.folder)
+        with writing(path, StoreError, remedy=REMEDY), open(path, "wb") as file:
+            _write(file.fileno(), data)
+        if settle:
+            self.settle()
+
+    def settle(self) -> None:
+        """Have the names of all files on the disk."""
+        if self.folder.exists():
+            with writing(self.folder, StoreError, remedy=REMEDY):
+                _sync_folder(self.folder)
 
     def read(self, digest: str) -> File:
         """Return a file that was checked when it came; that it is the same file is checked again."""

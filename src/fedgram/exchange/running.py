@@ -1,5 +1,7 @@
 """The running total of a store, so that nothing has to be added up anew."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from fedgram.exchange.combined import sum_of
@@ -30,6 +32,18 @@ class Saving:
         """Take a new total, up to this entry of the ledger."""
         self._saved = Saved(entry.number, entry.hash, total)
         self._unsaved += 1
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Make all changes inside or none, with one wait for the disk besides those for the files themselves."""
+        before = self._saved, self._unsaved
+        try:
+            with self._store.index.changing():
+                yield
+                self._store.objects.settle()
+        except BaseException:
+            self._saved, self._unsaved = before
+            raise
         if self._unsaved >= SAVED_EVERY:
             self.save()
 

@@ -139,18 +139,8 @@ class Store:
         """
         from fedgram.exchange.joining import join  # which needs this module
 
-        found = []
         with self._writing(sources) as saving:
-            for source in sources:
-                name = "bytes" if isinstance(source, bytes) else os.fspath(source)
-                try:
-                    found.append(join(self, saving, source, name, replace=replace))
-                except StoreError:  # not the file's fault
-                    raise
-                except FedgramError as error:
-                    found.append(Joined(name, "refused", why=str(error)))
-                progress(1)
-        return found
+            return join(self, saving, sources, replace=replace, progress=progress)
 
     def remove(self, party: str) -> Entry:
         """Take a party's contribution out of the total, and delete its file; return the ledger's entry of it.
