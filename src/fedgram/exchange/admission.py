@@ -16,6 +16,7 @@ from fedgram.exchange.index import Contribution, Index, Leaf
 from fedgram.exchange.keys import PublicKey
 from fedgram.exchange.sums import Sum
 from fedgram.moments.kind import Kind
+from fedgram.moments.moments import Moments
 from fedgram.studies.study import Study
 
 # A column's sum of squares below which fixed point, good to 2⁻⁶⁵, keeps fewer digits than a model may need.
@@ -74,15 +75,15 @@ def check_name(file: File, terms: Terms, index: Index) -> str:
     return file.header.signer
 
 
-def check_moments(file: File, total: Sum, terms: Terms) -> None:
+def check_moments(file: File, part: Moments | Sum, terms: Terms) -> None:
     """Refuse moments of other columns, or of fewer samples than the study asks for."""
     try:
-        terms.kind.check_same(total.kind)
+        terms.kind.check_same(part.kind)
     except Mismatch as error:
         raise Mismatch(f"{file.name} refused: {error}") from None
-    if file.header.samples != total.n:
-        raise Mismatch(f"{file.name} refused: its header has {file.header.samples} samples, its sums have {total.n}")
-    _warn_of_small(file, total)
+    if file.header.samples != part.n:
+        raise Mismatch(f"{file.name} refused: its header has {file.header.samples} samples, its sums have {part.n}")
+    _warn_of_small(file, part)
     if terms.study is None:
         return
     for leaf in leaves_of(file):
@@ -91,7 +92,7 @@ def check_moments(file: File, total: Sum, terms: Terms) -> None:
                 f"{file.name} refused: {leaf.party!r} has {leaf.samples} samples, and the study asks every party for "
                 f"at least {terms.study.minimum_samples}"
             )
-    few = [count for count in total.counts.tolist() if 0 < count < terms.study.minimum_cell]
+    few = [count for count in part.counts.tolist() if 0 < count < terms.study.minimum_cell]
     if few and terms.study.classes:
         raise InvalidData(
             f"{file.name} refused: it has {min(few)} samples of a class, and the study asks for at least "
@@ -120,12 +121,12 @@ def check_overlaps(file: File, index: Index, *, replaced: Contribution | None) -
     return leaves
 
 
-def _warn_of_small(file: File, total: Sum) -> None:
+def _warn_of_small(file: File, part: Moments | Sum) -> None:
     """Warn of columns in such small units that fixed point keeps few of their digits."""
-    squares = total.squares()
+    squares = part.squares
     small = np.flatnonzero((squares > 0) & (squares < SMALL))
     if len(small):
-        columns = total.kind.columns
+        columns = part.kind.columns
         named = ", ".join(columns[i] if columns else f"column {i}" for i in small[:5].tolist())
         warnings.warn(
             f"{file.name}: {named} is in such small units (a sum of squares of {squares[small[0]]:.2g}) that sums, "

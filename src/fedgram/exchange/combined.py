@@ -57,9 +57,15 @@ def leaves_of(file: File) -> list[Leaf]:
     return [Leaf(file.digest, header.party, content_of(moments), moments.n, header.created)]
 
 
-def sum_of(file: File) -> Sum:
+def part_of(file: File) -> Moments | Sum:
     """Return what a file adds to the total."""
-    return file.payload.total if isinstance(file.payload, Combined) else Sum.of(file.holding(Moments))
+    return file.payload.total if isinstance(file.payload, Combined) else file.holding(Moments)
+
+
+def sum_of(file: File) -> Sum:
+    """Return what a file adds to the total, in fixed point."""
+    part = part_of(file)
+    return part if isinstance(part, Sum) else Sum.of(part)
 
 
 def content_of(moments: Moments) -> str:

@@ -12,7 +12,7 @@ True
 array([0.8, 0. ])
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Self, TypeAlias
 
@@ -50,18 +50,9 @@ class Fixed:
         Refused are numbers that are not finite, or so large that a sum over so many `parties` might not fit; `name`
         says of what.
         """
-        high, low = np.empty(len(x), dtype=np.uint64), np.empty(len(x), dtype=np.uint64)
+        high, low = _room(len(x))
         for part in _blocks(len(x)):
-            size = np.abs(x[part])
-            if not size.max() < LIMIT / parties:  # not a number is not less, either
-                raise _too_large(x, parties, name)
-            # Differences and products are exact: rounding takes place where bits go below 2⁻⁶⁴, and nowhere else.
-            whole = np.floor(size)
-            size = (size - whole) * HALF
-            upper = np.floor(size)
-            lower = np.rint((size - upper) * HALF)
-            fraction = (_integers(upper) << np.uint64(32)) + _integers(lower)
-            _negated_where(x[part] < 0, _integers(whole), fraction, high[part], low[part])
+            _convert(x[part], high[part], low[part], LIMIT / parties, name)
         return cls(high, low)
 
     @classmethod
@@ -89,12 +80,25 @@ class Fixed:
         """Return the sums; refuse one that does not fit."""
         high, low = self._paired(other)
         for part in _blocks(len(low)):
-            np.add(self.low[part], other.low[part], out=low[part])
-            np.add(self.high[part], other.high[part], out=high[part])
-            high[part] += low[part] < other.low[part]  # the carry
-            # Two numbers of one sign whose sum has the other.
-            if (((self.high[part] ^ high[part]) & (other.high[part] ^ high[part])) >= TOP).any():
-                raise InvalidData(f"a sum reaches {LIMIT * 2:.2g}, more than fixed point holds: rescale the features")
+            _add(self.high[part], self.low[part], other.high[part], other.low[part], high[part], low[part])
+        return type(self)(high, low)
+
+    def plus(self, pieces: Mapping[str, Array], *, parties: int = 1) -> Self:
+        """Return the sums with float64 numbers that stand in named pieces, one behind the other.
+
+        The same as converting them first, in less time and memory.
+        """
+        if (count := sum(map(len, pieces.values()))) != len(self):
+            raise Mismatch(f"{len(self)} numbers in fixed point cannot be combined with {count}")
+        (high, low), start = _room(len(self)), 0
+        own_high, own_low = _room(BLOCK)
+        for name, x in pieces.items():
+            for part in _blocks(len(x)):
+                block = x[part]
+                there, here = slice(start, start + len(block)), slice(len(block))
+                _convert(block, own_high[here], own_low[here], LIMIT / parties, name)
+                _add(self.high[there], self.low[there], own_high[here], own_low[here], high[there], low[there])
+                start += len(block)
         return type(self)(high, low)
 
     def __sub__(self, other: Self) -> Self:
@@ -110,7 +114,7 @@ class Fixed:
         """Return room for a result of both."""
         if len(self) != len(other):
             raise Mismatch(f"{len(self)} numbers in fixed point cannot be combined with {len(other)}")
-        return np.empty(len(self), dtype=np.uint64), np.empty(len(self), dtype=np.uint64)
+        return _room(len(self))
 
     def __len__(self) -> int:
         return len(self.low)
@@ -142,10 +146,37 @@ def _negated_where(negative: npt.NDArray[np.bool_], high: Limbs, low: Limbs, out
     out_high += negative & (out_low == 0)
 
 
-def _too_large(x: Array, parties: int, name: str) -> InvalidData:
-    place = int(np.argmax(~(np.abs(x) < LIMIT / parties)))
-    share = f", that is 2⁶² over {parties:,} parties" if parties > 1 else ""
+def _room(count: int) -> tuple[Limbs, Limbs]:
+    return np.empty(count, dtype=np.uint64), np.empty(count, dtype=np.uint64)
+
+
+def _convert(x: Array, high: Limbs, low: Limbs, limit: float, name: str) -> None:
+    """Write a block of float64 numbers in fixed point."""
+    size = np.abs(x)
+    if size.size and not size.max() < limit:  # not a number is not less, either
+        raise _too_large(x, limit, name)
+    # Differences and products are exact: rounding takes place where bits go below 2⁻⁶⁴, and nowhere else.
+    whole = np.floor(size)
+    size = (size - whole) * HALF
+    upper = np.floor(size)
+    lower = np.rint((size - upper) * HALF)
+    fraction = (_integers(upper) << np.uint64(32)) + _integers(lower)
+    _negated_where(x < 0, _integers(whole), fraction, high, low)
+
+
+def _add(high: Limbs, low: Limbs, other_high: Limbs, other_low: Limbs, out_high: Limbs, out_low: Limbs) -> None:
+    """Write the sums of two blocks."""
+    np.add(low, other_low, out=out_low)
+    np.add(high, other_high, out=out_high)
+    out_high += out_low < other_low  # the carry
+    # Two numbers of one sign whose sum has the other.
+    if (((high ^ out_high) & (other_high ^ out_high)) >= TOP).any():
+        raise InvalidData(f"a sum reaches {2 * LIMIT:.2g}, more than fixed point holds: rescale the features")
+
+
+def _too_large(x: Array, limit: float, name: str) -> InvalidData:
+    worst = x[int(np.argmax(~(np.abs(x) < limit)))]
+    share = f", that is 2⁶² over {LIMIT / limit:,.0f} parties" if limit < LIMIT else ""
     return InvalidData(
-        f"{name} has {x[place]:g} at place {place}, and fixed point holds numbers below {LIMIT / parties:.3g}{share}: "
-        "rescale the features"
+        f"{name} has {worst:g}, and fixed point holds numbers below {limit:.3g}{share}: rescale the features"
     )

@@ -60,11 +60,9 @@ class Header:
 
     def texts(self) -> dict[str, str]:
         """Return the header as metadata, in the one order that there is."""
-        found = {field.name: getattr(self, field.name) for field in fields(self)} | {
-            "samples": str(self.samples),
-            "columns": json.dumps(list(self.columns)),
-        }
-        return {"fgm": str(SCHEMA), **found}
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        columns = json.dumps(list(self.columns))
+        return {"fgm": str(SCHEMA), **found, "samples": str(self.samples), "columns": columns}
 
     @classmethod
     def of_texts(cls, texts: Mapping[str, Any]) -> Self:

@@ -10,7 +10,7 @@ from fedgram.core.errors import FedgramError, InvalidData, StoreError
 from fedgram.core.files import replace_file, writing
 from fedgram.exchange import admission, certificates, files, ledger
 from fedgram.exchange.asking import take_answer
-from fedgram.exchange.combined import sum_of
+from fedgram.exchange.combined import part_of, sum_of
 from fedgram.exchange.files import File
 from fedgram.exchange.header import now
 from fedgram.exchange.index import Contribution
@@ -70,11 +70,11 @@ def _join(store: Store, saving: Saving, file: File, *, replace: bool) -> tuple[J
 
 
 def _add(store: Store, saving: Saving, file: File, former: Contribution | None, signer: str) -> Entry:
-    header, index, part = file.header, store.index, sum_of(file)
+    header, index, part = file.header, store.index, part_of(file)
     admission.check_moments(file, part, store.terms)
     leaves = admission.check_overlaps(file, index, replaced=former)
     total = saving.total if former is None else saving.total - sum_of(store.objects.read(former.digest))
-    total = total + part
+    total = total.plus(part)
     # First the file, then the index that names it: what a crash leaves in between counts as never having come.
     store.objects.add(file.digest, file.data, settle=False)
     joined = Contribution(

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from fedgram.exchange.combined import sum_of
+from fedgram.exchange.combined import part_of, sum_of
 from fedgram.exchange.ledger import Entry, members
 from fedgram.exchange.objects import Saved, load_total, save_total
 from fedgram.exchange.sums import Sum
@@ -70,5 +70,5 @@ def caught_up(store: "Store") -> Saved:
     for digest in sorted(then - current):
         total = total - sum_of(store.objects.read(digest))
     for digest in sorted(current - then):
-        total = total + sum_of(store.objects.read(digest))
+        total = total.plus(part_of(store.objects.read(digest)))
     return Saved(entries[-1].number, entries[-1].hash, total)

@@ -73,10 +73,22 @@ class Sum:
 
     def __add__(self, other: Self) -> Self:
         """Return the sum of both."""
-        self.kind.check_same(other.kind)
-        if self.n + other.n > MOST_SAMPLES:
-            raise NotMoments(f"{other.n} samples more make more than the {MOST_SAMPLES} that can be")
+        self._check(other.kind, other.n)
         return type(self)(self.kind, self.counts + other.counts, self.numbers + other.numbers)
+
+    def plus(self, part: "Moments | Sum") -> Self:
+        """Return the sum with moments, or with another sum; the same as with `Sum.of(moments)`, only quicker."""
+        if isinstance(part, Sum) or part.factor is not None:
+            return self + (part if isinstance(part, Sum) else Sum.of(part))  # type: ignore[operator]
+        self._check(part.kind, part.n)
+        numbers = self.numbers.plus({"the Gram matrix": part.packed, "the class sums": part.cross.T.ravel()})
+        return type(self)(self.kind, self.counts + part.counts, numbers)
+
+    def _check(self, kind: Kind, n: int) -> None:
+        """Refuse to add what is of another kind, or too much."""
+        self.kind.check_same(kind)
+        if self.n + n > MOST_SAMPLES:
+            raise NotMoments(f"{n} samples more make more than the {MOST_SAMPLES} that can be")
 
     def __sub__(self, other: Self) -> Self:
         """Return the sum without the other, which was added before: bit for bit as if it had never been."""
@@ -91,8 +103,9 @@ class Sum:
         sums = found[gram:].reshape(len(self.counts), -1)[self.counts > 0]
         return Moments(self.kind, sums=sums, counts=self.counts.copy(), packed=found[:gram])
 
+    @property
     def squares(self) -> Array:
-        """Return the sum of squares of each feature, (d,)."""
+        """The sum of squares of each feature, (d,)."""
         where = solve.packed_diagonal(self.kind.dimension)
         return Fixed(self.numbers.high[where], self.numbers.low[where]).floats()
 

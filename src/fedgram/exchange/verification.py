@@ -4,7 +4,7 @@ from typing import Any
 
 from fedgram.core.errors import InvalidData, Mismatch
 from fedgram.exchange import ledger
-from fedgram.exchange.combined import sum_of
+from fedgram.exchange.combined import part_of
 from fedgram.exchange.files import File
 from fedgram.exchange.keys import PublicKey
 from fedgram.exchange.ledger import check_head, members
@@ -59,7 +59,7 @@ def added_up(store: Store, digests: list[str]) -> Sum:
     """Return the sum of these contributions, from their files."""
     total = Sum.empty(store.terms.kind)
     for digest in digests:
-        total = total + sum_of(store.objects.read(digest))
+        total = total.plus(part_of(store.objects.read(digest)))
     return total
 
 
