@@ -257,7 +257,7 @@ def test_what_the_header_says_of_moments_must_be_so(tmp_path):
     study = keyed_study()
     north = summary(study, tables(tmp_path)["north"]).payload
     other = replace(study, minimum_samples=11)
-    assert "not of its study" in refusal(encoded(payload=north, study=other))
+    assert "not moments of what study 'walks' sends" in refusal(encoded(payload=north, study=other))
     assert "its header names" in refusal(resealed(encoded(payload=north, study=study), {"study": "0f3a"}))
 
 

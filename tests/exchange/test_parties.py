@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 
 import fedgram as fg
-from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch, RefusedMessage, Revealing, UnknownName
+from fedgram.core.errors import (
+    Doubtful,
+    InvalidData,
+    InvalidParameter,
+    Mismatch,
+    RefusedMessage,
+    Revealing,
+    UnknownName,
+)
 from fedgram.exchange import files
 from fedgram.exchange.models import model_of
 from fedgram.exchange.rounds import Answer, Round, check_answer
@@ -237,7 +245,7 @@ def test_members_and_newcomers_get_different_models(study, paths, tmp_path):
 
 def test_models_of_exchanged_files(study, paths, summaries, tmp_path):
     fit, file = published(study, paths, fg.FedGram())
-    path = tmp_path / "world.fgm"
+    path = tmp_path / "global.fgm"
     files.write(path, files.encode("global", file.payload, study=study.fingerprint, party="coordinator", key=key_of(9)))
     rows = tmp_path / "new.csv"
     rows.write_text(table(12, 20))
@@ -245,10 +253,13 @@ def test_models_of_exchanged_files(study, paths, summaries, tmp_path):
     with pytest.raises(InvalidParameter, match="holds one model"):
         model_of(path, "north")
     mine = tmp_path / "mine.fgm"
-    files.write(mine, personalize(file, paths["north"], Party("north")))
+    files.write(mine, personalize(file, paths["north"], Party("north", key_of(0))))
     assert model_of(mine).study == study
+    files.write(mine, personalize(file, paths["north"], Party("north")))
+    with pytest.warns(Doubtful, match="mine.fgm is not signed"):
+        model_of(mine)
     one = Moments.of([[1.0]], ["a"], classes=["a", "b"])
-    files.write(path, files.encode("summary", one, study="", party="a", samples=1))
+    files.write(path, files.encode("summary", one, study="", party="a", samples=1, key=key_of(0)))
     with pytest.raises(Mismatch, match="a summary file, and a global or personal file is wanted"):
         model_of(path)
     with pytest.raises(Mismatch, match="fit of another study"):

@@ -20,7 +20,7 @@ def summary():
     """Return a summary of 40 samples whose sums are whole numbers, the same on every processor."""
     study = keyed_study()
     x = np.zeros((40, len(study.sent)))
-    x[:, 0] = np.arange(40) % 5 - 2
+    x[:, 0] = (np.arange(40) % 5 - 2) / 2
     x[::4, 2] = 1.0
     x[::3, 3] = 1.0
     moments = fg.Moments.of(x, np.arange(40) % 2, classes=study.classes, features=study.features, columns=study.sent)
@@ -45,12 +45,29 @@ def answered():
     return "answer", Answer(1, "ab" * 32, reply), {"study": study.fingerprint, "party": "north", "samples": 40}
 
 
+def published():
+    study = keyed_study()
+    basis = Basis.of({name: ({name: 2.0}, -1.0) for name in study.sent}, study.sent)
+    fit = fg.Fit(
+        model(study),
+        "afl",
+        {"gamma": 1.0, "ri": True, "intercept": True},
+        0,
+        ("north", "south"),
+        message=model(study),
+        engine="files",
+        recipe=study,
+        basis=basis,
+    )
+    return "global", fit, {"study": study.fingerprint, "party": "coordinator"}
+
+
 def personal():
     study = keyed_study()
     return "personal", study.model(model(study)), {"study": study.fingerprint, "party": "north", "samples": 40}
 
 
-KINDS = {make.__name__: make for make in (summary, asked, answered, personal)}
+KINDS = {make.__name__: make for make in (summary, asked, answered, published, personal)}
 
 
 def encoded(name):

@@ -10,7 +10,7 @@ from fedgram.cli.summarize import JsonOption, KeyOption, OnBadOption, PartyOptio
 from fedgram.core.progress import spinner
 from fedgram.core.terminal import echo
 from fedgram.exchange import files
-from fedgram.exchange.summaries import Party, fit_of
+from fedgram.exchange.summaries import Party, fit_of, received
 from fedgram.exchange.summaries import personalize as personalized
 
 
@@ -38,9 +38,7 @@ def personalize(
       fedgram personalize global.fgm north.csv --key north.key --out mine.fgm
 
     """
-    file = files.read(published)
-    if file.signer is not None:
-        file.verify()
+    file = received(published)
     fit, study = fit_of(file)
     who = Party.of(study, key, party, newcomers=True)
     belongs = who.name in fit.contributors if member is None else member

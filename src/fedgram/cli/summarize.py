@@ -15,7 +15,7 @@ from fedgram.exchange import files
 from fedgram.exchange.pairs import file_name
 from fedgram.exchange.passport import Passport
 from fedgram.exchange.rounds import Round
-from fedgram.exchange.summaries import Party, reply
+from fedgram.exchange.summaries import Party, received, reply
 from fedgram.exchange.summaries import summarize as summarized
 from fedgram.studies import Study
 
@@ -55,7 +55,7 @@ def summarize(
     """
     agreed = Study.read(study)
     who = Party.of(agreed, key, party)
-    asked = None if request is None else files.read(request)
+    asked = None if request is None else received(request)
     target = out or Path(f"{file_name(who.name)}{'' if asked is None else _ending(asked)}.fgm")
     for given in (study, table, key, request):
         if given is not None and target.exists() and given.exists() and target.samefile(given):

@@ -39,6 +39,7 @@ from fedgram.exchange.header import CIRCUMSTANCES, Header, now
 from fedgram.exchange.keys import PrivateKey, PublicKey
 from fedgram.exchange.opening import MOST_BYTES, load, parse
 from fedgram.moments.moments import Moments
+from fedgram.studies.plausible import check_moments
 from fedgram.studies.study import Study
 
 T = TypeVar("T")
@@ -195,8 +196,11 @@ def _taken_apart(header: Header, content: Any, name: str) -> tuple[Any, Study | 
                 f"{name} refused: its header has {header.samples} samples of {len(header.columns)} columns, its "
                 f"moments have {payload.n} of {len(payload.kind.columns)}"
             )
-        if study is not None and payload.kind.features != study.features:
-            raise RefusedMessage(f"{name} refused: its moments are of {payload.kind.features!r}, not of its study")
+        if study is not None:
+            try:
+                check_moments(study, payload)
+            except FedgramError as error:
+                raise RefusedMessage(f"{name} refused: {error}") from error
     return payload, study
 
 

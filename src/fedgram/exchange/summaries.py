@@ -1,14 +1,15 @@
 """A party's files: the summary of its table, its answer to a round, and the model of its own from a published one."""
 
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedgram.core.errors import InvalidParameter, Mismatch, UnknownName
+from fedgram.core.errors import Doubtful, InvalidParameter, Mismatch, UnknownName
 from fedgram.core.labels import NUMERIC
 from fedgram.data.client import Client
 from fedgram.data.own.bad import OnBad
-from fedgram.exchange.files import File, encode
+from fedgram.exchange.files import File, encode, read
 from fedgram.exchange.header import party_name
 from fedgram.exchange.keys import PrivateKey
 from fedgram.exchange.pairs import named_by
@@ -81,6 +82,19 @@ def personalize(
         fit = replace(fit, contributors=(party.name,) if member else ())
     model = study.model(fit.personalize(client))
     return encode("personal", model, study=study.fingerprint, samples=len(client.y), **_signing(party))
+
+
+def received(path: Path) -> File:
+    """Return a file that someone else may have written; a signature must fit, and a missing one is warned of.
+
+    Whose key it is, a person must say: a study lists the keys of parties, not that of the coordinator.
+    """
+    file = read(path)
+    if file.signer is None:
+        warnings.warn(f"{path} is not signed: nobody can tell who wrote it", Doubtful, stacklevel=2)
+    else:
+        file.verify()
+    return file
 
 
 def fit_of(published: File) -> tuple[Fit, Study]:
