@@ -33,7 +33,7 @@ def join(
             for source in sources[start : start + GROUP]:
                 group.append(_tried(store, saving, source, replace=replace))
                 progress(1)
-        found += (changed(each, receipt=entry and _receipt(store, entry)) for each, entry in group)
+        found += (each if entry is None else changed(each, receipt=_receipt(store, entry)) for each, entry in group)
     return found
 
 
