@@ -90,3 +90,25 @@ def test_features_too_large_for_fixed_point_are_refused_by_name():
     few = Moments.of(np.full((1, 8), 1e150), [0], classes=2)
     with pytest.raises(InvalidData, match="Gram matrix has .* rescale"):
         Sum.of(few)
+
+
+def test_a_sum_over_50_regions_of_200_parties_is_the_flat_one_to_the_bit():
+    rng = np.random.default_rng(1)
+    parts = [some_moments(rng, 3, d=3) for _ in range(10_000)]
+    flat = Sum.empty(parts[0].kind)
+    for part in parts:
+        flat = flat.plus(part)
+    regions = [Sum.empty(flat.kind)] * 50
+    for number, part in enumerate(parts):
+        regions[number % 50] = regions[number % 50].plus(part)
+    assert added(regions) == flat
+    assert flat.n == 30_000
+
+
+def test_adding_moments_is_adding_them_in_fixed_point():
+    rng = np.random.default_rng(2)
+    start = Sum.of(some_moments(rng, 50, d=40))
+    for part in (some_moments(rng, 60, d=40), some_moments(rng, 3, d=40)):
+        assert start.plus(part) == start + Sum.of(part) == start.plus(Sum.of(part))
+    with pytest.raises(Mismatch, match="dimension"):
+        start.plus(some_moments(rng, 60, d=41))

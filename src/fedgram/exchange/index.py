@@ -279,7 +279,10 @@ def _connect(path: Path, *, create: bool) -> sqlite3.Connection:
     """Open the database; on a disk that cannot be written to, as it stands there."""
     quoted = path.absolute().as_uri()
     if not create and not os.access(path.parent, os.W_OK):
-        return sqlite3.connect(f"{quoted}?immutable=1", uri=True, isolation_level=None)
+        # What was written last may still stand in a journal beside it, which only who may write can bring in.
+        journal = path.with_name(f"{path.name}-wal")
+        mode = "mode=ro" if journal.exists() and journal.stat().st_size else "immutable=1"
+        return sqlite3.connect(f"{quoted}?{mode}", uri=True, isolation_level=None)
     database = sqlite3.connect(f"{quoted}?mode={'rwc' if create else 'rw'}", uri=True, isolation_level=None, timeout=60)
     for setting in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
         database.execute(f"PRAGMA {setting}")
