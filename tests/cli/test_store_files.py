@@ -181,7 +181,7 @@ def test_ctrl_c_leaves_nothing_half_written(store):
 
 
 def test_a_read_only_store_can_be_read(store, monkeypatch):
-    monkeypatch.setattr("fedgram.exchange.index.os.access", lambda *_: False)
+    monkeypatch.setattr("fedgram.exchange.index._may_write", lambda *_: False)
     assert told("status", "store")["samples"] == 120
     assert told("log", "store")["problems"] == []
     assert told("verify", "store")["wrong"] == []

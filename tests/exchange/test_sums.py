@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fedgram import Moments
 from fedgram.core.errors import InvalidData, Mismatch, NotMoments
 from fedgram.exchange.sums import Sum, exact_gram
-from support.campaign import examples
+from support.campaign import examples, size
 
 CLASSES = ("ill", "well")
 
@@ -92,9 +92,10 @@ def test_features_too_large_for_fixed_point_are_refused_by_name():
         Sum.of(few)
 
 
-def test_a_sum_over_50_regions_of_200_parties_is_the_flat_one_to_the_bit():
-    rng = np.random.default_rng(1)
-    parts = [some_moments(rng, 3, d=3) for _ in range(10_000)]
+@pytest.mark.campaign  # with 200 parties each
+def test_a_sum_over_50_regions_is_the_flat_one_to_the_bit():
+    rng, parties = np.random.default_rng(1), 50 * size(20)
+    parts = [some_moments(rng, 3, d=3) for _ in range(parties)]
     flat = Sum.empty(parts[0].kind)
     for part in parts:
         flat = flat.plus(part)
@@ -102,7 +103,7 @@ def test_a_sum_over_50_regions_of_200_parties_is_the_flat_one_to_the_bit():
     for number, part in enumerate(parts):
         regions[number % 50] = regions[number % 50].plus(part)
     assert added(regions) == flat
-    assert flat.n == 30_000
+    assert flat.n == 3 * parties
 
 
 def test_adding_moments_is_adding_them_in_fixed_point():

@@ -278,7 +278,7 @@ class Index:
 def _connect(path: Path, *, create: bool) -> sqlite3.Connection:
     """Open the database; on a disk that cannot be written to, as it stands there."""
     quoted = path.absolute().as_uri()
-    if not create and not os.access(path.parent, os.W_OK):
+    if not create and not _may_write(path.parent):
         # What was written last may still stand in a journal beside it, which only who may write can bring in.
         journal = path.with_name(f"{path.name}-wal")
         mode = "mode=ro" if journal.exists() and journal.stat().st_size else "immutable=1"
@@ -287,6 +287,10 @@ def _connect(path: Path, *, create: bool) -> sqlite3.Connection:
     for setting in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
         database.execute(f"PRAGMA {setting}")
     return database
+
+
+def _may_write(folder: Path) -> bool:
+    return os.access(folder, os.W_OK)
 
 
 def _statements(script: str) -> Iterator[str]:
