@@ -54,8 +54,8 @@ def _show(found: dict[str, Any]) -> None:
     console.print(one_line(f"study {study['name']} {study['fingerprint']}, coordinator's key {found['coordinator']}"))
     console.print(f"{found['parties']:,} parties, {found['samples']:,} samples, {size(found['bytes'])}")
     table = Table("party", "samples", "smallest class", "size", "joined", "key", box=None, header_style="bold")
-    for column in table.columns[1:]:
-        column.no_wrap = True
+    for column in table.columns[:-1]:  # names, figures and times stay whole
+        column.no_wrap, column.overflow = True, "ignore"
     for each in found["contributions"]:
         name = each["party"] + (f" ({each['summaries']:,} summaries)" if each["kind"] == "combined" else "")
         figures = f"{each['samples']:,}", f"{each['smallest_cell']:,}", size(each["bytes"]), each["joined"], each["key"]
