@@ -16,6 +16,7 @@ ALL = (
     "gradient",
     "estimates",
     "partition",
+    "scale",
     "tables",
     "estimators",
     "exchange",

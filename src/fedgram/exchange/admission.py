@@ -12,8 +12,9 @@ from fedgram.core.errors import Doubtful, InvalidData, Mismatch, RefusedMessage,
 from fedgram.core.labels import NUMERIC
 from fedgram.exchange.combined import leaves_of
 from fedgram.exchange.files import File
-from fedgram.exchange.index import Contribution, Index, Leaf
+from fedgram.exchange.index import Index
 from fedgram.exchange.keys import PublicKey
+from fedgram.exchange.records import Contribution, Leaf
 from fedgram.exchange.sums import Sum
 from fedgram.moments.kind import Kind
 from fedgram.moments.moments import Moments
@@ -87,6 +88,8 @@ def check_moments(file: File, part: Moments | Sum, terms: Terms) -> None:
     if terms.study is None:
         return
     for leaf in leaves_of(file):
+        if terms.study.parties and leaf.party not in terms.study.parties:
+            raise UnknownName(f"party in {file.name}", leaf.party, terms.study.parties)
         if leaf.samples < terms.study.minimum_samples:
             raise InvalidData(
                 f"{file.name} refused: {leaf.party!r} has {leaf.samples} samples, and the study asks every party for "

@@ -16,7 +16,6 @@ from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch
 from fedgram.exchange import files, ledger
 from fedgram.exchange.files import File
 from fedgram.exchange.fixedpoint import Fixed
-from fedgram.exchange.index import AskedRound
 from fedgram.exchange.publishing import (
     COORDINATOR,
     Publication,
@@ -27,6 +26,7 @@ from fedgram.exchange.publishing import (
     warned_of_two,
     write,
 )
+from fedgram.exchange.records import AskedRound
 from fedgram.exchange.rounds import STEPS, Answer, Round, check_answer
 from fedgram.exchange.store import Store
 from fedgram.protocol.clients import Clients

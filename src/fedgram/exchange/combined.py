@@ -9,7 +9,7 @@ from fedgram.core.errors import Mismatch, RefusedMessage
 from fedgram.core.hashing import hash_bytes
 from fedgram.exchange.files import File
 from fedgram.exchange.header import is_time, party_name
-from fedgram.exchange.index import Leaf
+from fedgram.exchange.records import Leaf
 from fedgram.exchange.sums import Sum
 from fedgram.moments.moments import Moments
 

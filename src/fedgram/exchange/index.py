@@ -9,12 +9,13 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, fields
 from pathlib import Path
 from typing import Any, Self
 
 from fedgram.core.errors import StoreError
 from fedgram.exchange.ledger import Entry
+from fedgram.exchange.records import AskedRound, Contribution, Leaf
 
 SCHEMA = 1
 _TABLES = """
@@ -35,45 +36,6 @@ CREATE TABLE ledger (number INTEGER PRIMARY KEY, text TEXT NOT NULL, hash TEXT N
 CREATE TRIGGER ledger_keeps_entries BEFORE DELETE ON ledger BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
 CREATE TRIGGER ledger_keeps_texts BEFORE UPDATE ON ledger BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
 """
-
-
-@dataclass(frozen=True)
-class Contribution:
-    """A file that is in the total: whose, of how many samples, of which class how many, signed with which key."""
-
-    digest: str
-    party: str
-    kind: str
-    samples: int
-    counts: tuple[int, ...]
-    size: int  # bytes
-    signer: str
-    created: str
-    joined: str
-
-
-@dataclass(frozen=True)
-class Leaf:
-    """A party's own summary, joined as such or in a combined file.
-
-    `digest` is its file's; `content` knows its samples again under any other name.
-    """
-
-    digest: str
-    party: str
-    content: str
-    samples: int
-    created: str
-
-
-@dataclass(frozen=True)
-class AskedRound:
-    """A round that has been asked: the digest of its file, the run that it belongs to, and what all have answered."""
-
-    number: int
-    digest: str
-    run: str
-    said: bytes | None
 
 
 class Index:

@@ -13,8 +13,8 @@ from fedgram.exchange.asking import take_answer
 from fedgram.exchange.combined import part_of, sum_of
 from fedgram.exchange.files import File
 from fedgram.exchange.header import now
-from fedgram.exchange.index import Contribution
 from fedgram.exchange.ledger import Entry
+from fedgram.exchange.records import Contribution
 from fedgram.exchange.running import Saving
 from fedgram.exchange.store import Joined, Source, Store
 

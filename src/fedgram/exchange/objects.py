@@ -45,7 +45,7 @@ class Objects:
         """Have the names of all files on the disk."""
         if self.folder.exists():
             with writing(self.folder, StoreError, remedy=REMEDY):
-                _sync_folder(self.folder)
+                sync(self.folder)
 
     def read(self, digest: str) -> File:
         """Return a file that was checked when it came; that it is the same file is checked again."""
@@ -82,7 +82,7 @@ def save_total(path: Path, saved: Saved) -> None:
     with writing(path, StoreError, remedy=REMEDY):
         with replacing(path) as file:
             _write(file.fileno(), data)
-        _sync_folder(path.parent)
+        sync(path.parent)
 
 
 def load_total(path: Path) -> Saved | None:
@@ -104,11 +104,11 @@ def _write(file: int, data: bytes) -> None:
     os.fsync(file)
 
 
-def _sync_folder(folder: Path) -> None:
-    """Have a folder's new names on the disk, where the system can."""
+def sync(path: Path) -> None:
+    """Have a file's content, or a folder's new names, on the disk, where the system can."""
     if os.name != "posix":
         return
-    handle = os.open(folder, os.O_RDONLY)
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

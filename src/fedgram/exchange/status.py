@@ -5,7 +5,7 @@ from typing import Any
 
 from fedgram.exchange import ledger
 from fedgram.exchange.asking import waited_for
-from fedgram.exchange.index import Contribution
+from fedgram.exchange.records import Contribution
 from fedgram.exchange.store import Store
 from fedgram.exchange.verification import problems
 from fedgram.moments.validation import SiteValidation

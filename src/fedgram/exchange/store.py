@@ -22,15 +22,17 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from fedgram.core import wire
 from fedgram.core.errors import FedgramError, InvalidData, StoreError, UnknownName
+from fedgram.core.files import writing
 from fedgram.core.lock import only_writer
 from fedgram.exchange import certificates, files, ledger
 from fedgram.exchange.admission import Terms
 from fedgram.exchange.combined import Combined, sum_of
 from fedgram.exchange.header import now, party_name
-from fedgram.exchange.index import Contribution, Index
+from fedgram.exchange.index import Index
 from fedgram.exchange.keys import PrivateKey
 from fedgram.exchange.ledger import Entry, members
-from fedgram.exchange.objects import Objects
+from fedgram.exchange.objects import Objects, sync
+from fedgram.exchange.records import Contribution
 from fedgram.exchange.running import Saving, caught_up
 from fedgram.exchange.sums import Sum, about, kind_of
 from fedgram.moments.kind import Kind
@@ -240,11 +242,19 @@ class Store:
         """Make a new store; the study, or without one the kind of the first file, is settled for good."""
         study, kind = (self._given, None) if self._given is not None else _first(first)
         settings = {STUDY: wire.encode(study)} if kind is None else {KIND: json.dumps(about(kind)).encode()}
-        if not (self.path / KEY).exists():
-            PrivateKey.new().save(self.path / KEY)
+        self._make_key()
         said = {"study": "" if study is None else study.fingerprint, "key": self.key.public.text}
         entry = Entry.after(None, ledger.OPEN, time=now(), software=files.software(), **said)
         self._index = Index.created(self.path / INDEX, settings, entry)
+
+    def _make_key(self) -> None:
+        """Write a new key of the coordinator's, whole or not at all; nothing has been signed with an older one yet."""
+        path, made = self.path / KEY, self.path / f".{KEY}.new"
+        with writing(path, StoreError):
+            made.unlink(missing_ok=True)
+            PrivateKey.new().save(made)
+            sync(made)
+            os.replace(made, path)
 
     def __enter__(self) -> Self:
         return self
