@@ -12,7 +12,14 @@ from typer.testing import CliRunner
 
 import fedgram as fg
 from fedgram.cli import app
-from fedgram.core.errors import FedgramError, InvalidData, InvalidParameter, Mismatch, RefusedMessage, UnknownName
+from fedgram.core.errors import (
+    FedgramError,
+    InvalidData,
+    InvalidParameter,
+    Mismatch,
+    RefusedMessage,
+    UnknownName,
+)
 from fedgram.exchange import files
 from fedgram.exchange.rounds import Round
 from fedgram.heads.logistic import Logistic
@@ -80,6 +87,7 @@ def test_keys_are_made_shown_and_entered(folder):
         fedgram("study", "keys", "study.toml", "north.pub", "keys/north.pub")
     assert told("study", "keys", "study.toml", "south.pub")["lacking"] == []
     assert Study.read("study.toml") == study
+    assert study.parties["east"] in fedgram("study", "show", "study.toml")
 
 
 def test_a_summary_and_its_passport(folder):
@@ -104,6 +112,15 @@ def test_unsigned_summaries_say_so(folder):
     done = CliRunner().invoke(app, ["summarize", "study.toml", "north.csv", "--party", "north"])
     assert "it is not signed" in done.stderr
     assert files.read("north.fgm").signer is None
+
+
+def test_a_small_group_is_pointed_out(folder):
+    rows = (folder / "north.csv").read_text().splitlines()
+    kept = [row for row in rows if not row.endswith(",,ill")]
+    lone = ["P,50,4000,F,,ill"]  # the only one that is ill and whose smoking is not known
+    (folder / "north.csv").write_text("\n".join([*kept, *lone]) + "\n")
+    said = " ".join(fedgram("summarize", "study.toml", "north.csv", "--key", "north.key").split())
+    assert "1 samples: ill, smoker missing; fewer than minimum_cell, which is about classes only" in said
 
 
 @pytest.mark.parametrize(

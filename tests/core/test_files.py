@@ -7,7 +7,7 @@ from contextlib import contextmanager, nullcontext
 import pytest
 
 from fedgram.core.errors import CacheError, InvalidData, InvalidParameter, tell
-from fedgram.core.files import locked, replace_file, writing
+from fedgram.core.files import locked, new_file, replace_file, writing
 
 
 def test_a_file_is_replaced_as_a_whole(tmp_path):
@@ -24,6 +24,25 @@ def test_a_file_is_replaced_as_a_whole(tmp_path):
 def test_secrets_are_for_their_owner(tmp_path):
     replace_file(tmp_path / "key", b"secret", mode=0o600)
     assert (tmp_path / "key").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_new_file_takes_no_other_ones_place(tmp_path):
+    path = tmp_path / "key"
+    new_file(path, b"secret", mode=0o600)
+    assert path.read_bytes() == b"secret"
+    assert path.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(FileExistsError):
+        new_file(path, b"other")
+    assert path.read_bytes() == b"secret"
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(FileExistsError):
+        new_file(tmp_path / "link", b"other")
+
+
+def test_a_new_file_that_cannot_be_written_is_not_there(tmp_path):
+    with pytest.raises(TypeError):
+        new_file(tmp_path / "key", "text")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("path", ["", ".", "/"])

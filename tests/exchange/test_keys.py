@@ -54,13 +54,13 @@ def test_a_public_key_is_one_short_line_that_survives_mail_and_telephone():
         assert PublicKey(written).text == text
 
 
-def test_any_slip_of_the_pen_in_a_public_key_is_noticed():
+def test_any_typing_error_in_a_public_key_is_noticed():
     text = KEY.public.text
     letters = "abcdefghijklmnopqrstuvwxyz234567"
     for place, letter in enumerate(text):
         if letter != "-":
             wrong = letters[(letters.index(letter) + 1) % 32]
-            with pytest.raises(InvalidData, match="slip of the pen"):
+            with pytest.raises(InvalidData, match="was mistyped"):
                 PublicKey(text[:place] + wrong + text[place + 1 :])
     for wrong in ("", text[:-1], text + "a", "0" * 56, "ä" * 56):
         with pytest.raises(InvalidData, match="is not a public key"):

@@ -1,18 +1,17 @@
 """Thousands of damaged and forged files: damaged ones are refused by name, and none makes us fall over."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fedgram.exchange import files
-from fedgram.exchange.header import Header
 from fedgram.exchange.page import passport_page
 from fedgram.exchange.passport import Passport
 from support import campaign
 from support.exchange import keyed_study, refusal, summary, tables
+from support.fgm import body_of, resealed, sealed
 
 MUTATIONS = campaign.size(1000)  # 10,000 in a campaign
 FORGERIES = campaign.size(200)  # of each kind
@@ -96,19 +95,10 @@ def test_mutated_files_are_refused_by_name(original):
             assert len(why) < 1000
 
 
-def resealed(data, metadata, shapes, body):
-    """Return a file with digest and seal as they should be: whoever forges can count hashes, too."""
-    said = Header.of_texts(metadata)
-    said = replace(said, digest=files._digest(said, metadata["fedgram"], shapes, [body]))
-    return files._head(said, metadata["fedgram"], shapes, files._seal(said, metadata["fedgram"], shapes)) + body
-
-
 def unsigned(path):
     """Return a stored file without its signature, which would not fit what is forged."""
     data = path.read_bytes()
-    metadata, shapes = files.parse(data)
-    metadata |= {"signer": "", "signature": ""}
-    return resealed(data, metadata, shapes, data[8 + int.from_bytes(data[:8], "little") :])
+    return resealed(data, signer="", signature="")
 
 
 def parts_of(tree, path=()):
@@ -145,7 +135,7 @@ def test_forged_files_with_right_digests_are_refused_or_make_sense(kind):
     original, accepted = unsigned(STORED / f"{kind}.fgm"), 0
     for _ in range(FORGERIES):
         metadata, shapes = files.parse(original)
-        body = bytearray(original[8 + int.from_bytes(original[:8], "little") :])
+        body = bytearray(body_of(original))
         if rng.random() < 0.2:
             place = int(rng.integers(len(body) // 8))
             body[8 * place : 8 * place + 8] = np.float64(rng.choice([0.0, -1.0, 1e300, 0.5, 1e-300])).tobytes()
@@ -153,7 +143,7 @@ def test_forged_files_with_right_digests_are_refused_or_make_sense(kind):
             tree = json.loads(metadata["fedgram"])
             changed_within(tree, rng)
             metadata["fedgram"] = json.dumps(tree, separators=(",", ":"))
-        data = resealed(original, metadata, shapes, bytes(body))
+        data = sealed(metadata, shapes, bytes(body))
         if refusal(data) is None:
             accepted += 1
             passport_page(Passport.of(files.read(data)))

@@ -1,5 +1,7 @@
 """A party's files: its summary, its answers to rounds, and its own model are those of one process."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -241,6 +243,15 @@ def test_members_and_newcomers_get_different_models(study, paths, tmp_path):
     west = files.read(personalize(file, late, Party("west"))).payload
     client = read_client(study, "west", late)
     assert np.array_equal(west.model.scores(client.x), fit.personalize(client).scores(client.x))
+
+
+@pytest.mark.parametrize(("method", "kind"), [("fedavg", Mismatch), ("nothing", UnknownName)])
+def test_a_published_file_does_not_choose_what_is_set_up(study, paths, method, kind):
+    _, file = published(study, paths, fg.FedGram())
+    hostile = replace(file.payload, method=method, settings={"network": "os:system"})
+    data = files.encode("global", hostile, study=study.fingerprint, party="coordinator", key=key_of(9))
+    with pytest.raises(kind, match=method):
+        personalize(files.read(data), paths["north"], Party("north"))
 
 
 def test_models_of_exchanged_files(study, paths, summaries, tmp_path):

@@ -2,6 +2,7 @@
 
 import csv
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
@@ -135,12 +136,33 @@ def test_files_of_other_kinds_have_one_too():
         passport = Passport.of(files.read(files.encode(kind, {"said": "x"}, study="0f3a", party="coordinator")))
         assert passport.kind == kind
         assert "no sums" in passport.reveals[1]
+        assert ("says said", "x") in passport.facts()
     assert (
         "combined"
         in dict(
             Passport.of(files.read(files.encode("combined", {"x": 1}, study="0f3a", party="region"))).facts()
         ).values()
     )
+
+
+def test_a_published_model_says_who_is_in_it():
+    stored = Path(__file__).parent / "stored"
+    passport = Passport.of(files.read(stored / "published.fgm"))
+    assert (passport.study, passport.method, passport.contributors) == ("walks", "afl", ("north", "south"))
+    assert ("contributors", "2: north, south") in passport.facts()
+    own = Passport.of(files.read(stored / "personal.fgm"))
+    assert (own.study, own.signed) == ("walks", "fits, and the study lists this key")
+    assert "the party itself" in own.reveals[1]
+
+
+def test_what_a_coordinator_states_about_a_party_is_shown_and_signed_by_the_coordinator():
+    said = {"digest": "ab", "samples": 3, "remaining": [f"d{k}" for k in range(7)], "does_not_state": "that it is gone"}
+    data = files.encode("certificate", said, study=keyed_study(), party="north", key=key_of(9))
+    facts = dict(Passport.of(files.read(data)).facts())
+    assert facts["says remaining"] == "7: d0, d1, d2, d3, d4, …"
+    assert facts["says does not state"] == "that it is gone"
+    assert facts["says samples"] == "3"
+    assert facts["signed by"] == key_of(9).public.text
 
 
 class _Page(HTMLParser):

@@ -90,6 +90,10 @@ def show(study: StudyFile, as_json: Json = False) -> None:
     console.print(table)
     classes = f": {', '.join(map(str, agreed.classes))}" if agreed.classes else " (a number)"
     console.print(escape(f"outcome {', '.join(agreed.outcomes)}{classes}"))
+    if agreed.parties:
+        console.print("parties, and the public keys that their names belong to:")
+        for name, key in agreed.parties.items():
+            console.print(escape(f"  {name}  {key or 'none yet'}"), soft_wrap=True, highlight=False)
     console.print(
         f"a party sends nothing of fewer than {agreed.minimum_samples} samples, or {agreed.minimum_cell} of a class"
     )
@@ -103,7 +107,7 @@ def keys(
 ) -> None:
     """Enter the public keys that the parties have sent into the study file; names are bound to them from then on.
 
-    The fingerprint changes with it: send the new file to everybody before anyone summarizes.
+    The fingerprint changes with it: send the new file to all parties before anyone summarizes.
     """
     collected: dict[str, str] = {}
     for path in public:

@@ -56,6 +56,7 @@ def new_file(path: Path, content: bytes, *, mode: int = 0o666) -> None:
         try:
             file.write(content)
             file.flush()
+            os.fsync(file.fileno())  # what is written once and kept should survive a power cut
         except BaseException:  # Ctrl-C included
             path.unlink(missing_ok=True)
             raise

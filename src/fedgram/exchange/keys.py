@@ -25,7 +25,7 @@ from fedgram.core.files import new_file, writing
 from fedgram.core.hashing import hash_bytes
 
 SCHEMA = 1
-_RAW, _CHECK = 32, 3  # bytes of a public key, and of what tells a slip of the pen
+_RAW, _CHECK = 32, 3  # bytes of a public key, and of the checksum behind it
 _GROUP = 8  # letters that are read aloud in one breath
 _MOST_FILE = 1 << 14
 
@@ -34,7 +34,7 @@ _MOST_FILE = 1 << 14
 class PublicKey:
     """Says whether a file was signed with the private key that belongs to it.
 
-    Its text is 56 letters and digits in seven groups; the last ones are a checksum, so that a slip in writing it down
+    Its text is 56 letters and digits in seven groups; the last ones are a checksum, so that a typing error
     is noticed. Upper case and blanks between the groups are understood.
     """
 
@@ -49,7 +49,7 @@ class PublicKey:
             raw = b""
         if len(raw) != _RAW + _CHECK or raw[_RAW:] != _checksum(raw[:_RAW]):
             raise InvalidData(
-                f"{self.text[:80]!r} is not a public key, or has a slip of the pen: it is one line of 56 letters and "
+                f"{self.text[:80]!r} is not a public key, or was mistyped: it is one line of 56 letters and "
                 "digits, as in the .pub file that `fedgram keys new` wrote"
             )
         object.__setattr__(self, "text", "-".join(found[at : at + _GROUP] for at in range(0, len(found), _GROUP)))

@@ -43,7 +43,8 @@ def _columns(passport: Passport) -> str:
         for column in passport.columns
     )
     heads = '<tr><th>column</th><th>kind</th><th>what</th><th class="number">missing</th></tr>'
-    table = f"<table><thead>{heads}</thead><tbody>{rows}</tbody></table>"
+    note = '<p class="lede">– stands where the study lets no value be missing.</p>'
+    table = f"<table><thead>{heads}</thead><tbody>{rows}</tbody></table>{note}"
     return _section("Missing values per column", missing) + _section("Columns", table)
 
 

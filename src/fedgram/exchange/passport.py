@@ -10,10 +10,14 @@ from fedgram.exchange.files import File
 from fedgram.exchange.keys import PublicKey
 from fedgram.exchange.reveals import reveals
 from fedgram.moments.moments import Moments
+from fedgram.protocol.fit import Fit
 from fedgram.studies.kinds import Category, Flag, Number, unknown
 from fedgram.studies.study import Study
 
 UNSIGNED = "nobody: the file is not signed"
+BY_PARTIES = ("summary", "answer", "personal", "combined")  # others are about a party, and the coordinator signs them
+SHOWN = 5  # of a list
+CELL = "minimum_cell"
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,8 @@ class Passport:
 
     `classes` are samples per class, empty where the outcome is a number. `smallest` is the smallest class that occurs;
     `group` the smallest number of samples of one class with one category, flag or missing value, and which; None where
-    there is none. `thresholds` are what the study asks for, and whether it is met.
+    there is none. `thresholds` are what the study asks for, and whether it is met. `method` and `contributors` are
+    those of a published model, `states` what a receipt or a certificate says.
     """
 
     file: str
@@ -40,12 +45,15 @@ class Passport:
     party: str
     study: str
     fingerprint: str
+    method: str
+    contributors: tuple[str, ...]
     samples: int
     classes: dict[str, int]
     smallest: int | None
     group: tuple[int, str] | None
     thresholds: tuple[tuple[str, int, int, bool], ...]
     columns: tuple[ColumnLine, ...]
+    states: dict[str, str]
     sent: int
     size: int
     digest: str
@@ -58,7 +66,7 @@ class Passport:
     @classmethod
     def of(cls, file: File) -> "Passport":
         """Return the passport of a file; a signature that does not fit is refused."""
-        header, study = file.header, file.study
+        header, study, fit = file.header, _study(file), file.payload if isinstance(file.payload, Fit) else None
         moments = file.payload if isinstance(file.payload, Moments) else None
         counts = {} if moments is None else _counts(moments)
         present = [count for count in counts.values() if count]
@@ -68,6 +76,8 @@ class Passport:
             kind=header.kind,
             party=header.party,
             study=study.name if study else "" if moments is None else _study_name(moments),
+            method="" if fit is None else fit.method,
+            contributors=() if fit is None else fit.contributors,
             fingerprint=header.study,
             samples=header.samples,
             classes=counts,
@@ -75,6 +85,7 @@ class Passport:
             group=None if study is None or moments is None else _smallest_group(study, moments),
             thresholds=() if study is None or moments is None else tuple(_thresholds(study, header.samples, smallest)),
             columns=() if study is None or moments is None else tuple(_columns(study, moments)),
+            states=_states(file.payload) if isinstance(file.payload, dict) else {},
             sent=len(header.columns),
             size=file.size,
             digest=file.digest,
@@ -103,12 +114,18 @@ class Passport:
         yield "kind", self.kind
         yield "party", self.party
         yield "study", f"{self.study}  fingerprint {self.fingerprint}".strip()
+        if self.method:
+            yield "method", self.method
+            yield "contributors", f"{len(self.contributors):,}: {', '.join(self.contributors)}"
         if self.samples:
             yield "samples", f"{self.samples:,}"
         if self.smallest is not None:
             yield "smallest class", f"{self.smallest:,} samples"
         if self.group is not None:
-            yield "smallest group", f"{self.group[0]:,} samples: {self.group[1]}"
+            count, what = self.group
+            cell = next((wanted for rule, wanted, *_ in self.thresholds if rule == CELL), 0)
+            few = f"; fewer than {CELL}, which is about classes only" if count < cell else ""
+            yield "smallest group", f"{count:,} samples: {what}{few}"
         for rule, wanted, found, met in self.thresholds:
             yield rule, f"{wanted:,} asked for, {found:,} found: {'passed' if met else 'NOT PASSED'}"
         if self.sent:
@@ -118,6 +135,25 @@ class Passport:
         yield "signed by", self.signer
         yield "signature", self.signed
         yield "created", f"{self.created} with {self.software}"
+        yield from self.states.items()
+
+
+def _study(file: File) -> Study | None:
+    """Return the study that a file brings along, beside its payload or in it."""
+    inside = file.payload.recipe if isinstance(file.payload, Fit) else getattr(file.payload, "study", None)
+    return file.study or (inside if isinstance(inside, Study) else None)
+
+
+def _states(said: dict[str, Any]) -> dict[str, str]:
+    """Return what a table of plain values says, as texts."""
+    texts: dict[str, str] = {}
+    for name, value in said.items():
+        if isinstance(value, list):
+            more = ", …" if len(value) > SHOWN else ""
+            texts[f"says {name}"] = f"{len(value):,}: {', '.join(map(str, value[:SHOWN]))}{more}"
+        elif isinstance(value, str | int | float):
+            texts[f"says {name}"] = str(value)
+    return {name.replace("_", " "): text for name, text in texts.items()}
 
 
 def _counts(moments: Moments) -> dict[str, int]:
@@ -133,7 +169,7 @@ def _study_name(moments: Moments) -> str:
 def _thresholds(study: Study, samples: int, smallest: int | None) -> Iterator[tuple[str, int, int, bool]]:
     yield "minimum_samples", study.minimum_samples, samples, samples >= study.minimum_samples
     if smallest is not None:
-        yield "minimum_cell", study.minimum_cell, smallest, smallest >= study.minimum_cell
+        yield CELL, study.minimum_cell, smallest, smallest >= study.minimum_cell
 
 
 def _columns(study: Study, moments: Moments) -> Iterator[ColumnLine]:
@@ -179,7 +215,8 @@ def _signed(file: File) -> str:
     if file.signer is None:
         return "none"
     file.verify()
-    listed = "" if file.study is None else file.study.parties.get(file.header.party, "")
+    study = _study(file) if file.header.kind in BY_PARTIES else None
+    listed = "" if study is None else study.parties.get(file.header.party, "")
     if listed and PublicKey(listed) != file.signer:
         raise RefusedMessage(
             f"{file.name} is signed with another key than its study lists for {file.header.party!r}: someone else "

@@ -33,8 +33,8 @@ def _moments(file: File) -> Sentences:
             "With no more samples than columns, single rows can be computed from it: treat it like the table itself."
         )
     return first, (
-        "Rows cannot be solved for, but counts of small groups can be read off, and whoever knows all rows but one can "
-        "compute that one."
+        "As a rule rows cannot be solved for, but counts of small groups can be read off, and whoever knows all rows "
+        "but one can compute that one."
     )
 
 

@@ -14,8 +14,11 @@ from fedgram.exchange.header import party_name
 from fedgram.exchange.keys import PrivateKey
 from fedgram.exchange.pairs import named_by
 from fedgram.exchange.rounds import answer
+from fedgram.moments.moments import Moments
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.fit import Fit
+from fedgram.protocol.onemessage import Publishing
+from fedgram.protocol.registry import registry
 from fedgram.studies.encoding import read_client
 from fedgram.studies.study import Study
 
@@ -56,9 +59,7 @@ def summarize(study: Study, table: Any, party: Party, *, on_bad: OnBad = "refuse
 
     Nothing is sent of fewer samples than the study asks for.
     """
-    client = _client(study, table, party, on_bad)
-    study.admit(client, len(client.y))
-    moments = ClientSide(client, classes=study.classes or NUMERIC, columns=study.sent).moments()
+    moments = _moments(study, table, party, on_bad)
     return encode("summary", moments, study=study, samples=moments.n, columns=study.sent, **_signing(party))
 
 
@@ -103,7 +104,16 @@ def fit_of(published: File) -> tuple[Fit, Study]:
     study = fit.recipe
     if not isinstance(study, Study) or study.fingerprint != published.header.study:
         raise Mismatch(f"{published.name} holds a fit of another study than its header names")
+    # A file must not choose what is set up here: settings of other methods may name code to be imported.
+    if not issubclass(registry[fit.method], Publishing):
+        raise Mismatch(f"{published.name} holds a fit of {fit.method}, which is never published by files")
     return fit, study
+
+
+def _moments(study: Study, table: Any, party: Party, on_bad: OnBad) -> Moments:
+    client = _client(study, table, party, on_bad)
+    study.admit(client, len(client.y))
+    return ClientSide(client, classes=study.classes or NUMERIC, columns=study.sent).moments()
 
 
 def _client(study: Study, table: Any, party: Party, on_bad: OnBad) -> Client:
