@@ -3,6 +3,7 @@
 import os
 import shutil
 import sqlite3
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from fedgram.core.errors import Doubtful, FolderInUse, Mismatch, StoreError, UnknownName
 from fedgram.core.lock import only_writer
 from fedgram.exchange import files, objects
+from fedgram.exchange.combined import Combined, sum_of
 from fedgram.exchange.keys import PrivateKey
 from fedgram.exchange.store import Store
 from fedgram.exchange.verification import check_total, problems, verify
@@ -69,8 +71,6 @@ def test_another_file_of_a_party_needs_replace(tmp_path):
 
 
 def _sum(data):
-    from fedgram.exchange.combined import sum_of
-
     return sum_of(files.read(data))
 
 
@@ -159,6 +159,23 @@ def test_combined_summaries_are_sums_to_the_bit_and_do_not_overlap(tmp_path):
     country.remove("upper")
     assert country.total() == store_of(tmp_path / "west", "west").total()
     check_total(country)
+
+
+def test_combined_files_that_contradict_themselves_are_refused(tmp_path):
+    region = files.read(store_of(tmp_path / "a", "north", "south").combine("a")).payload
+    first, second = region.leaves
+    store = Store(tmp_path / "store", study=STUDY)
+    for leaves, why in (
+        ([first], "do not have the 80 samples"),
+        ([first, replace(second, party="north")], "twice"),
+        ([first, replace(second, samples=-40)], "cannot be"),
+        ([first, replace(second, created="yesterday")], "cannot be"),
+        ([first, replace(second, party="\x1b[2J")], "not a party's name"),
+    ):
+        data = files.encode("combined", Combined(region.total, leaves), study=STUDY, party="a", samples=80)
+        assert why in refused(store, data)
+    few = files.encode("combined", region, study=STUDY, party="a", samples=79, columns=STUDY.sent)
+    assert "its header has 79 samples" in refused(store, few)
 
 
 def test_certificates_are_recomputed_from_the_files(tmp_path):

@@ -1,8 +1,11 @@
 """A summary of summaries: what a region adds up, with the digests of all that is in it. Trees may have any depth."""
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import astuple, dataclass, fields
 from typing import Any, ClassVar, Self
+
+import numpy as np
 
 from fedgram.core import wire
 from fedgram.core.errors import Mismatch, RefusedMessage
@@ -24,18 +27,25 @@ class Combined:
 
     wire_name: ClassVar[str] = "exchange-combined"
     wire_version: ClassVar[int] = 1
-    wire_fields: ClassVar[Mapping[str, wire.Field]] = {}
+    wire_fields: ClassVar[Mapping[str, wire.Field]] = {"leaves": wire.Field("uint8", ("bytes",))}
 
     def to_fields(self) -> dict[str, Any]:
-        """Take it apart for the wire."""
-        return {"total": self.total, "leaves": [asdict(leaf) for leaf in self.leaves]}
+        """Take it apart for the wire; the list is an array of bytes, since a header has no room for a million names."""
+        text = json.dumps([astuple(leaf) for leaf in self.leaves], separators=(",", ":"))
+        return {"total": self.total, "leaves": np.frombuffer(text.encode(), dtype=np.uint8)}
 
     @classmethod
     def from_fields(cls, found: dict[str, Any]) -> Self:
         """Put it together from the wire."""
         if not isinstance(found["total"], Sum):
             raise Mismatch("a combined file holds a sum of moments")
-        return cls(found["total"], [_leaf(each) for each in found["leaves"]])
+        try:
+            listed = json.loads(found["leaves"].tobytes())
+        except (ValueError, RecursionError):
+            listed = None
+        if not isinstance(listed, list):
+            raise RefusedMessage("a combined file must list the summaries in it")
+        return cls(found["total"], [_leaf(each) for each in listed])
 
     def check(self) -> None:
         """Refuse leaves that do not make up the sum, or are named twice."""
@@ -78,10 +88,10 @@ def content_of(moments: Moments) -> str:
 
 
 def _leaf(found: Any) -> Leaf:
-    wanted = {field.name: int if field.name == "samples" else str for field in fields(Leaf)}
-    if not isinstance(found, dict) or {name: type(value) for name, value in found.items()} != wanted:
+    wanted = [int if field.name == "samples" else str for field in fields(Leaf)]
+    if not isinstance(found, list) or [type(value) for value in found] != wanted:
         raise RefusedMessage(f"a combined file lists {found!r:.80} where a summary should be")
-    leaf = Leaf(**found)
+    leaf = Leaf(*found)
     party_name(leaf.party)
     if leaf.samples < 0 or not is_time(leaf.created) or len(leaf.digest) != 64 or len(leaf.content) != 64:
         raise RefusedMessage(f"a combined file lists a summary of {leaf.party!r} that cannot be: {found!r:.120}")
