@@ -5,11 +5,17 @@ import pytest
 
 import fedgram as fg
 from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch, Revealing
+from fedgram.core.labels import NUMERIC
 from fedgram.exchange import files
 from fedgram.exchange.asking import Asked, advance, waited_for
 from fedgram.exchange.sites import validate
 from fedgram.exchange.store import Store
 from fedgram.moments.validation import validate_sites
+from fedgram.protocol.clientside import ClientSide
+from fedgram.studies.encoding import read_client
+from fedgram.studies.kinds import Number
+from fedgram.studies.study import Study
+from studies.test_basis import Table
 from support.stores import STUDY, answered, client, store_of, summary
 
 NAMES = ("north", "south", "east")
@@ -142,3 +148,23 @@ def test_leaving_one_site_out_from_the_files_is_that_in_memory(tmp_path):
             assert mine.brier == pytest.approx(theirs.brier, rel=1e-9)
     with pytest.raises(InvalidData, match="two or more"):
         list(validate(store_of(tmp_path / "one", "north")))
+
+
+def test_numeric_outcomes_are_published_as_they_are_fitted(tmp_path):
+    columns = {"age": Number(range=(0, 120)), "y": Number(range=(0, 40_000), missing="refuse")}
+    study = Study("steps", "y", columns, minimum_samples=5)
+    rng, parties, store = np.random.default_rng(0), [], Store(tmp_path, study=study)
+    for name in NAMES:
+        age = rng.uniform(20, 90, 30)
+        steps = 12_000 - 80 * age + rng.normal(0, 500, 30)
+        parties.append(read_client(study, name, Table({"age": age, "y": steps})))
+        moments = ClientSide(parties[-1], classes=NUMERIC, columns=study.sent).moments()
+        store.join(files.encode("summary", moments, study=study, party=name, samples=30, columns=study.sent))
+    for method in (fg.AFL(), fg.FedHiP(), fg.FedGram()):
+        fit = files.read(store.publish(method.name).data).payload
+        wanted = method.fit(parties, study=study)
+        table = Table({"age": np.array([30.0, 60.0]), "y": np.zeros(2)})
+        np.testing.assert_allclose(fit.predictor().scores(table), wanted.predictor().scores(table), rtol=1e-9)
+    assert all(site.left_out.r2 > 0.5 for _, site in validate(store))
+    with pytest.raises(InvalidParameter, match="needs classes"):
+        advance(store, "fedlogit")
