@@ -16,9 +16,11 @@ ALL = (
     "gradient",
     "estimates",
     "partition",
+    "scale",
     "tables",
     "large_tables",
     "estimators",
+    "exchange",
     "extraction",
     "flower",
 )

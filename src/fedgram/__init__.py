@@ -21,6 +21,8 @@ from fedgram.protocol.method import Method, step
 from fedgram.protocol.registry import register, registry
 
 if TYPE_CHECKING:
+    from fedgram.exchange.store import Store
+
     # For editors and type checkers: a method's file is read when it is asked for. A test compares this with the folder.
     from fedgram.methods.analytic.afl import AFL
     from fedgram.methods.analytic.apfl import APFL
@@ -62,7 +64,11 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        """Return a method by the name of its class, as in `fedgram.AFL`."""
+        """Return a method by the name of its class, as in `fedgram.AFL`, or the store of exchanged files."""
+        if name == "Store":  # few need it, and it imports much
+            from fedgram.exchange.store import Store
+
+            return Store
         # Methods alone begin with a capital letter; importing a submodule asks for its name here first.
         found = registry.class_named(name) if name[:1].isupper() else None
         if found is None:
@@ -125,6 +131,7 @@ __all__ = [
     "PFedLA",
     "PFedMe",
     "PFedZO",
+    "Store",
     "engines",
     "errors",
     "load",

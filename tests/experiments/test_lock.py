@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from fedgram.cli import app
 from fedgram.core.errors import FolderInUse, InvalidParameter
-from fedgram.experiments.lock import only_writer
+from fedgram.core.lock import only_writer
 from support import command
 from support.report import report
 from support.runner import SMALL, compare, records
@@ -19,7 +19,7 @@ from support.waiting import PATIENCE
 HOLD = """
 import sys
 from pathlib import Path
-from fedgram.experiments.lock import only_writer
+from fedgram.core.lock import only_writer
 with only_writer(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.readline()

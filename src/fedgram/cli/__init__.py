@@ -8,15 +8,22 @@ import typer
 
 from fedgram import __version__
 from fedgram.cli import data, flower, keys, study
+from fedgram.cli.combine import combine
 from fedgram.cli.compare import compare
 from fedgram.cli.evaluate import evaluate
 from fedgram.cli.inspect import inspect
+from fedgram.cli.join import join
+from fedgram.cli.log import log
 from fedgram.cli.methods import methods
 from fedgram.cli.personalize import personalize
 from fedgram.cli.predict import predict
+from fedgram.cli.publish import publish
+from fedgram.cli.remove import remove
 from fedgram.cli.report import report
 from fedgram.cli.run import run
+from fedgram.cli.status import status
 from fedgram.cli.summarize import summarize
+from fedgram.cli.verify import verify
 from fedgram.core import terminal
 from fedgram.core.errors import FedgramError
 from fedgram.core.terminal import one_line
@@ -33,6 +40,8 @@ app.command()(summarize)
 app.command()(inspect)
 app.command()(personalize)
 app.command()(evaluate)
+for _command in (join, status, publish, remove, combine, log, verify):
+    app.command()(_command)
 app.add_typer(data.app, name="data")
 app.add_typer(flower.app, name="flower")
 app.add_typer(study.app, name="study")

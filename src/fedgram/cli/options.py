@@ -11,8 +11,8 @@ import typer
 from rich.console import Console
 
 from fedgram.core.errors import InvalidParameter, UnknownName
+from fedgram.core.lock import only_writer
 from fedgram.core.terminal import one_line
-from fedgram.experiments.lock import only_writer
 from fedgram.experiments.scenario import Scenario, kind_of
 from fedgram.protocol.method import Engine, Require, engines
 from fedgram.protocol.parameters import read_require

@@ -104,6 +104,10 @@ class FolderInUse(FedgramError):
     """Another comparison is writing to the folder."""
 
 
+class StoreError(FedgramError):
+    """A store of exchanged files cannot be used: says why, and what is lost, if anything."""
+
+
 class JournalError(FedgramError):
     """A results file that cannot be read or written."""
 

@@ -55,6 +55,7 @@ class File:
     size: int  # bytes
     name: str  # what errors call it
     _signed: bytes = field(repr=False)
+    data: bytes = field(repr=False)  # as it was read
 
     @property
     def digest(self) -> str:
@@ -122,7 +123,7 @@ def encode(
         samples=samples,
         columns=columns,
         created=created or now(),
-        software=_software(),
+        software=software(),
         signer=signer,
     )
     header = replace(header, digest=_digest(header, tree, shapes, contents))
@@ -163,7 +164,7 @@ def read(source: bytes | str | os.PathLike[str], *, name: str | None = None, che
     _read_types()
     content = wire.decode(data, sender=None if checked else name, sealed=False)
     payload, study = _taken_apart(header, content, name)
-    return File(header, payload, study, len(data), name, _signed(header, tree, shapes))
+    return File(header, payload, study, len(data), name, _signed(header, tree, shapes), data)
 
 
 def _head(header: Header, tree: str, shapes: Shapes, seal: str) -> bytes:
@@ -211,7 +212,8 @@ def _read_types() -> None:
         import_module(module.name)
 
 
-def _software() -> str:
+def software() -> str:
+    """Return the name and version of what writes files here."""
     from fedgram import __version__  # the package itself, which is ready by now
 
     return f"fedgram {__version__}"

@@ -4,7 +4,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import Any, Self
 
@@ -60,8 +60,9 @@ class Header:
 
     def texts(self) -> dict[str, str]:
         """Return the header as metadata, in the one order that there is."""
-        found = asdict(self) | {"samples": str(self.samples), "columns": json.dumps(list(self.columns))}
-        return {"fgm": str(SCHEMA), **found}
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        columns = json.dumps(list(self.columns))
+        return {"fgm": str(SCHEMA), **found, "samples": str(self.samples), "columns": columns}
 
     @classmethod
     def of_texts(cls, texts: Mapping[str, Any]) -> Self:

@@ -84,6 +84,11 @@ class Statistic:
         sums.flags.writeable = False
         return sums.T
 
+    @property
+    def factor(self) -> Array | None:
+        """R (n, d) with RᵀR = XᵀX, where that is what is kept; else None."""
+        return self._factor
+
     @cached_property
     def packed(self) -> Array:
         """XᵀX as `solve` packs it."""

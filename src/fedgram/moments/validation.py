@@ -78,20 +78,30 @@ def validate_sites(
         raise InvalidData(f"leaving one site out needs two or more with samples, got {len(names)} sites: {names}")
     parts = [part.aligned(parts[0].kind) for part in parts]
 
-    def error(of: Joint, model: tuple[Array, Array | None]) -> SiteError:
-        return SiteError(of.n, of.squared_errors(*model), of.squares_about_mean())
+    judge = Judge(Moments.sum(parts), ridge=ridge, intercept=intercept, outcomes=outcomes)
+    both = zip(names, parts, without_each(parts), strict=True)
+    return {name: judge.site(part, others) for name, part, others in both}
 
-    def model(trained_on: Moments) -> tuple[Array, Array | None]:
-        problem = Joint.of(trained_on, outcomes=outcomes).regression(intercept=intercept)
-        weights, _ = problem.solve(ridge)
+
+class Judge:
+    """Says how models err on one site after another, given what all sites have pooled."""
+
+    def __init__(self, pooled: Moments, *, ridge: Ridge = "auto", intercept: bool = True, outcomes: int = 0) -> None:
+        self._ridge, self._intercept, self._outcomes = ridge, intercept, outcomes
+        self._pooled = self._model(pooled)
+
+    def site(self, part: Moments, others: Moments) -> SiteValidation:
+        """Return a site's errors, given its own moments and those of all the others."""
+        site = Joint.of(part, outcomes=self._outcomes)
+        models = self._model(others), self._pooled, self._model(part)
+        return SiteValidation(
+            *(SiteError(site.n, site.squared_errors(*model), site.squares_about_mean()) for model in models)
+        )
+
+    def _model(self, trained_on: Moments) -> tuple[Array, Array | None]:
+        problem = Joint.of(trained_on, outcomes=self._outcomes).regression(intercept=self._intercept)
+        weights, _ = problem.solve(self._ridge)
         return weights, problem.offset(weights)
-
-    pooled = model(Moments.sum(parts))
-    found = {}
-    for name, part, others in zip(names, parts, without_each(parts), strict=True):
-        site = Joint.of(part, outcomes=outcomes)
-        found[name] = SiteValidation(error(site, model(others)), error(site, pooled), error(site, model(part)))
-    return found
 
 
 def without_each(parts: Sequence[Moments], outside: Moments | None = None) -> Iterator[Moments]:

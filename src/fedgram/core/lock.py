@@ -1,4 +1,4 @@
-"""One comparison at a time writes to a folder: two would do every run twice. Reading needs no lock."""
+"""One process at a time writes to a folder: two comparisons would do every run twice. Reading needs no lock."""
 
 import os
 import socket
@@ -15,13 +15,19 @@ LOCK, HOLDER = ".lock", ".holder"
 
 
 @contextmanager
-def only_writer(folder: Path, *, wait: Callable[[str], None] | None = None) -> Iterator[None]:
+def only_writer(
+    folder: Path,
+    *,
+    wait: Callable[[str], None] | None = None,
+    who: str = "comparison",
+    remedy: str = "wait for it with --wait, or write to another folder with --out",
+) -> Iterator[None]:
     """Hold the folder's lock; if another process has it, say so by an error, or by calling `wait` and then waiting."""
 
     def waiting() -> AbstractContextManager[None]:
-        busy = f"another comparison is writing to {folder} ({_holder(folder)})"
+        busy = f"another {who} is writing to {folder} ({_holder(folder)})"
         if wait is None:
-            raise FolderInUse(f"{busy}: wait for it with --wait, or write to another folder with --out")
+            raise FolderInUse(f"{busy}: {remedy}")
         wait(busy)
         return nullcontext()
 

@@ -1,0 +1,81 @@
+"""`join` of many parties at 1,280 columns, against what no store can do without: reading and hashing the same bytes,
+one semidefinite check and one synced write each; and fixed point. `PARTIES=1000` takes as many.
+"""
+
+import hashlib
+import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from benchmarks.measure import Results, cpu_seconds, peak_bytes, wall_seconds
+from fedgram import Moments
+from fedgram.core import wire
+from fedgram.exchange import files
+from fedgram.exchange.fixedpoint import Fixed
+from fedgram.exchange.store import Store
+
+PARTIES = int(os.environ.get("PARTIES", "24"))
+D, CLASSES, SAMPLES = 1280, 10, 2_000
+
+
+def write_summaries(folder: Path, count: int) -> list[Path]:
+    """Write as many summaries: the same samples in other units, which is quick to make and as slow to check."""
+    rng = np.random.default_rng(0)
+    first = Moments.of(rng.standard_normal((SAMPLES, D)), rng.integers(0, CLASSES, SAMPLES), classes=CLASSES)
+    sums, paths = first.cross.T, []
+    for k in range(count):
+        unit = 1 + k / count
+        moments = Moments(first.kind, sums=sums * unit, counts=first.counts.copy(), packed=first.packed * unit**2)
+        paths.append(folder / f"party-{k:04d}.fgm")
+        paths[-1].write_bytes(files.encode("summary", moments, study="", party=f"party-{k:04d}", samples=SAMPLES))
+    return paths
+
+
+def join(paths: list[Path]) -> None:
+    with TemporaryDirectory(dir=paths[0].parent) as folder, Store(folder) as store:
+        assert all(each.outcome == "joined" for each in store.join(*paths))
+
+
+def bare(paths: list[Path]) -> None:
+    """Read, hash, check, and write."""
+    with TemporaryDirectory(dir=paths[0].parent) as folder:
+        for path in paths:
+            data = path.read_bytes()
+            hashlib.sha256(data).hexdigest()
+            wire.decode(data, sealed=False)["payload"].check()
+            with open(Path(folder) / path.name, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+
+
+def main() -> None:
+    with TemporaryDirectory() as made:
+        paths = write_summaries(Path(made), PARTIES)
+        ours, floor = cpu_seconds(lambda: join(paths), lambda: bare(paths), repeats=2)
+        slow, quick = wall_seconds(lambda: join(paths), lambda: bare(paths), repeats=1)
+        few, many = (peak_bytes(lambda part=part: join(part)) for part in (paths[:4], paths))
+        size = paths[0].stat().st_size
+    results = Results(f"join of {PARTIES:,} parties, {D:,} columns, {size / 1e6:.1f} MB each")
+    each = 1000 / PARTIES
+    results.note("CPU milliseconds a party: join, bare", f"{ours * each:.0f}, {floor * each:.0f}")
+    results.note("milliseconds by the clock: join, bare", f"{slow * each:.0f}, {quick * each:.0f}")
+    results.at_most("join / reading, hashing, checking, writing", ours / floor, 1.5)
+    results.note("peak megabytes with 4 and all parties", f"{few / 1e6:.0f}, {many / 1e6:.0f}")
+    results.at_most("memory with all / with 4", many / few, 1.1)
+    results.show()
+    _fixed_point()
+
+
+def _fixed_point() -> None:
+    x = np.random.default_rng(0).standard_normal(D * (D + 1) // 2)
+    fixed = Fixed.of(x)
+    jobs = [lambda: Fixed.of(x), lambda: fixed + fixed, lambda: fixed.plus({"": x}), fixed.floats, lambda: x + x]
+    *ours, floats = cpu_seconds(*jobs, repeats=7)
+    results = Results(f"{len(x):,} numbers in fixed point")
+    said = ", ".join(f"{seconds * 1e3:.1f}" for seconds in ours)
+    results.note("CPU milliseconds: to fixed point, adding, both at once, to float64", said)
+    results.note("adding as many float64", f"{floats * 1e3:.1f}")
+    results.show()

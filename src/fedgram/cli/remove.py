@@ -1,0 +1,53 @@
+"""`fedgram remove`: exact unlearning, with a certificate."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedgram.cli.stores import Json, StoreFolder, Wait, existing
+from fedgram.core import terminal
+from fedgram.core.errors import InvalidParameter, UnknownName
+from fedgram.core.terminal import one_line
+from fedgram.exchange import files
+
+
+def remove(
+    store: StoreFolder,
+    party: Annotated[str, typer.Argument(help="Whose contribution to remove.", show_default=False)],
+    out: Annotated[Path | None, typer.Option(help="The certificate. Default: PARTY-removed.fgm")] = None,
+    wait: Wait = False,
+    as_json: Json = False,
+) -> None:
+    """Take a party's contribution out of the total, delete its file, and write a signed certificate of it.
+
+    The total is then as if the party had never joined, to the bit. Given again, it writes the certificate once more.
+
+    Examples:
+      fedgram remove store/ south --out south-removed.fgm
+
+    """
+    kept, path = existing(store, wait=wait), out or Path(f"{party}-removed.fgm")
+    if path.exists() and out is None:
+        raise InvalidParameter(f"{path} exists: say where the certificate is to go, with --out")
+    try:
+        kept.remove(party)
+    except UnknownName as unknown:
+        try:
+            data = kept.certificate(party)
+        except UnknownName:
+            raise unknown from None
+    else:
+        data = kept.certificate(party)
+    files.write(path, data)
+    said = files.read(data).payload
+    if as_json:
+        typer.echo(json.dumps({**said, "certificate": str(path)}))
+        return
+    console = terminal.console(soft_wrap=True, highlight=False)
+    console.print(one_line(f"{party} is out: {said['samples']:,} samples, contribution {said['digest'][:16]}"))
+    console.print(f"total before {said['before'][:16]}, after {said['after'][:16]}, ledger's head {said['head'][:16]}")
+    for text in (said["states"], said["does_not_state"]):
+        console.print(one_line(text))
+    console.print(one_line(f"wrote {path}; publish again, so that the model in use forgets, too"))

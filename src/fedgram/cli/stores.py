@@ -1,0 +1,45 @@
+"""What the commands of a store share."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedgram.core import terminal
+from fedgram.core.errors import InvalidParameter
+from fedgram.core.terminal import one_line
+from fedgram.exchange.store import Store
+
+NOT_RIGHT = 1  # exit code of what was checked, and found not to be right
+StoreFolder = Annotated[Path, typer.Argument(metavar="STORE", help="The store's folder.", show_default=False)]
+Json = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait while another coordinator changes the store; else stop.")]
+
+
+def opened(path: Path, *, wait: bool = False, study: Path | None = None) -> Store:
+    """Return a store, which only joining may make."""
+
+    def told(busy: str) -> None:
+        terminal.console(stderr=True).print(f"waiting: {one_line(busy)}")
+
+    return Store(path, study=study, wait=told if wait else None)
+
+
+def existing(path: Path, *, wait: bool = False) -> Store:
+    """Return a store that is there."""
+    store = opened(path, wait=wait)
+    if store.is_new:
+        raise InvalidParameter(f"{path} is not a store: fedgram join makes one of the first files that come")
+    return store
+
+
+def size(count: int) -> str:
+    """Return a number of bytes for people.
+
+    >>> size(6_553_600)
+    '6.6 MB'
+    """
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= factor:
+            return f"{count / factor:,.1f} {unit}"
+    return f"{count} bytes"

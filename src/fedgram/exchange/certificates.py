@@ -1,0 +1,47 @@
+"""What the coordinator signs: receipts of what has joined, and certificates of what was taken out again.
+
+Both are made of entries of the ledger, so that they can be made again at any time, and both carry its head.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from fedgram.exchange import files
+from fedgram.exchange.keys import PrivateKey
+from fedgram.exchange.ledger import Entry
+
+STATES = (
+    "The coordinator states that the total after this removal is the sum of the contributions listed as remaining. "
+    "Whoever has their files can add them up and compare the digests: fedgram verify does."
+)
+DOES_NOT_STATE = (
+    "It proves neither that no copy of the removed contribution exists, nor that no model made with it is in use. "
+    "Whoever has both totals, before and after, can compute the removed moments as their difference."
+)
+_ODD = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+def receipt(entry: Entry, *, study: str, key: PrivateKey) -> bytes:
+    """Return the signed receipt of an entry by which something joined."""
+    told = {name: entry.says[name] for name in ("what", "party", "digest", "samples", "time")}
+    return _signed("receipt", entry, told, study, key)
+
+
+def receipt_name(entry: Entry) -> str:
+    """Return what a receipt's file is called, whatever letters the party's name has."""
+    party = _ODD.sub("_", entry.says["party"])[:60].strip("._") or "party"
+    return f"{party}-{entry.number}.fgm"
+
+
+def certificate(entry: Entry, remaining: Iterable[str], *, study: str, key: PrivateKey) -> bytes:
+    """Return the signed certificate of an entry by which something was removed; `remaining` are digests."""
+    told = {name: entry.says[name] for name in ("party", "digest", "samples", "time", "before", "after")}
+    told |= {"remaining": sorted(remaining), "states": STATES, "does_not_state": DOES_NOT_STATE}
+    return _signed("certificate", entry, told, study, key)
+
+
+def _signed(kind: str, entry: Entry, told: dict[str, Any], study: str, key: PrivateKey) -> bytes:
+    said = {**told, "number": entry.number, "head": entry.hash}
+    party, created = entry.says["party"], entry.says["time"]
+    return files.encode(kind, said, study=study, party=party, key=key, created=created)

@@ -1,0 +1,107 @@
+"""The ledger: what a store has done, in a chain in which every entry holds the hash of the one before.
+
+An entry that is changed, missing or in another place is therefore noticed. Whoever keeps the store could still write
+the whole chain anew: signed receipts and publications carry the hash of its last entry, the head, and `check_head`
+says whether a head that somebody was given is in the chain.
+
+>>> first = Entry.after(None, "open", time="2026-01-01T00:00:00Z", study="0f3a")
+>>> second = Entry.after(first, "join", time="2026-01-02T00:00:00Z", party="north")
+>>> problems([first, second])
+[]
+>>> problems([second])
+['entry 1 is missing']
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import Any, Self
+
+from fedgram.core.errors import Mismatch
+from fedgram.core.hashing import hash_text
+
+OPEN, JOIN, REPLACE, REMOVE, PUBLISH, ROUND, ANSWER = "open", "join", "replace", "remove", "publish", "round", "answer"
+# What changes the total.
+CHANGES = (JOIN, REPLACE, REMOVE)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry: its number from 1, its text (JSON in one line), and the text's SHA-256."""
+
+    number: int
+    text: str
+    hash: str
+
+    @classmethod
+    def after(cls, last: "Entry | None", what: str, *, time: str, **details: Any) -> Self:
+        """Return the entry that follows `last`; a clock that has gone back is noted in it."""
+        number, previous = (1, "") if last is None else (last.number + 1, last.hash)
+        if last is not None and (back := _seconds(last.says["time"]) - _seconds(time)) > 0:
+            details["note"] = f"the clock went back by {back:.0f} s"
+        said = {"number": number, "time": time, "what": what, **details, "previous": previous}
+        text = json.dumps(said, ensure_ascii=False, separators=(",", ":"))
+        return cls(number, text, hash_text(text))
+
+    @cached_property
+    def says(self) -> dict[str, Any]:
+        """What the entry says, by name; nothing where its text is damaged."""
+        try:
+            found = json.loads(self.text)
+        except ValueError:
+            found = None
+        return found if isinstance(found, dict) else {}
+
+
+def _seconds(time: str) -> float:
+    return datetime.fromisoformat(time).timestamp()
+
+
+def problems(entries: Iterable[Entry]) -> list[str]:
+    """Say what is wrong with a chain, entry by entry in the order of their numbers; nothing if it is whole."""
+    return list(_problems(entries))
+
+
+def _problems(entries: Iterable[Entry]) -> Iterator[str]:
+    last, previous, sure = 0, "", True  # `sure`: the entry before is there and has not been changed
+    for entry in entries:
+        for missing in range(last + 1, entry.number):
+            yield f"entry {missing} is missing"
+            sure = False
+        unchanged = hash_text(entry.text) == entry.hash
+        if not unchanged:
+            yield f"entry {entry.number} was changed: its text does not fit its hash"
+        elif entry.says.get("number") != entry.number:
+            yield f"entry {entry.number} is out of order: it was written as entry {entry.says.get('number')}"
+        elif sure and entry.says.get("previous") != previous:
+            yield f"entry {entry.number} does not follow on entry {last}: one of the two was written anew"
+        last, previous, sure = entry.number, entry.hash, unchanged
+    if not last:
+        yield "the ledger is empty"
+
+
+def check_head(entries: Iterable[Entry], head: str) -> Entry:
+    """Return the entry with this hash, or its beginning of at least 16 digits; refuse a head that the chain lacks."""
+    head = head.strip().lower()
+    if len(head) < 16 or set(head) - set("0123456789abcdef"):
+        raise Mismatch(f"{head[:80]!r} is not a ledger's head: give at least 16 of its hexadecimal digits, or the file")
+    for entry in entries:
+        if entry.hash.startswith(head) and hash_text(entry.text) == entry.hash:
+            return entry
+    raise Mismatch(
+        f"the ledger has no entry with the head {head[:16]}…: entries were rewritten or taken away since it was "
+        "given out, or it is another store's"
+    )
+
+
+def members(entries: Iterable[Entry], *, up_to: int) -> set[str]:
+    """Return the digests of the contributions that were in after the entry with this number."""
+    found: set[str] = set()
+    for entry in entries:
+        said = entry.says
+        if entry.number <= up_to and said.get("what") in CHANGES:
+            found.discard(said.get("replaced", ""))
+            (found.discard if said["what"] == REMOVE else found.add)(said["digest"])
+    return found

@@ -1,0 +1,115 @@
+"""The files of a store, each named by its digest, and the running total. What is written here is on the disk at once.
+
+An object counts only once the index names it, so one that was cut short by a crash is no harm: it is written again, or
+swept away.
+"""
+
+import os
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedgram.core import wire
+from fedgram.core.errors import FedgramError, StoreError
+from fedgram.core.files import replacing, writing
+from fedgram.core.wire import container
+from fedgram.exchange import files
+from fedgram.exchange.files import File
+from fedgram.exchange.sums import Sum
+
+ENDING = ".fgm"
+REMEDY = "make room or see to the rights, and try again: what has been accepted is kept"
+
+
+class Objects:
+    """A folder of files that are named by their digests."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def path(self, digest: str) -> Path:
+        """Return where the file with this digest is."""
+        return self.folder / f"{digest}{ENDING}"
+
+    def add(self, digest: str, data: bytes, *, settle: bool = True) -> None:
+        """Write a file; its name is on the disk, too, unless that is left to `settle` for several at once."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.path(digest)
+        with writing(path, StoreError, remedy=REMEDY), open(path, "wb") as file:
+            _write(file.fileno(), data)
+        if settle:
+            self.settle()
+
+    def settle(self) -> None:
+        """Have the names of all files on the disk."""
+        if self.folder.exists():
+            with writing(self.folder, StoreError, remedy=REMEDY):
+                sync(self.folder)
+
+    def read(self, digest: str) -> File:
+        """Return a file that was checked when it came; that it is the same file is checked again."""
+        path = self.path(digest)
+        try:
+            found = files.read(path, checked=True)
+        except FedgramError as error:
+            raise StoreError(f"the store's file of contribution {digest[:16]} is lost or damaged: {error}") from error
+        if found.digest != digest:
+            raise StoreError(f"{path} has the content of another file, {found.digest[:16]}: put the right one there")
+        return found
+
+    def sweep(self, kept: Collection[str]) -> None:
+        """Remove all files but these."""
+        wanted = {self.path(digest).name for digest in kept}
+        with suppress(FileNotFoundError), os.scandir(self.folder) as found:
+            for entry in found:
+                if entry.name not in wanted:
+                    os.unlink(entry.path)
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A total, and the ledger's entry up to which it goes."""
+
+    number: int
+    head: str
+    total: Sum
+
+
+def save_total(path: Path, saved: Saved) -> None:
+    """Write a total in the place of the last one."""
+    data = wire.encode({"number": saved.number, "head": saved.head, "total": saved.total})
+    with writing(path, StoreError, remedy=REMEDY):
+        with replacing(path) as file:
+            _write(file.fileno(), data)
+        sync(path.parent)
+
+
+def load_total(path: Path) -> Saved | None:
+    """Return the total that was saved; None if there is none, or it is damaged: then it is made anew."""
+    try:
+        data = path.read_bytes()
+        container.check_digest(data)
+        found = wire.decode(data)
+        saved = Saved(found["number"], found["head"], found["total"])
+    except (OSError, FedgramError, KeyError, TypeError):
+        return None
+    return saved if isinstance(saved.total, Sum) and isinstance(saved.number, int) else None
+
+
+def _write(file: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(file, view) :]
+    os.fsync(file)
+
+
+def sync(path: Path) -> None:
+    """Have a file's content, or a folder's new names, on the disk, where the system can."""
+    if os.name != "posix":
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

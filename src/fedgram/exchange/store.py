@@ -1,0 +1,278 @@
+"""The coordinator's store: who has joined, their sum, and a ledger of everything that was done.
+
+>>> import tempfile
+>>> from fedgram import Moments
+>>> from fedgram.exchange import files
+>>> moments = Moments.of([[1.0], [2.0]], ["ill", "well"], classes=["ill", "well"])
+>>> store = Store(tempfile.mkdtemp())
+>>> [joined] = store.join(files.encode("summary", moments, study="", party="north", samples=2))
+>>> joined.outcome, store.total().n
+('joined', 2)
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+
+from fedgram.core import wire
+from fedgram.core.errors import FedgramError, InvalidData, StoreError, UnknownName
+from fedgram.core.files import writing
+from fedgram.core.lock import only_writer
+from fedgram.exchange import certificates, files, ledger
+from fedgram.exchange.admission import Terms
+from fedgram.exchange.combined import Combined, sum_of
+from fedgram.exchange.header import now, party_name
+from fedgram.exchange.index import Index
+from fedgram.exchange.keys import PrivateKey
+from fedgram.exchange.ledger import Entry, members
+from fedgram.exchange.objects import Objects, sync
+from fedgram.exchange.records import Contribution
+from fedgram.exchange.running import Saving, caught_up
+from fedgram.exchange.sums import Sum, about, kind_of
+from fedgram.moments.kind import Kind
+from fedgram.studies.study import Study
+
+if TYPE_CHECKING:
+    from fedgram.exchange.publishing import Publication
+
+Source: TypeAlias = bytes | str | os.PathLike[str]
+Outcome: TypeAlias = Literal["joined", "replaced", "already in", "answered", "refused"]
+KEY, INDEX = "coordinator.key", "index.sqlite"
+STUDY, KIND = "study", "kind"
+
+
+@dataclass(frozen=True)
+class Joined:
+    """What became of a file: joined or not, whose it is if it could be read, its receipt, and why it was refused."""
+
+    name: str
+    outcome: Outcome
+    party: str = ""
+    digest: str = ""
+    samples: int = 0
+    why: str = ""
+    receipt: Path | None = None
+
+
+class Store:
+    """A folder that holds the contributions to one study, their sum in fixed point, and the ledger.
+
+    `study` is needed once, when the folder is new. With `wait`, a change waits while another process makes one, after
+    `wait` has been called with who it is; without, it is refused.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        study: Study | str | os.PathLike[str] | None = None,
+        wait: Callable[[str], None] | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self._wait = wait
+        self._given = study if study is None or isinstance(study, Study) else Study.read(study)
+        self.objects = Objects(self.path / "contributions")
+        self.answers = Objects(self.path / "answers")
+        self.published = Objects(self.path / "published")
+        self._index: Index | None = None
+        self._open()
+
+    # What is there
+    @property
+    def index(self) -> Index:
+        """The index; refused for a folder that is no store."""
+        if self._index is None:
+            raise StoreError(f"{self.path} is not a store: fedgram join makes one of the first files that come")
+        return self._index
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing has joined yet and there is no study either."""
+        return self._index is None
+
+    @cached_property
+    def terms(self) -> Terms:
+        """What all contributions have in common."""
+        kept = self.index.get(STUDY)
+        if kept is not None:
+            return Terms.of(wire.decode(kept))
+        kind = self.index.get(KIND)
+        assert kind is not None
+        return Terms(None, kind_of(json.loads(kind)))
+
+    @cached_property
+    def key(self) -> PrivateKey:
+        """The coordinator's own key, which signs receipts, certificates and what is published."""
+        return PrivateKey.load(self.path / KEY)
+
+    @property
+    def public_key(self) -> str:
+        """The coordinator's public key, as the ledger's first entry has it; reading a store needs no private key."""
+        return str(self.log()[0].says.get("key", ""))
+
+    def contributions(self) -> list[Contribution]:
+        """Return who is in, in the order in which they joined."""
+        return self.index.contributions()
+
+    def contribution(self, party: str) -> Contribution:
+        """Return a party's contribution."""
+        found = self.index.contribution(party=party)
+        if found is None:
+            raise UnknownName("contributor", party, [each.party for each in self.contributions()])
+        return found
+
+    def log(self) -> list[Entry]:
+        """Return the ledger."""
+        return self.index.entries()
+
+    # Changes
+    def join(
+        self, *sources: Source, replace: bool = False, progress: Callable[[int], None] = lambda _: None
+    ) -> list[Joined]:
+        """Add files to the total, each once; one that is refused does not keep the others out.
+
+        Another file of a party that is in is refused, unless `replace`.
+        """
+        from fedgram.exchange.joining import join  # which needs this module
+
+        with self._writing(sources) as saving:
+            return join(self, saving, sources, replace=replace, progress=progress)
+
+    def remove(self, party: str) -> Entry:
+        """Take a party's contribution out of the total, and delete its file; return the ledger's entry of it.
+
+        The total is then what it would be if the party had never joined, to the bit.
+        """
+        with self._writing() as saving:
+            gone = self.contribution(party)
+            before = saving.total
+            after = before - sum_of(self.objects.read(gone.digest))
+            with self.index.changing():
+                self.index.drop(gone)
+                self.index.end_rounds()
+                entry = self.append(
+                    ledger.REMOVE,
+                    party=party,
+                    digest=gone.digest,
+                    samples=gone.samples,
+                    before=before.digest,
+                    after=after.digest,
+                )
+            saving.change(after, entry)
+        return entry
+
+    def certificate(self, party: str) -> bytes:
+        """Return the signed certificate of a party's last removal, as a file's bytes."""
+        removed = [entry for entry in self.log() if entry.says.get("what") == ledger.REMOVE]
+        for entry in reversed(removed):
+            if entry.says["party"] == party:
+                remaining = members(self.log(), up_to=entry.number)
+                return certificates.certificate(entry, remaining, study=self.terms.fingerprint, key=self.key)
+        raise UnknownName("party that was removed", party, {entry.says["party"] for entry in removed})
+
+    def publish(self, method: str | None = None, **settings: Any) -> "Publication":
+        """Return the global model of all contributions as a signed file, by default of the study's method."""
+        from fedgram.exchange.publishing import publish  # which needs this module
+
+        return publish(self, method, settings)
+
+    def combine(self, name: str) -> bytes:
+        """Return all contributions as one summary of summaries, under a name of their own, as a file's bytes."""
+        party_name(name)
+        total = self.total()
+        if not total.n:
+            raise InvalidData(f"{self.path} has no contributions, so there is nothing to combine: join some first")
+        held = Combined(total, self.index.leaves())
+        study = self.terms.fingerprint if self.terms.study is None else self.terms.study
+        columns = self.terms.kind.columns
+        return files.encode("combined", held, study=study, party=name, samples=total.n, columns=columns, key=self.key)
+
+    def append(self, what: str, **details: Any) -> Entry:
+        """Write an entry of the ledger; inside a transaction."""
+        entry = Entry.after(self.index.last(), what, time=now(), software=files.software(), **details)
+        self.index.append(entry)
+        return entry
+
+    def total(self) -> Sum:
+        """Return the sum of all contributions, in fixed point."""
+        return caught_up(self).total
+
+    # Inside
+    @contextmanager
+    def changing(self) -> Iterator["Saving"]:
+        """Keep other processes from changing the store; what a change leaves of the total is saved at the end."""
+        with self._writing() as saving:
+            yield saving
+
+    @contextmanager
+    def _writing(self, first: Iterable[Source] = ()) -> Iterator["Saving"]:
+        remedy = "wait until it is done, and try again"
+        with only_writer(self.path, wait=self._wait, who="coordinator", remedy=remedy):
+            self._open()  # another process may have made it meanwhile
+            if self._index is None:
+                self._create(first)
+            saving = Saving(self, caught_up(self))
+            try:
+                yield saving
+            finally:
+                saving.save()
+
+    def _open(self) -> None:
+        if self._index is not None or not (self.path / INDEX).exists():
+            return
+        index = Index(self.path / INDEX)
+        if not index.ready:  # killed while it was made: nothing has been accepted yet
+            index.close()
+            return
+        index.check_schema()
+        self._index = index
+        if self._given is not None and self._given.fingerprint != self.terms.fingerprint:
+            raise StoreError(
+                f"{self.path} is a store of study {self.terms.fingerprint or 'none'}, not of {self._given.name!r} "
+                f"{self._given.fingerprint}: use another folder for another study"
+            )
+
+    def _create(self, first: Iterable[Source]) -> None:
+        """Make a new store; the study, or without one the kind of the first file, is settled for good."""
+        study, kind = (self._given, None) if self._given is not None else _first(first)
+        settings = {STUDY: wire.encode(study)} if kind is None else {KIND: json.dumps(about(kind)).encode()}
+        self._make_key()
+        said = {"study": "" if study is None else study.fingerprint, "key": self.key.public.text}
+        entry = Entry.after(None, ledger.OPEN, time=now(), software=files.software(), **said)
+        self._index = Index.created(self.path / INDEX, settings, entry)
+
+    def _make_key(self) -> None:
+        """Write a new key of the coordinator's, whole or not at all; nothing has been signed with an older one yet."""
+        path, made = self.path / KEY, self.path / f".{KEY}.new"
+        with writing(path, StoreError):
+            made.unlink(missing_ok=True)
+            PrivateKey.new().save(made)
+            sync(made)
+            os.replace(made, path)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, at: TracebackType | None) -> None:
+        if self._index is not None:
+            self._index.close()
+
+
+def _first(sources: Iterable[Source]) -> tuple[Study | None, Kind | None]:
+    """Return the study of the first summary, or where it names none, the kind of its moments."""
+    for source in sources:
+        try:
+            file = files.read(source).of_kind("summary", "combined")
+        except FedgramError:
+            continue
+        if file.study is not None:
+            return file.study, None
+        if not file.header.study:
+            return None, sum_of(file).kind
+    raise InvalidData("a new store must know its study: begin with a summary that has it in it, or give --study")

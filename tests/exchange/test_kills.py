@@ -1,0 +1,79 @@
+"""A store whose process is killed at any instant opens with all that was accepted, and nothing in part or twice."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fedgram.exchange.ledger import members
+from fedgram.exchange.store import Store
+from fedgram.exchange.verification import check_total, problems
+from support import campaign
+from support.stores import summary
+
+KILLS = campaign.size(20)
+LONGEST = 0.5  # seconds that a process works before it is killed
+
+
+@pytest.mark.campaign
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_kills_lose_and_double_nothing(tmp_path):
+    rng, number = random.Random(0), 0
+    accepted = {}  # digests by party, as far as somebody was told
+    command = [sys.executable, "-m", "support.store_worker", str(tmp_path)]
+    tests = Path(__file__).parents[1]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=tests) as worker:
+        for _ in range(KILLS):
+            for what, *about in told_before_death(worker, number, rng.uniform(0, LONGEST)):
+                if what in ("joined", "replaced"):
+                    accepted[about[0]] = about[1]
+                elif what == "removed":
+                    accepted.pop(about[0])
+                number += 1
+            number += 1  # the step that was killed may have been made
+            check(tmp_path, accepted)
+        worker.stdin.close()
+    assert number > KILLS  # some steps were made
+
+
+def told_before_death(worker, number, seconds):
+    """Let a child begin with this step, kill it, and yield what it has told, step by step."""
+    worker.stdin.write(f"{number}\n")
+    worker.stdin.flush()
+    _, child = worker.stdout.readline().split()
+    time.sleep(seconds)
+    os.kill(int(child), signal.SIGKILL)
+    while (line := worker.stdout.readline()) != "dead\n":
+        yield line.split()[1:]
+
+
+def check(path, accepted):
+    """Compare a store with what was told; the step that was killed may be in, too, but only as a whole."""
+    store = Store(path)
+    if store.is_new:
+        assert not accepted
+        return
+    assert problems(store) == []
+    check_total(store)
+    entries = store.log()
+    present = {each.party: each.digest for each in store.contributions()}
+    for party in {name for name, _ in set(present.items()) ^ set(accepted.items())}:
+        assert entries[-1].says.get("party") == party, "more than the last step differs from what was told"
+    assert members(entries, up_to=len(entries)) == set(present.values())
+    versions = [entry.says["version"] for entry in entries if entry.says["what"] == "publish"]
+    assert versions == list(range(1, len(versions) + 1))
+    accepted.clear()
+    accepted.update(present)
+
+
+def test_a_process_killed_while_it_makes_a_store_leaves_none(tmp_path):
+    for name in ("index.sqlite", "coordinator.key", ".coordinator.key.new"):
+        (tmp_path / name).touch()
+    store = Store(tmp_path)
+    assert store.is_new
+    assert store.join(summary("north"))[0].outcome == "joined"

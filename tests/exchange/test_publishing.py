@@ -1,0 +1,170 @@
+"""What a store publishes is what the method makes of the same rows in one process."""
+
+import numpy as np
+import pytest
+
+import fedgram as fg
+from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch, Revealing
+from fedgram.core.labels import NUMERIC
+from fedgram.exchange import files
+from fedgram.exchange.asking import Asked, advance, waited_for
+from fedgram.exchange.sites import validate
+from fedgram.exchange.store import Store
+from fedgram.moments.validation import validate_sites
+from fedgram.protocol.clientside import ClientSide
+from fedgram.studies.encoding import read_client
+from fedgram.studies.kinds import Number
+from fedgram.studies.study import Study
+from studies.test_basis import Table
+from support.stores import STUDY, answered, client, store_of, summary
+
+NAMES = ("north", "south", "east")
+METHODS = [fg.AFL(), fg.AFL(ri=False), fg.FedHiP(), fg.FedHiP(beta=1.0, intercept=False), fg.FedGram()]
+
+
+def same_model(fit, wanted):
+    x = np.concatenate([client(name).x for name in NAMES])
+    np.testing.assert_allclose(fit.model.scores(x), wanted.model.scores(x), rtol=1e-9, atol=1e-9)
+    assert fit.contributors == wanted.contributors
+    newcomer = client("west", seed=9)
+    for party in (client("north"), newcomer):
+        own, other = fit.personalize(party), wanted.personalize(party)
+        np.testing.assert_allclose(own.scores(x), other.scores(x), rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: f"{method.name}-{method.settings()}"[:40])
+def test_publications_are_the_fits_of_the_same_rows(tmp_path, method):
+    store = store_of(tmp_path, *NAMES)
+    published = store.publish(method.name, **method.settings())
+    fit = files.read(published.data).of_kind("global").holding(fg.Fit)
+    assert fit.total is None
+    same_model(fit, method.fit([client(name) for name in NAMES], study=STUDY, classes=STUDY.classes))
+
+
+def test_a_publication_carries_the_ledgers_head_and_is_the_same_when_repeated(tmp_path):
+    store = store_of(tmp_path, *NAMES)
+    head = store.log()[-1]
+    first, again = store.publish(), store.publish()
+    assert first.data == again.data
+    assert files.read(first.data).payload.notes["ledger"] == {
+        "version": 1,
+        "total": store.total().digest,
+        "number": head.number,
+        "head": head.hash,
+    }
+    files.read(first.data).verify(store.key.public)
+    store.join(summary("west"))
+    assert store.publish().version == 2
+    assert [entry.says["what"] for entry in store.log()] == ["open", *["join"] * 3, "publish", "join", "publish"]
+
+
+def test_publishing_reads_no_contribution_again(tmp_path):
+    store = store_of(tmp_path, *NAMES)
+    for path in store.objects.folder.iterdir():
+        path.unlink()
+    assert Store(tmp_path).publish("afl").version == 1
+
+
+def test_methods_that_moments_do_not_give_are_refused(tmp_path):
+    store = store_of(tmp_path, *NAMES)
+    for method, why in (("apfl", "random features"), ("fedavg", "not made of moments"), ("local", "not made of")):
+        with pytest.raises(InvalidParameter, match=why):
+            store.publish(method)
+    with pytest.raises(InvalidParameter, match="takes rounds"):
+        store.publish("fedlogit")
+    empty = Store(tmp_path / "empty", study=STUDY)
+    empty.join(b"no file")
+    with pytest.raises(InvalidData, match="nothing to publish"):
+        empty.publish()
+
+
+def test_two_contributors_are_warned_of_what_they_learn(tmp_path):
+    store = store_of(tmp_path, "north", "south")
+    with pytest.warns(Revealing, match="two contributors"):
+        published = store.publish("fedhip")
+    assert "two contributors" in files.read(published.data).payload.notes["reveals"]
+
+
+def test_fedlogit_by_files_is_fedlogit(tmp_path):
+    store, rounds = store_of(tmp_path, *NAMES), 3
+    for number in range(1, rounds + 1):
+        asked = advance(store, "fedlogit", {"rounds": rounds})
+        assert isinstance(asked, Asked)
+        assert asked.number == number
+        assert advance(store, "fedlogit", {"rounds": rounds}) == asked  # nobody has answered: the same file again
+        [first, *others] = [answered(name, asked.data) for name in NAMES]
+        assert [each.outcome for each in store.join(first, first)] == ["answered", "already in"]
+        assert waited_for(store) == ["south", "east"]
+        with pytest.raises(InvalidData, match="waits for 2 answers, of 'south', 'east'"):
+            advance(store, "fedlogit", {"rounds": rounds})
+        store.join(*others)
+    published = advance(store, "fedlogit", {"rounds": rounds})
+    fit = files.read(published.data).holding(fg.Fit)
+    method = fg.FedLogit(rounds=rounds)
+    same_model(fit, method.fit([client(name) for name in NAMES], study=STUDY, classes=STUDY.classes))
+    assert advance(store, "fedlogit", {"rounds": rounds}).data == published.data
+
+
+def test_answers_out_of_order_are_refused(tmp_path):
+    store = store_of(tmp_path, *NAMES)
+    [early] = store.join(answered("north", advance(Store(tmp_path), "fedlogit", {"rounds": 2}).data))
+    assert early.outcome == "answered"
+    old = advance(store_of(tmp_path / "other", *NAMES), "fedlogit", {"rounds": 2, "ridge": 1.0}).data
+    [other] = store.join(answered("south", old))
+    assert other.outcome == "refused"
+    assert "answers round 1" in other.why
+    first = store.published.read(store.index.rounds()[0].digest).data
+    store.join(*(answered(name, first) for name in ("south", "east")))
+    advance(store, "fedlogit", {"rounds": 2})
+    [late] = store.join(answered("north", first))
+    assert "round 2" in late.why
+    [stranger] = store.join(answered("west", first))
+    assert "unknown contributor 'west'" in stranger.why
+    store.remove("east")  # another total: rounds begin anew
+    [ended] = store.join(answered("north", first))
+    assert "no round is open" in ended.why
+    assert advance(store, "fedlogit", {"rounds": 2}).number == 1
+
+
+def test_an_answer_of_other_samples_is_refused(tmp_path):
+    store = store_of(tmp_path, *NAMES)
+    asked = advance(store, "fedlogit")
+    [found] = store.join(answered("north", asked.data, n=39))
+    assert "has joined with 40" in found.why
+    with pytest.raises(Mismatch):
+        files.read(asked.data).of_kind("answer")
+
+
+def test_leaving_one_site_out_from_the_files_is_that_in_memory(tmp_path):
+    store = store_of(tmp_path, *NAMES)
+    found = dict(validate(store, ridge=1.0))
+    basis = files.read(store.publish("afl").data).payload.basis
+    parts = {name: basis.moments(files.read(summary(name)).payload) for name in NAMES}
+    wanted = validate_sites(parts, ridge=1.0)
+    assert list(found) == list(NAMES)
+    for name in NAMES:
+        for which in ("left_out", "pooled", "own"):
+            mine, theirs = getattr(found[name], which), getattr(wanted[name], which)
+            assert mine.brier == pytest.approx(theirs.brier, rel=1e-9)
+    with pytest.raises(InvalidData, match="two or more"):
+        list(validate(store_of(tmp_path / "one", "north")))
+
+
+def test_numeric_outcomes_are_published_as_they_are_fitted(tmp_path):
+    columns = {"age": Number(range=(0, 120)), "y": Number(range=(0, 40_000), missing="refuse")}
+    study = Study("steps", "y", columns, minimum_samples=5)
+    rng, parties, store = np.random.default_rng(0), [], Store(tmp_path, study=study)
+    for name in NAMES:
+        age = rng.uniform(20, 90, 30)
+        steps = 12_000 - 80 * age + rng.normal(0, 500, 30)
+        parties.append(read_client(study, name, Table({"age": age, "y": steps})))
+        moments = ClientSide(parties[-1], classes=NUMERIC, columns=study.sent).moments()
+        store.join(files.encode("summary", moments, study=study, party=name, samples=30, columns=study.sent))
+    for method in (fg.AFL(), fg.FedHiP(), fg.FedGram()):
+        fit = files.read(store.publish(method.name).data).payload
+        wanted = method.fit(parties, study=study)
+        table = Table({"age": np.array([30.0, 60.0]), "y": np.zeros(2)})
+        np.testing.assert_allclose(fit.predictor().scores(table), wanted.predictor().scores(table), rtol=1e-9)
+    assert all(site.left_out.r2 > 0.5 for _, site in validate(store))
+    with pytest.raises(InvalidParameter, match="needs classes"):
+        advance(store, "fedlogit")

@@ -1,0 +1,327 @@
+"""A store takes each contribution once, by whoever may bring it, and forgets it to the bit."""
+
+import os
+import shutil
+import sqlite3
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedgram.core.errors import Doubtful, FolderInUse, Mismatch, StoreError, UnknownName
+from fedgram.core.lock import only_writer
+from fedgram.exchange import files, objects
+from fedgram.exchange.combined import Combined, sum_of
+from fedgram.exchange.keys import PrivateKey
+from fedgram.exchange.store import Store
+from fedgram.exchange.verification import check_total, problems, verify
+from fedgram.moments.moments import Moments
+from support.campaign import examples
+from support.stores import EARLIER, KEYS, LATER, STUDY, client, keyed, store_of, summary
+
+NAMES = ("north", "south", "east", "west")
+
+
+def outcomes(joined):
+    return [each.outcome for each in joined]
+
+
+def refused(store, *sources, **options):
+    [found] = store.join(*sources, **options)
+    assert found.outcome == "refused"
+    return found.why
+
+
+@given(st.permutations(NAMES), st.sets(st.sampled_from(NAMES), max_size=3), st.booleans())
+@examples(15)
+def test_what_is_left_is_as_if_the_others_had_never_joined(tmp_path_factory, order, leaving, replaced):
+    store, plain = (Store(tmp_path_factory.mktemp("store"), study=STUDY) for _ in range(2))
+    if replaced:
+        store.join(summary(order[0], seed=7, created=EARLIER))
+    store.join(*(summary(name) for name in order), replace=True)
+    for name in sorted(leaving):
+        store.remove(name)
+    plain.join(*(summary(name) for name in NAMES if name not in leaving))
+    assert store.total() == plain.total()
+    assert store.total().digest == plain.total().digest
+    assert Store(store.path).total() == plain.total()
+    check_total(store)
+    assert problems(store) == []
+    model, wanted = (files.read(each.publish("afl").data).payload.model for each in (store, plain))
+    assert model.weights.tobytes() == wanted.weights.tobytes()
+
+
+def test_joining_twice_changes_nothing(tmp_path):
+    store = store_of(tmp_path, "north")
+    before = store.log()
+    again = summary("north", key=KEYS["north"], created=LATER)  # the same content, signed
+    assert outcomes(store.join(summary("north"), again)) == ["already in", "already in"]
+    assert store.log() == before
+    assert store.total().n == 40
+
+
+def test_another_file_of_a_party_needs_replace(tmp_path):
+    store = store_of(tmp_path, "north", "south")
+    other = summary("north", seed=1, n=50)
+    assert "--replace" in refused(store, other)
+    assert outcomes(store.join(other, replace=True)) == ["replaced"]
+    assert store.total() == store_of(tmp_path / "other", "south", study=STUDY).total() + _sum(other)
+    assert len(list(store.objects.folder.iterdir())) == 2
+
+
+def _sum(data):
+    return sum_of(files.read(data))
+
+
+def test_names_are_bound_to_the_studys_keys(tmp_path):
+    study = keyed()
+    store = Store(tmp_path, study=study)
+    assert outcomes(store.join(summary("north", study=study, key=KEYS["north"]))) == ["joined"]
+    assert "is signed with the key" in refused(store, summary("south", study=study, key=KEYS["north"]))
+    assert "is not signed" in refused(store, summary("south", study=study))
+    assert "unknown party" in refused(store, summary("west", study=study, key=KEYS["west"]))
+
+
+def test_a_study_without_keys_remembers_the_first(tmp_path):
+    store = Store(tmp_path, study=STUDY)
+    store.join(summary("north", key=KEYS["north"]), summary("south"))
+    stranger, unsigned = summary("north", seed=2, key=KEYS["east"]), summary("north", seed=2)
+    assert "is signed with the key" in refused(store, stranger, replace=True)
+    assert "is not signed" in refused(store, unsigned, replace=True)
+    assert outcomes(store.join(summary("south", seed=2, key=KEYS["south"]), replace=True)) == ["replaced"]
+    assert "is not signed" in refused(store, summary("south", seed=3), replace=True)
+
+
+def test_a_removed_contribution_comes_back_only_with_a_fresh_signature(tmp_path):
+    store = Store(tmp_path, study=STUDY)
+    first = summary("north", key=KEYS["north"], created=EARLIER)
+    store.join(first, summary("south"))
+    store.remove("north")
+    assert "must summarize and sign anew" in refused(store, first)
+    assert outcomes(store.join(summary("north", key=KEYS["north"], created=LATER))) == ["joined"]
+    store.join(summary("north", seed=5, key=KEYS["north"], created=LATER), replace=True)
+    assert "must summarize and sign anew" in refused(store, first, replace=True)  # what was replaced has left, too
+
+
+def test_foreign_files_are_refused_by_name_and_the_others_go_on(tmp_path):
+    other = keyed()
+    names = {name: tmp_path / f"{name}.fgm" for name in ("good", "other-study", "damaged", "few", "receipt")}
+    names["good"].write_bytes(summary("north"))
+    names["other-study"].write_bytes(summary("south", study=other, key=KEYS["south"]))
+    names["damaged"].write_bytes(summary("east")[:-8])
+    names["few"].write_bytes(summary("west", n=4))
+    store = store_of(tmp_path / "store", "east")
+    names["receipt"].write_bytes(next((tmp_path / "store" / "receipts").iterdir()).read_bytes())
+    found = store.join(*names.values(), tmp_path / "absent.fgm")
+    assert outcomes(found) == ["joined"] + ["refused"] * 5
+    for each, why in zip(
+        found[1:], ("is of study", "not whole", "at least 5", "is a receipt file", "No such"), strict=True
+    ):
+        assert why in each.why
+        assert each.name in each.why
+
+
+def test_the_same_samples_under_another_name_are_refused(tmp_path):
+    store = store_of(tmp_path, "north")
+    assert "would be counted twice" in refused(store, summary("south", party=client("north")))
+
+
+def test_moments_that_cannot_be_are_refused(tmp_path):
+    good = files.read(summary("north")).payload
+    sums = good.cross.T * 3.0
+    bad = Moments(good.kind, sums=sums, counts=good.counts.copy(), packed=good.packed.copy())
+    data = files.encode("summary", bad, study=STUDY, party="north", samples=bad.n, columns=STUDY.sent)
+    assert "positive semidefinite" in refused(store_of(tmp_path, "south"), data)
+
+
+def test_tiny_units_are_warned_of(tmp_path):
+    moments = Moments.of([[1e-6, 1.0], [2e-6, 2.0], [0.0, 1.0]], [0, 1, 1], classes=2, columns=["tiny", "fine"])
+    data = files.encode("summary", moments, study="", party="north", samples=3, columns=("tiny", "fine"))
+    with pytest.warns(Doubtful, match="tiny is in such small units"):
+        Store(tmp_path).join(data)
+
+
+def test_combined_summaries_are_sums_to_the_bit_and_do_not_overlap(tmp_path):
+    regions = {"a": ("north", "south"), "b": ("east",), "c": ("west",)}
+    files_of = {}
+    for region, names in regions.items():
+        files_of[region] = store_of(tmp_path / region, *names).combine(region)
+    upper = Store(tmp_path / "upper", study=STUDY)
+    upper.join(files_of["a"], files_of["b"])
+    country = Store(tmp_path / "country", study=STUDY)
+    assert outcomes(country.join(upper.combine("upper"), files_of["c"])) == ["joined", "joined"]
+    assert country.total() == store_of(tmp_path / "flat", *NAMES).total()
+    assert "as part of 'upper'" in refused(country, files_of["a"])
+    assert "as part of 'upper'" in refused(country, summary("south"))
+    assert "would be counted twice" in refused(country, summary("south", seed=3))
+    assert files.read(country.publish("afl").data).payload.contributors == ("north", "south", "east", "west")
+    country.remove("upper")
+    assert country.total() == store_of(tmp_path / "west", "west").total()
+    check_total(country)
+
+
+def test_combined_files_that_contradict_themselves_are_refused(tmp_path):
+    region = files.read(store_of(tmp_path / "a", "north", "south").combine("a")).payload
+    first, second = region.leaves
+    store = Store(tmp_path / "store", study=STUDY)
+    for leaves, why in (
+        ([first], "do not have the 80 samples"),
+        ([first, replace(second, party="north")], "twice"),
+        ([first, replace(second, samples=-40)], "cannot be"),
+        ([first, replace(second, created="yesterday")], "cannot be"),
+        ([first, replace(second, party="\x1b[2J")], "not a party's name"),
+    ):
+        data = files.encode("combined", Combined(region.total, leaves), study=STUDY, party="a", samples=80)
+        assert why in refused(store, data)
+    few = files.encode("combined", region, study=STUDY, party="a", samples=79, columns=STUDY.sent)
+    assert "its header has 79 samples" in refused(store, few)
+
+
+def test_certificates_are_recomputed_from_the_files(tmp_path):
+    store = store_of(tmp_path / "store", *NAMES)
+    store.remove("south")
+    first = files.read(store.certificate("south"))
+    assert len(verify(store, first)) == 4
+    assert "does not" not in first.payload["states"]
+    assert "no copy" in first.payload["does_not_state"]
+    # Whoever left can check that taking its file away leads from one total to the other.
+    assert (store.total() + _sum(summary("south"))).digest == first.payload["before"]
+    store.join(summary("south", seed=4))
+    assert len(verify(store, first)) == 4  # who came later does not matter
+    store.remove("east")
+    with pytest.raises(Exception, match="cannot be recomputed any more"):
+        verify(store, first)
+    forged = files.encode("certificate", first.payload, study=STUDY.fingerprint, party="south", key=PrivateKey.new())
+    with pytest.raises(Exception, match="signed with the key"):
+        verify(store, files.read(forged))
+    lying = first.payload | {"samples": 1}
+    forged = files.encode("certificate", lying, study=STUDY.fingerprint, party="south", key=store.key)
+    with pytest.raises(Mismatch, match="says samples 1"):
+        verify(store, files.read(forged))
+    with pytest.raises(UnknownName, match="removed"):
+        store.certificate("north")
+
+
+def test_a_certificate_is_wrong_if_a_file_was_exchanged(tmp_path):
+    store = store_of(tmp_path / "store", "north", "south", "east")
+    store.remove("south")
+    certificate = files.read(store.certificate("south"))
+    [kept] = [each for each in store.contributions() if each.party == "north"]
+    store.objects.path(kept.digest).write_bytes(summary("north", seed=8))
+    with pytest.raises(StoreError, match="content of another file"):
+        verify(store, certificate)
+    store.objects.path(kept.digest).unlink()
+    with pytest.raises(StoreError, match="lost or damaged"):
+        check_total(store)
+
+
+def test_an_older_or_damaged_total_is_made_good(tmp_path):
+    store = store_of(tmp_path / "store", "north", "south")
+    older = (tmp_path / "store" / "total.bin").read_bytes()
+    store.join(summary("east"))
+    store.remove("north")
+    wanted = store.total()
+    kept = store_of(tmp_path / "other", "north").objects
+    # As after a crash: the file that left is there until the total without it is saved.
+    shutil.copy(kept.path(files.read(summary("north")).digest), store.objects.folder)
+    for content in (older, older[:100], older[:-1] + b"x", b"", wanted.digest.encode()):
+        (tmp_path / "store" / "total.bin").write_bytes(content)
+        assert Store(store.path).total() == wanted
+    (tmp_path / "store" / "total.bin").unlink()
+    assert Store(store.path).total() == wanted
+    store.join(summary("west"))
+    assert len(list(store.objects.folder.iterdir())) == 3
+
+
+def test_a_ledger_that_was_changed_is_named(tmp_path):
+    store = store_of(tmp_path / "store", "north", "south", "east")
+    with sqlite3.connect(tmp_path / "store" / "index.sqlite") as database:
+        with pytest.raises(sqlite3.DatabaseError, match="only grows"):
+            database.execute("DELETE FROM ledger WHERE number = 2")
+        database.execute("DROP TRIGGER ledger_keeps_entries")
+        database.execute("DELETE FROM ledger WHERE number = 2")
+    database.close()
+    assert problems(Store(store.path)) == ["entry 2 is missing"]
+    other = store_of(tmp_path / "other", "north", "south")
+    with sqlite3.connect(tmp_path / "other" / "index.sqlite") as database:
+        database.execute("DELETE FROM contributions WHERE party = 'north'")
+    database.close()
+    assert "missing, which the ledger has as joined" in problems(Store(other.path))[0]
+
+
+def test_two_coordinators_one_is_told_or_waits(tmp_path):
+    store = store_of(tmp_path, "north")
+    with only_writer(tmp_path, who="coordinator"), pytest.raises(FolderInUse, match="another coordinator is writing"):
+        Store(tmp_path).join(summary("south"))
+    told = []
+
+    def waiting(busy):
+        told.append(busy)
+        lock.__exit__(None, None, None)
+
+    lock = only_writer(tmp_path, who="coordinator")
+    lock.__enter__()
+    Store(tmp_path, wait=waiting).join(summary("south"))
+    assert "another coordinator" in told[0]
+    assert store.total().n == 80
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes of POSIX")
+def test_a_full_disk_leaves_what_was_accepted(tmp_path, monkeypatch):
+    store = store_of(tmp_path, "north")
+    written = objects._write
+
+    def full(file, data):
+        written(file, data[: len(data) // 2])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(objects, "_write", full)
+    with pytest.raises(StoreError, match=r"cannot write .*No space left.*what has been accepted is kept"):
+        store.join(summary("south"))
+    monkeypatch.undo()
+    fresh = Store(tmp_path)
+    assert [each.party for each in fresh.contributions()] == ["north"]
+    assert outcomes(fresh.join(summary("south"))) == ["joined"]
+    check_total(fresh)
+
+
+def test_a_full_database_leaves_what_was_accepted(tmp_path):
+    store = store_of(tmp_path, "north")
+    store.index._rows("PRAGMA max_page_count = 1")
+    with pytest.raises(StoreError, match="full"):
+        store.join(*(summary("south", seed=seed) for seed in range(20)), replace=True)
+    fresh = Store(tmp_path)
+    assert problems(fresh) == []
+    check_total(fresh)
+
+
+def test_names_may_be_anything_that_can_be_read(tmp_path):
+    names = ["../../etc/passwd", "Straße 7; DROP TABLE ledger", "région/Ω", "a" * 200, "<script>", "日本"]
+    store = store_of(tmp_path / "store", *names)
+    assert sorted(each.party for each in store.contributions()) == sorted(names)
+    receipts = list((tmp_path / "store" / "receipts").iterdir())
+    assert len(receipts) == len(names)
+    assert {files.read(path).payload["party"] for path in receipts} == set(names)
+    store.remove(names[0])
+    assert {path.name for path in tmp_path.iterdir()} == {"store"}
+
+
+def test_a_store_is_of_one_study(tmp_path):
+    store_of(tmp_path, "north")
+    with pytest.raises(StoreError, match="another folder for another study"):
+        Store(tmp_path, study=keyed())
+    with pytest.raises(StoreError, match="not a store"):
+        Store(tmp_path / "absent").log()
+    new = Store(tmp_path / "first")
+    assert outcomes(new.join(b"junk", summary("north"))) == ["refused", "joined"]
+    assert new.terms.study == STUDY
+
+
+def test_receipts_carry_the_ledgers_head(tmp_path):
+    store = store_of(tmp_path, "north", "south")
+    for number, name in enumerate(("north", "south"), start=2):
+        receipt = files.read(tmp_path / "receipts" / f"{name}-{number}.fgm")
+        receipt.verify(store.key.public)
+        assert receipt.payload["head"] == store.log()[number - 1].hash
+        assert receipt.payload["digest"] == store.contribution(name).digest
