@@ -11,7 +11,6 @@ from rich.table import Table
 from fedgram.cli.summarize import JsonOption, OnBadOption
 from fedgram.core import terminal
 from fedgram.core.errors import InvalidParameter
-from fedgram.core.progress import spinner
 from fedgram.exchange.models import model_of
 from fedgram.studies.judging import Judged, judge
 from fedgram.studies.model import StudyModel
@@ -37,8 +36,7 @@ def evaluate(
         raise InvalidParameter(
             f"{model} holds a model without a study: `fedgram predict {model} DATA` says how many labels are right"
         )
-    with spinner(f"evaluating on {table.name}"):
-        judged = judge(scorer, table, on_bad=on_bad)
+    judged = judge(scorer, table, on_bad=on_bad)
     if as_json:
         typer.echo(json.dumps(judged.fields()))
     else:

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from fedgram.cli.summarize import JsonOption, KeyOption, OnBadOption, PartyOption
-from fedgram.core.progress import spinner
 from fedgram.core.terminal import echo
 from fedgram.exchange import files
 from fedgram.exchange.summaries import Party, fit_of, received
@@ -42,8 +41,7 @@ def personalize(
     fit, study = fit_of(file)
     who = Party.of(study, key, party, newcomers=True)
     belongs = who.name in fit.contributors if member is None else member
-    with spinner(f"personalizing with {table.name}"):
-        data = personalized(file, table, who, member=belongs, on_bad=on_bad)
+    data = personalized(file, table, who, member=belongs, on_bad=on_bad)
     files.write(out, data)
     made = files.read(data, name=str(out), checked=True)
     if as_json:

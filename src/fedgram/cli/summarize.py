@@ -8,7 +8,6 @@ import typer
 
 from fedgram.cli.inspect import show
 from fedgram.core.errors import InvalidParameter
-from fedgram.core.progress import spinner
 from fedgram.core.terminal import echo
 from fedgram.data.own.bad import OnBad
 from fedgram.exchange import files
@@ -60,12 +59,10 @@ def summarize(
     for given in (study, table, key, request):
         if given is not None and target.exists() and given.exists() and target.samefile(given):
             raise InvalidParameter(f"--out {target} is {given} itself, which would be overwritten: give another name")
-    with spinner(f"summarizing {table.name}"):
-        data = (
-            summarized(agreed, table, who, on_bad=on_bad)
-            if asked is None
-            else reply(agreed, table, who, asked, on_bad=on_bad)
-        )
+    if asked is None:
+        data = summarized(agreed, table, who, on_bad=on_bad)
+    else:
+        data = reply(agreed, table, who, asked, on_bad=on_bad)
     files.write(target, data)
     passport = Passport.of(files.read(data, name=str(target)))
     if as_json:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from fedgram.core.errors import Doubtful, InvalidData, InvalidParameter, Mismatch, UnknownName
-from fedgram.core.labels import NUMERIC
 from fedgram.data.client import Client
 from fedgram.data.own.bad import OnBad
 from fedgram.exchange.files import File, encode, read
@@ -14,13 +13,12 @@ from fedgram.exchange.header import party_name
 from fedgram.exchange.keys import PrivateKey, PublicKey
 from fedgram.exchange.pairs import named_by
 from fedgram.exchange.rounds import answer
-from fedgram.moments.moments import Moments
-from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.fit import Fit
 from fedgram.protocol.onemessage import Publishing
 from fedgram.protocol.registry import registry
 from fedgram.studies.encoding import read_client
 from fedgram.studies.study import Study
+from fedgram.studies.summaries import summarize as moments_of
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,7 @@ def summarize(study: Study, table: Any, party: Party, *, on_bad: OnBad = "refuse
 
     Nothing is sent of fewer samples than the study asks for.
     """
-    moments = _moments(study, table, party, on_bad)
+    moments = moments_of(study, party.name, table, on_bad=on_bad)
     return encode("summary", moments, study=study, samples=moments.n, columns=study.sent, **_signing(party))
 
 
@@ -118,12 +116,6 @@ def fit_of(published: File) -> tuple[Fit, Study]:
     if not issubclass(registry[fit.method], Publishing):
         raise Mismatch(f"{published.name} holds a fit of {fit.method}, which is never published by files")
     return fit, study
-
-
-def _moments(study: Study, table: Any, party: Party, on_bad: OnBad) -> Moments:
-    client = _client(study, table, party, on_bad)
-    study.admit(client, len(client.y))
-    return ClientSide(client, classes=study.classes or NUMERIC, columns=study.sent).moments()
 
 
 def _client(study: Study, table: Any, party: Party, on_bad: OnBad) -> Client:
