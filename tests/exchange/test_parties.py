@@ -115,6 +115,11 @@ def test_whose_key_it_is(study, tmp_path):
     with pytest.raises(UnknownName, match="west"):
         Party.of(study, tmp_path / "west.key")
     assert Party.of(study, tmp_path / "west.key", newcomers=True).name == "west"
+    written = replace(study, parties={"north": key_of(0).public.text.upper().replace("-", " "), "south": ""})
+    assert Party.of(written, tmp_path / "north.key").name == "north"
+    assert Party.of(written, tmp_path / "other.key", "south").name == "south"
+    with pytest.raises(InvalidData, match="study 'walks', party 'north': 'abc' is not a public key"):
+        Party.of(replace(study, parties={"north": "abc"}), tmp_path / "north.key")
 
 
 def request(study, ascent, basis, number):

@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedgram.core.errors import Doubtful, InvalidParameter, Mismatch, UnknownName
+from fedgram.core.errors import Doubtful, InvalidData, InvalidParameter, Mismatch, UnknownName
 from fedgram.core.labels import NUMERIC
 from fedgram.data.client import Client
 from fedgram.data.own.bad import OnBad
 from fedgram.exchange.files import File, encode, read
 from fedgram.exchange.header import party_name
-from fedgram.exchange.keys import PrivateKey
+from fedgram.exchange.keys import PrivateKey, PublicKey
 from fedgram.exchange.pairs import named_by
 from fedgram.exchange.rounds import answer
 from fedgram.moments.moments import Moments
@@ -38,20 +38,30 @@ class Party:
         one.
         """
         private = None if key is None else PrivateKey.load(key)
-        own = "" if private is None else private.public.text
-        listed = [party for party, text in study.parties.items() if own and text == own]
+        keys, own = public_keys(study), None if private is None else private.public
+        listed = [party for party, public in keys.items() if public == own]
         if name is None and not listed and key is None:
             raise InvalidParameter("whose table is it? name the party with --party, or give its private key with --key")
         found = name or (listed[0] if listed else named_by(Path(key or "")))
         if study.parties and not newcomers and found not in study.parties:
             raise UnknownName(f"party of study {study.name!r}", found, study.parties)
-        expected = study.parties.get(found, "")
-        if own and expected and own != expected:
+        if own is not None and keys.get(found, own) != own:
             raise InvalidParameter(
                 f"{key} is not the key that study {study.name!r} lists for {found!r}: sign with that one, or have the "
                 "study changed by all"
             )
         return cls(party_name(found), private)
+
+
+def public_keys(study: Study) -> dict[str, PublicKey]:
+    """Return the keys of those parties whose keys the study lists."""
+    keys: dict[str, PublicKey] = {}
+    for party, text in study.parties.items():
+        try:
+            keys |= {party: PublicKey(text)} if text else {}
+        except InvalidData as error:
+            raise InvalidData(f"study {study.name!r}, party {party!r}: {error}") from error
+    return keys
 
 
 def summarize(study: Study, table: Any, party: Party, *, on_bad: OnBad = "refuse") -> bytes:
