@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedgram.core.errors import Doubtful, FolderInUse, StoreError
+from fedgram.core.errors import Doubtful, FolderInUse, InvalidData, StoreError
 from fedgram.core.lock import only_writer
 from fedgram.exchange import files, objects
 from fedgram.exchange.combined import Combined, sum_of
@@ -153,6 +153,8 @@ def test_combined_summaries_are_sums_to_the_bit_and_do_not_overlap(tmp_path):
     assert "as part of 'upper'" in refused(country, summary("south"))
     assert "would be counted twice" in refused(country, summary("south", seed=3))
     assert files.read(country.publish("afl").data).payload.contributors == ("north", "south", "east", "west")
+    with pytest.raises(InvalidData, match="is in as part of 'upper': remove it there"):
+        country.remove("south")
     country.remove("upper")
     assert country.total() == store_of(tmp_path / "west", "west").total()
     check_total(country)

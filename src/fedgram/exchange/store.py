@@ -124,6 +124,12 @@ class Store:
         """Return a party's contribution."""
         found = self.index.contribution(party=party)
         if found is None:
+            for each in self.contributions():
+                if any(leaf.party == party for leaf in self.index.leaves(each.digest)):
+                    raise InvalidData(
+                        f"{party!r} is in as part of {each.party!r}: remove it there, combine again, and join the new "
+                        "file with --replace"
+                    )
             raise UnknownName("contributor", party, [each.party for each in self.contributions()])
         return found
 
