@@ -11,6 +11,7 @@ from fedgram.core import terminal
 from fedgram.core.errors import InvalidParameter, UnknownName
 from fedgram.core.terminal import one_line
 from fedgram.exchange import files
+from fedgram.exchange.certificates import file_name
 
 
 def remove(
@@ -28,7 +29,7 @@ def remove(
       fedgram remove store/ south --out south-removed.fgm
 
     """
-    kept, path = existing(store, wait=wait), out or Path(f"{party}-removed.fgm")
+    kept, path = existing(store, wait=wait), out or Path(file_name(party, "removed"))
     if path.exists() and out is None:
         raise InvalidParameter(f"{path} exists: say where the certificate is to go, with --out")
     try:

@@ -36,11 +36,10 @@ from fedgram.protocol.pool import Pool
 
 @dataclass(frozen=True)
 class Asked:
-    """A round's file, for all parties to answer, and how many have done so."""
+    """A round's file, for all parties to answer."""
 
     number: int
     data: bytes
-    answered: int = 0
 
 
 def advance(store: Store, method: str, settings: Mapping[str, Any] | None = None) -> Asked | Publication:

@@ -28,10 +28,13 @@ def receipt(entry: Entry, *, study: str, key: PrivateKey) -> bytes:
     return _signed("receipt", entry, told, study, key)
 
 
-def receipt_name(entry: Entry) -> str:
-    """Return what a receipt's file is called, whatever letters the party's name has."""
-    party = _ODD.sub("_", entry.says["party"])[:60].strip("._") or "party"
-    return f"{party}-{entry.number}.fgm"
+def file_name(party: str, what: object) -> str:
+    """Return what a party's file is called; its name may have letters that a file's must not.
+
+    >>> file_name("../étage 2", "removed")
+    'tage_2-removed.fgm'
+    """
+    return f"{_ODD.sub('_', party)[:60].strip('._') or 'party'}-{what}.fgm"
 
 
 def certificate(entry: Entry, remaining: Iterable[str], *, study: str, key: PrivateKey) -> bytes:

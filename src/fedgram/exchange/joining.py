@@ -102,7 +102,7 @@ def _add(store: Store, saving: Saving, file: File, former: Contribution | None, 
 
 def _receipt(store: Store, entry: Entry) -> Path:
     """Write the receipt of an entry; it is not synced, since it can be made again."""
-    path = store.path / "receipts" / certificates.receipt_name(entry)
+    path = store.path / "receipts" / certificates.file_name(entry.says["party"], entry.number)
     with writing(path, StoreError):
         path.parent.mkdir(exist_ok=True)
         replace_file(path, certificates.receipt(entry, study=store.terms.fingerprint, key=store.key))

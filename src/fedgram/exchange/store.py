@@ -124,6 +124,12 @@ class Store:
         """Return a party's contribution."""
         found = self.index.contribution(party=party)
         if found is None:
+            for each in self.contributions():
+                if any(leaf.party == party for leaf in self.index.leaves(each.digest)):
+                    raise InvalidData(
+                        f"{party!r} is in as part of {each.party!r}: remove it there, combine again, and join the new "
+                        "file with --replace"
+                    )
             raise UnknownName("contributor", party, [each.party for each in self.contributions()])
         return found
 
@@ -266,13 +272,15 @@ class Store:
 
 def _first(sources: Iterable[Source]) -> tuple[Study | None, Kind | None]:
     """Return the study of the first summary, or where it names none, the kind of its moments."""
+    why = "begin with a summary that has it in it, or give --study"
     for source in sources:
         try:
             file = files.read(source).of_kind("summary", "combined")
-        except FedgramError:
+        except FedgramError as error:
+            why = f"{error}; give --study"
             continue
         if file.study is not None:
             return file.study, None
         if not file.header.study:
             return None, sum_of(file).kind
-    raise InvalidData("a new store must know its study: begin with a summary that has it in it, or give --study")
+    raise InvalidData(f"a new store must know its study: {why}")
