@@ -40,11 +40,13 @@ def whole(path: Path, numbers: list[str], texts: list[str]) -> tuple[list[list[f
 @given(
     rows=st.lists(st.tuples(NUMBER, TEXT, TEXT), min_size=1, max_size=30),
     size=st.integers(1, 60),
+    parsed=st.integers(1, 100),
     newline=st.sampled_from(["\n", "\r\n"]),
     mark=st.sampled_from(["", "\ufeff"]),
 )
-def test_wherever_the_file_is_cut(tmp_path, monkeypatch, arrow, rows, size, newline, mark):
+def test_wherever_the_file_is_cut(tmp_path, monkeypatch, arrow, rows, size, parsed, newline, mark):
     monkeypatch.setattr(csvfiles, "BYTES", size)
+    monkeypatch.setattr(csvfiles, "PARSED", parsed)
     file = io.StringIO()
     csv.writer(file, lineterminator=newline).writerows([("a", "b", "c"), *rows])
     path = tmp_path / "own.csv"
@@ -123,6 +125,18 @@ def test_columns_of_arrow(tmp_path, monkeypatch, in_memory):
     assert found == [[7, -1e300, -1e300, -1e300, 8], [1, -1e300, 3, 4, 5], [1, 0, -1e300, 1, 1]]
     assert cells == [["hi", "lo", "", "hi", "lo"], ["10", "20", "", "10", "20"]]
     assert bad == [1]
+
+
+def test_a_row_group_is_never_in_memory_as_a_whole(tmp_path):
+    """Writers make groups of a million rows, which would be gigabytes where there are many columns."""
+    rng = np.random.default_rng(0)
+    names = list("abcde")
+    pq.write_table(pa.table({name: rng.normal(size=400_000) for name in names}), tmp_path / "own.parquet")
+    assert pq.ParquetFile(tmp_path / "own.parquet").num_row_groups == 1
+    before, most = pa.total_allocated_bytes(), 0
+    for _ in open_table(tmp_path / "own.parquet").blocks(names, []):
+        most = max(most, pa.total_allocated_bytes() - before)
+    assert most < 12 << 20  # a page of each column is 1 MB, all of them are 16
 
 
 def test_how_much_has_been_read(tmp_path, arrow, monkeypatch):

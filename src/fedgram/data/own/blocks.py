@@ -166,7 +166,7 @@ def _parquet_blocks(path: Path, names: Columns, numbers: Sequence[str], texts: S
     options = {"read_dictionary": strings, "buffer_size": PAGE, "pre_buffer": False}  # that would be the whole group
     with _native(path) as raw, pq.ParquetFile(raw, **options) as file:
         start, total = 0, max(file.metadata.num_rows, 1)
-        for batch in file.iter_batches(batch_size=ROWS, columns=[given[name] for name in wanted]):
+        for batch in file.iter_batches(ROWS, columns=[given[name] for name in wanted], use_threads=False):
             renamed = pa.RecordBatch.from_arrays([batch.column(given[name]) for name in wanted], names=wanted)
             yield arrow_block(start, renamed, numbers, texts, share=(start + batch.num_rows) / total)
             start += batch.num_rows
