@@ -159,8 +159,8 @@ class _Replay:
         self._pool, self._said = pool, iter(said)
 
     def sum(self, step: Any, payload: Any = None, **_: Any) -> Any:
-        """Return the pooled moments, or the answers of the next round; sites are validated when a model is published."""
         """Return the pooled moments, or the answers of the next round; publishing validates the sites."""
+        if step.__name__ not in STEPS.values():
             return self._pool.total
         for said in self._said:
             return said
