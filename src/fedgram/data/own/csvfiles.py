@@ -18,6 +18,7 @@ from fedgram.core.arrays import Array
 from fedgram.data.own.cells import MISSING, Block, Coded, Mask, arrow_block, block_of, parse_numbers
 
 BYTES = 1 << 22  # of a piece: large enough for what is done once for each to cost little
+PLAIN = 1 << 17  # of a piece where pyarrow is not there: a cell of Python's takes ten times the memory
 PARSED = 1 << 20  # bytes that pyarrow parses at a time: they stay in the processor's cache
 MOST_BYTES = 1 << 25  # of a piece whose rows seem to have no end: a quotation mark that nobody closes
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
@@ -50,7 +51,8 @@ def read_header(path: Path) -> Header:
 def csv_blocks(path: Path, names: Sequence[str], numbers: Sequence[str], texts: Sequence[str]) -> Iterator[Block]:
     """Yield the rows in blocks, with these columns of those in `names`."""
     header, start = read_header(path), 0
-    for piece, share in _pieces(path, header):
+    size = min(BYTES, PLAIN) if _arrow() is None else BYTES
+    for piece, share in _pieces(path, header, size):
         found = _with_arrow(piece, header.delimiter, names, numbers, texts)
         if found is None:
             block = _row_by_row(piece, header.delimiter, names, numbers, texts, start, share)
@@ -88,13 +90,13 @@ def _rows(path: Path) -> Iterator[tuple[int, int, str]]:
             text, first = "", line + 1
 
 
-def _pieces(path: Path, header: Header) -> Iterator[tuple[memoryview, float]]:
+def _pieces(path: Path, header: Header, size: int) -> Iterator[tuple[memoryview, float]]:
     """Yield pieces of whole rows, each valid until the next, and how much of the file has been read."""
     with path.open("rb", buffering=0) as file:
-        size = max(os.fstat(file.fileno()).st_size, 1)
+        total = max(os.fstat(file.fileno()).st_size, 1)
         mark = 3 if file.read(3) == b"\xef\xbb\xbf" else 0
         done = file.seek(mark + len(header.text.encode()))
-        buffer, kept = bytearray(BYTES), 0
+        buffer, kept = bytearray(size), 0
         while True:
             got = file.readinto(memoryview(buffer)[kept:]) or 0
             end, done = kept + got, done + got
@@ -102,7 +104,7 @@ def _pieces(path: Path, header: Header) -> Iterator[tuple[memoryview, float]]:
                 return
             cut = _end_of_rows(buffer, end, header.newline) if got else end
             if cut:
-                yield memoryview(buffer)[:cut], done / size
+                yield memoryview(buffer)[:cut], done / total
                 buffer[: end - cut] = buffer[cut:end]
             elif end == len(buffer):
                 buffer = buffer + bytearray(len(buffer))
@@ -123,15 +125,23 @@ def _end_of_rows(buffer: bytearray, end: int, newline: bytes) -> int:
     return cut if cut or end < MOST_BYTES else last
 
 
-def _with_arrow(
-    piece: memoryview, delimiter: str, names: Sequence[str], numbers: Sequence[str], texts: Sequence[str]
-) -> Any:
-    """Return a record batch if pyarrow is there and finds as many cells in every row as there are names."""
+def _arrow() -> tuple[Any, Any] | None:
+    """Return pyarrow and its reader of CSV, if they are installed."""
     try:
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
     except ImportError:
         return None
+    return pa, arrow_csv
+
+
+def _with_arrow(
+    piece: memoryview, delimiter: str, names: Sequence[str], numbers: Sequence[str], texts: Sequence[str]
+) -> Any:
+    """Return a record batch if pyarrow is there and finds as many cells in every row as there are names."""
+    if (modules := _arrow()) is None:
+        return None
+    pa, arrow_csv = modules
     # Bytes in memory, not a file of Python's: pyarrow's threads would ask for the interpreter, and abort the process if
     # that has ended meanwhile.
     content = pa.py_buffer(piece)
