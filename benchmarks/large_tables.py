@@ -29,7 +29,9 @@ from fedgram.heads.leastsquares import least_squares
 from fedgram.studies import Study, summarize
 from fedgram.studies.kinds import Category, Flag, Number
 
-LEVELS, MEGABYTES, RATIO = ("high", "low", "middle", "none"), 600, 1.5
+LEVELS, MEGABYTES = ("high", "low", "middle", "none"), 600
+# Predictions are also scored and written, a line for each row, which the bare job does not do.
+RATIOS = {"moments": 1.5, "predict": 2.1}
 NUMBERS = {
     f"n{k}": Number(range=(100 * k - 250, 100 * k + 250), outside="clip", missing="mean" if k < 5 else "refuse")
     for k in range(40)
@@ -145,7 +147,7 @@ def _show(title: str, bare: tuple[float, float], ours: dict[str, tuple[float, fl
     results.note("CPU seconds and MB of pyarrow in blocks with dsyrk", f"{bare[0]:.2f}, {bare[1]:.0f}")
     for job, (seconds, megabytes) in ours.items():
         results.note(f"CPU seconds: {job}", f"{seconds:.2f}")
-        results.at_most(f"{job} / pyarrow in blocks with dsyrk", seconds / bare[0], RATIO)
+        results.at_most(f"{job} / pyarrow in blocks with dsyrk", seconds / bare[0], RATIOS[job])
         results.at_most(f"peak MB: {job}", megabytes, MEGABYTES)
     results.show()
 
