@@ -11,9 +11,12 @@ from fedgram.core.errors import Doubtful, FolderInUse, InvalidData, StoreError
 from fedgram.core.lock import only_writer
 from fedgram.exchange import files, objects
 from fedgram.exchange.combined import Combined, sum_of
+from fedgram.exchange.records import Leaf
 from fedgram.exchange.store import Store
 from fedgram.exchange.verification import check_total, problems
 from fedgram.moments.moments import Moments
+from fedgram.protocol.clientside import ClientSide
+from fedgram.studies.study import Study
 from support.campaign import examples
 from support.stores import EARLIER, KEYS, LATER, STUDY, client, keyed, store_of, summary
 
@@ -170,11 +173,42 @@ def test_combined_files_that_contradict_themselves_are_refused(tmp_path):
         ([first, replace(second, samples=-40)], "cannot be"),
         ([first, replace(second, created="yesterday")], "cannot be"),
         ([first, replace(second, party="\x1b[2J")], "not a party's name"),
+        ([first, replace(second, digest="\ud800" * 64)], "cannot be"),
+        ([first, replace(second, content="../../etc/passwd".ljust(64))], "cannot be"),
     ):
         data = files.encode("combined", Combined(region.total, leaves), study=STUDY, party="a", samples=80)
         assert why in refused(store, data)
     few = files.encode("combined", region, study=STUDY, party="a", samples=79, columns=STUDY.sent)
     assert "its header has 79 samples" in refused(store, few)
+
+
+def invented_by_north(study, kind):
+    """Return a sum that north has signed and says to be of south and east."""
+    total = sum_of(files.read(summary("south", study=study, n=80)))
+    leaves = [Leaf(digit * 64, name, digit * 64, 40, EARLIER) for name, digit in (("south", "a"), ("east", "b"))]
+    details = {"party": "north", "samples": 80, "columns": study.sent, "key": KEYS["north"]}
+    return files.encode(kind, Combined(total, leaves), study=study, **details)
+
+
+def test_only_a_region_speaks_for_others(tmp_path):
+    study = keyed()
+    store = Store(tmp_path / "store", study=study)
+    assert "does not list 'north' among its regions" in refused(store, invented_by_north(study, "combined"))
+    assert "it is not the summary that its header says" in refused(store, invented_by_north(study, "summary"))
+    agreed = replace(study, regions=("north",))
+    assert agreed.fingerprint != study.fingerprint
+    assert Study.from_fields(agreed.to_fields()) == agreed
+    assert outcomes(Store(tmp_path / "agreed", study=agreed).join(invented_by_north(agreed, "combined"))) == ["joined"]
+    with pytest.raises(InvalidData, match="'nobody', which is not among the parties"):
+        replace(study, regions=("nobody",))
+
+
+def test_rules_hold_for_files_that_do_not_bring_their_study(tmp_path):
+    party = client("north")
+    party = replace(party, x=party.x * 1e7)
+    moments = ClientSide(party, classes=STUDY.classes, columns=STUDY.sent).moments()
+    data = files.encode("summary", moments, study=STUDY.fingerprint, party="north", samples=40, columns=STUDY.sent)
+    assert "is from -1 to 1 in units of its range" in refused(Store(tmp_path, study=STUDY), data)
 
 
 def test_two_coordinators_one_is_told_or_waits(tmp_path):

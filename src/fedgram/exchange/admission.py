@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedgram.core.errors import Doubtful, InvalidData, Mismatch, RefusedMessage, UnknownName
+from fedgram.core.errors import Doubtful, FedgramError, InvalidData, Mismatch, RefusedMessage, UnknownName
 from fedgram.core.labels import NUMERIC
-from fedgram.exchange.combined import leaves_of
+from fedgram.exchange.combined import Combined, leaves_of
 from fedgram.exchange.files import File
 from fedgram.exchange.index import Index
 from fedgram.exchange.keys import PublicKey
@@ -18,6 +18,7 @@ from fedgram.exchange.records import Contribution, Leaf
 from fedgram.exchange.sums import Sum
 from fedgram.moments.kind import Kind
 from fedgram.moments.moments import Moments
+from fedgram.studies.plausible import check_moments as check_rules
 from fedgram.studies.study import Study
 
 # A column's sum of squares below which fixed point, good to 2⁻⁶⁵, keeps fewer digits than a model may need.
@@ -76,8 +77,20 @@ def check_name(file: File, terms: Terms, index: Index) -> str:
     return file.header.signer
 
 
+def check_sender(file: File, terms: Terms) -> None:
+    """Refuse a sum of others from somebody who may not speak for them: a study with parties lists its regions."""
+    if isinstance(file.payload, Combined) != (file.header.kind == "combined"):
+        raise RefusedMessage(f"{file.name} refused: it is not the {file.header.kind} that its header says")
+    study, party = terms.study, file.header.party
+    if file.header.kind == "combined" and study is not None and study.parties and party not in study.regions:
+        raise InvalidData(
+            f"{file.name} refused: it is a sum of others' summaries, and the study does not list {party!r} among its "
+            "regions: add `regions` to [study], or join the summaries themselves"
+        )
+
+
 def check_moments(file: File, part: Moments | Sum, terms: Terms) -> None:
-    """Refuse moments of other columns, or of fewer samples than the study asks for."""
+    """Refuse moments of other columns, which break the study's rules, or of fewer samples than it asks for."""
     try:
         terms.kind.check_same(part.kind)
     except Mismatch as error:
@@ -87,6 +100,10 @@ def check_moments(file: File, part: Moments | Sum, terms: Terms) -> None:
     _warn_of_small(file, part)
     if terms.study is None:
         return
+    try:
+        check_rules(terms.study, part if isinstance(part, Moments) else part.moments())
+    except FedgramError as error:
+        raise RefusedMessage(f"{file.name} refused: {error}") from error
     for leaf in leaves_of(file):
         if terms.study.parties and leaf.party not in terms.study.parties:
             raise UnknownName(f"party in {file.name}", leaf.party, terms.study.parties)

@@ -1,6 +1,7 @@
 """A summary of summaries: what a region adds up, with the digests of all that is in it. Trees may have any depth."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from typing import Any, ClassVar, Self
@@ -15,6 +16,8 @@ from fedgram.exchange.header import is_time, party_name
 from fedgram.exchange.records import Leaf
 from fedgram.exchange.sums import Sum
 from fedgram.moments.moments import Moments
+
+_HASH = re.compile("[0-9a-f]{64}")
 
 
 @wire.register_message
@@ -93,6 +96,7 @@ def _leaf(found: Any) -> Leaf:
         raise RefusedMessage(f"a combined file lists {found!r:.80} where a summary should be")
     leaf = Leaf(*found)
     party_name(leaf.party)
-    if leaf.samples < 0 or not is_time(leaf.created) or len(leaf.digest) != 64 or len(leaf.content) != 64:
+    hashes = all(_HASH.fullmatch(text) for text in (leaf.digest, leaf.content))
+    if leaf.samples < 0 or not is_time(leaf.created) or not hashes:
         raise RefusedMessage(f"a combined file lists a summary of {leaf.party!r} that cannot be: {found!r:.120}")
     return leaf

@@ -57,6 +57,7 @@ def _join(store: Store, saving: Saving, file: File, *, replace: bool) -> tuple[J
         new = take_answer(store, file, replace=replace)
         return changed(found, outcome="answered" if new else "already in"), None
     file.of_kind("summary", "combined")
+    admission.check_sender(file, store.terms)
     if index.contribution(digest=file.digest) is not None:
         return changed(found, outcome="already in"), index.entry_of(file.digest)
     former = index.contribution(party=header.party)

@@ -5,7 +5,7 @@ import numpy as np
 from fedgram.core.errors import Mismatch, NotMoments
 from fedgram.core.labels import NUMERIC
 from fedgram.moments.moments import Moments
-from fedgram.studies.kinds import Number, unknown
+from fedgram.studies.kinds import Category, Flag, Number, unknown
 from fedgram.studies.study import Study
 
 ROUNDING = 1e-6  # of the number of samples; sums of ones are exact, factors of Gram matrices are not
@@ -44,9 +44,10 @@ def _places(study: Study) -> tuple[list[int], list[int]]:
     indicators, bounded, place = [], [], 0
     for name, column in study.used.items():
         for sent in column.sent(name):
-            if not isinstance(column, Number) or sent == unknown(name):
+            is_indicator = isinstance(column, Category | Flag) or sent == unknown(name)
+            if is_indicator:
                 indicators.append(place)
-            if not isinstance(column, Number) or column.range is not None or sent == unknown(name):
+            if is_indicator or (isinstance(column, Number) and column.range is not None):
                 bounded.append(place)
             place += 1
     return indicators, bounded

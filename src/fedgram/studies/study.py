@@ -55,6 +55,7 @@ class Study:
     method: str = "fedgram"
     minimum_samples: int = 10
     minimum_cell: int = 3
+    regions: tuple[str, ...] = ()  # those among the parties who may send a sum of others' summaries
 
     wire_name: ClassVar[str] = "study"
     wire_version: ClassVar[int] = 1
@@ -64,6 +65,8 @@ class Study:
         """Refuse what does not go together."""
         object.__setattr__(self, "columns", MappingProxyType(dict(self.columns)))
         object.__setattr__(self, "parties", MappingProxyType(dict(self.parties)))
+        if stranger := next((name for name in self.regions if self.parties and name not in self.parties), None):
+            raise InvalidData(f"regions names {stranger!r}, which is not among the parties: add it there")
         if self.classes:
             as_classes(self.classes)
             if not isinstance(self.outcome, str):
@@ -217,6 +220,8 @@ class Study:
             "method": self.method,
             "minimum_samples": self.minimum_samples,
             "minimum_cell": self.minimum_cell,
+            # Most studies have none, and had their fingerprints before there were any.
+            **({"regions": list(self.regions)} if self.regions else {}),
         }
 
     @classmethod
@@ -224,7 +229,7 @@ class Study:
         """Put a study together from the wire, by the rules of its file."""
         study = {key: fields[key] for key in ("name", "outcome", "method", "minimum_samples", "minimum_cell")}
         study |= {"classes": list(fields["classes"])} if fields["classes"] else {}
-        study |= {"parties": dict(fields["parties"])}
+        study |= {"parties": dict(fields["parties"]), "regions": list(fields.get("regions", ()))}
         columns = {name: {"kind": kind, **settings} for name, kind, settings in fields["columns"]}
         return cls(**read_tables({"study": study, "columns": columns}, "message"))
 
