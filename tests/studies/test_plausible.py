@@ -9,6 +9,7 @@ import fedgram as fg
 from fedgram.core.errors import Mismatch, NotMoments
 from fedgram.studies import Study
 from fedgram.studies.encoding import read_client
+from fedgram.studies.media import Image
 from fedgram.studies.plausible import check_moments
 from support.exchange import TEXT, table
 
@@ -71,3 +72,16 @@ def test_numbers_without_a_range_may_be_anything():
     study, x = Study.parse(text), np.zeros((20, len(STUDY.sent)))
     x[:, 0] = 1e6
     check_moments(study, moments(x, features=study.features))
+
+
+@pytest.mark.parametrize(("missing", "fine"), [(1.0, True), (0.5, False)])
+def test_features_of_images_may_be_any_numbers(missing, fine):
+    """But whether an image is missing is 0 or 1."""
+    scan = Image("lite0:96", digest="0" * 16, features=2, missing="mean")
+    study = Study("scans", "y", {"scan": scan}, ("ill", "well"))
+    found = moments([[3.7, -250.0, 0.0], [0.0, 0.0, missing]], features=study.features, columns=study.sent)
+    if fine:
+        check_moments(study, found)
+    else:
+        with pytest.raises(NotMoments, match="column 'scan missing' is 0 or 1"):
+            check_moments(study, found)

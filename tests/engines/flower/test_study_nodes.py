@@ -122,9 +122,10 @@ def test_numeric_outcomes_take_the_same_way(nodes, tmp_path):
 
 
 def test_what_is_held_back_is_the_nodes_choice_and_the_same_in_every_run(nodes):
-    node = {key: value for key, value in nodes[0].items() if key != "test-data"}
+    # Half of them: a tenth might be too few of a class to be tested with, since the node's key is drawn anew.
+    node = {key: value for key, value in nodes[0].items() if key != "test-data"} | {"test-fraction": 0.5}
     first = party(node).client
-    assert 30 < len(first.x) < 60
+    assert 10 < len(first.x) < 50
     assert len(first.x) + len(first.x_test) == 60
     for run in ({"seed": 5}, {"method": "afl"}, {"minimum-samples": 3}):
         assert np.array_equal(party(node, **run).client.x, first.x)
