@@ -112,3 +112,9 @@ def test_what_needs_a_sum_of_its_own_cannot_be_changed_later(parties):
     fit = fg.APFL(dim_primary=16, dim_refine=16).fit(encoded, study=STUDY, classes=STUDY.classes)
     with pytest.raises(InvalidParameter, match="cannot be changed"):
         fit.summarize(encoded[0])
+
+
+def test_a_forgotten_study_is_noticed(parties):
+    encoded, _ = parties
+    with pytest.raises(Mismatch, match=r"no study was given that makes their columns: fit\(…, study=study\)"):
+        fg.AFL().fit(encoded, classes=STUDY.classes)

@@ -52,7 +52,7 @@ def test_flaws_are_as_described(folder):
 def test_three_files_or_one_give_scikit_learns_figures(example, folder):
     """tests/engines/flower/test_simulation.py has the same on Flower's simulation."""
     right = pooled_correct(example, folder)
-    study = ["--study", folder / "study.toml"]
+    study = ["--study", folder / "study.toml", "--method", "afl"]
     files, tests = (",".join(str(folder / f"{name}{part}.csv") for name in right) for part in ("", "-test"))
     many = run("--data", files, "--test-data", tests, *study)
     one = run(
@@ -64,6 +64,7 @@ def test_three_files_or_one_give_scikit_learns_figures(example, folder):
         folder / "all-test.csv",
         *study,
     )
+    assert run("--data", files, *study[:2])["method"] == "fedgram", "the study's own"
     assert many["correct"] == one["correct"] == [right[name] for name in sorted(right)], "in the order of names"
     assert sum(right.values()) / sum(many["tested"]) > 0.7
     for record in (many, one):

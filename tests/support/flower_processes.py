@@ -19,6 +19,12 @@ from support.waiting import PATIENCE, wait_for
 BIN = Path(sys.executable).parent
 TESTS = Path(__file__).parents[1]
 MARK = "FEDGRAM_TEST_MARK"
+REGISTER = """
+import sys
+from flwr.cli.app import app
+for key in sys.argv[1:]:
+    app(["supernode", "register", key, "lab", "--format", "json"], standalone_mode=False)
+"""
 
 
 def free_port():
@@ -134,12 +140,19 @@ class Federation:
 
     def flwr(self, *command):
         """Run Flower's command line and return what it says."""
+        return json.loads(self._said([BIN / "flwr", *command, "--format", "json"]))
+
+    def register(self, nodes):
+        """Let nodes in by their public keys; by one process, since each import of Flower takes seconds."""
+        self._said([sys.executable, "-c", REGISTER, *(self.keys / f"{node}.pub" for node in nodes)])
+
+    def _said(self, command):
         done = subprocess.run(
-            [BIN / "flwr", *command, "--format", "json"],
+            command,
             env=self.environment, cwd=self.folder, capture_output=True, text=True, timeout=PATIENCE, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
-        return json.loads(done.stdout)
+        return done.stdout
 
     def home(self, name):
         """Return the folder in which a process was started."""

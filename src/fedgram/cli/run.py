@@ -29,13 +29,18 @@ from fedgram.protocol.fit import Fit
 from fedgram.protocol.parameters import read_settings
 from fedgram.protocol.sources import resolve
 from fedgram.report.sites import site_tables
+from fedgram.studies import Study
 
 
 @options.shared
 def run(
     method: Annotated[
-        str, typer.Option(help="Which method: a name (see [b]fedgram methods[/]), your own file.py, or module:Class.")
-    ] = "afl",
+        str | None,
+        typer.Option(
+            help="Which method: a name (see [b]fedgram methods[/]), your own file.py, or module:Class. Default: the "
+            "study's, or afl."
+        ),
+    ] = None,
     *,
     settings: dict[str, Any],
     running: options.Running,
@@ -70,6 +75,8 @@ def run(
         raise InvalidParameter(f"cannot write {save}: there is no folder {save.parent}")
     if save is not None and save.is_dir():
         raise InvalidParameter(f"cannot write {save}: it is a folder")
+    if method is None:
+        method = Study.read(settings["study"]).method if settings.get("study") else "afl"
     hyper_parameters = read_settings(resolve(method), options.split_settings(set_ or []))
     (variant,) = read_variants([{"name": method} | hyper_parameters])
     others = {"clients": clients, "partition": partition}

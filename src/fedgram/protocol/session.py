@@ -22,6 +22,7 @@ from fedgram.protocol.quorum import Quorum
 from fedgram.protocol.recipe import Recipe, in_source
 from fedgram.protocol.transport import Progress, Transport
 
+STUDY = "study:"  # how the features of a study's samples begin
 # Shape of a sample, fingerprint of the features, kind of the labels, sorted names of the columns.
 _Kind: TypeAlias = tuple[tuple[int, ...], str, str, Columns]
 NOBODY = "no clients: give at least one"
@@ -46,6 +47,10 @@ def run(
     channel = Channel(transport, method, seed=seed, progress=progress)
     quorum = Quorum(transport.names, require)
     agreement = agree(channel, quorum, _classes(method, classes, recipe))
+    if recipe is None and agreement.features.startswith(STUDY):
+        raise Mismatch(
+            f"clients have {agreement.features!r}, and no study was given that makes their columns: fit(…, study=study)"
+        )
     if recipe is not None:
         if agreement.features != recipe.features:
             have = agreement.features or "data of no study"
