@@ -133,8 +133,11 @@ class Store:
         return found
 
     def log(self) -> list[Entry]:
-        """Return the ledger."""
-        return self.index.entries()
+        """Return the ledger, which has at least the entry that the store began with."""
+        entries = self.index.entries()
+        if not entries:
+            raise StoreError(f"the ledger of {self.path} is empty: restore the store from a copy")
+        return entries
 
     # Changes
     def join(
@@ -176,10 +179,10 @@ class Store:
         """Return the signed certificate of a party's last removal, as a file's bytes."""
         removed = [entry for entry in self.log() if entry.says.get("what") == ledger.REMOVE]
         for entry in reversed(removed):
-            if entry.says["party"] == party:
+            if entry.detail("party") == party:
                 remaining = members(self.log(), up_to=entry.number)
                 return certificates.certificate(entry, remaining, study=self.terms.fingerprint, key=self.key)
-        raise UnknownName("party that was removed", party, {entry.says["party"] for entry in removed})
+        raise UnknownName("party that was removed", party, {entry.detail("party") for entry in removed})
 
     def publish(self, method: str | None = None, **settings: Any) -> "Publication":
         """Return the global model of all contributions as a signed file, by default of the study's method."""
