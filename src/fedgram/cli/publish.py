@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from fedgram.cli.options import split_settings
-from fedgram.cli.stores import Json, StoreFolder, Wait, existing
+from fedgram.cli.stores import Json, StoreFolder, Wait, check_outside, existing
 from fedgram.core import terminal
 from fedgram.core.errors import InvalidParameter
 from fedgram.core.progress import counted
@@ -56,6 +56,8 @@ def publish(
 
     """
     kept = existing(store, wait=wait)
+    if out is not None:
+        check_outside("--out", out, store)
     chosen = configured(kept, method)
     given = read_settings(type(chosen), split_settings(settings or []))
     if chosen.name in STEPS:

@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from fedgram.cli.publish import site_table, validated
-from fedgram.cli.stores import Json, StoreFolder, existing, size
+from fedgram.cli.stores import Json, StoreFolder, check_outside, existing, size
 from fedgram.core import terminal
 from fedgram.core.files import replace_file, writing
 from fedgram.core.terminal import one_line
@@ -33,6 +33,8 @@ def status(
 
     """
     kept = existing(store)
+    if html is not None:
+        check_outside("--html", html, store)
     errors = validated(kept, wanted=sites if sites is not None or html is not None else False)
     found = status_of(kept, errors)
     if html is not None:
