@@ -123,7 +123,7 @@ def test_damaged_ledgers_are_told_in_one_line(folder, damage):
     for command, codes in {
         ("log", "store"): (1, 2),
         ("status", "store"): (0, 2),
-        ("status", "store", "--html", "page.html", "--no-sites"): (0, 2),
+        ("status", "store", "--html", "page.html"): (0, 2),
         ("verify", "store"): (1, 2),
         ("verify", "store", "certificate.fgm"): (1, 2),
         ("publish", "store", "--out", "g.fgm"): (2,),
@@ -133,7 +133,7 @@ def test_damaged_ledgers_are_told_in_one_line(folder, damage):
         ("join", "store", "more.fgm"): (2,),
     }.items():
         code, said = ended(*command)
-        assert code in codes, (command, said)
+        assert code == (2 if damage == "empty" else codes[0]), (command, said)
         assert wrong in said or command[0] in ("verify", "status"), (command, said)
     assert not (folder / "c.fgm").exists()
     assert not (folder / "g.fgm").exists()

@@ -15,6 +15,7 @@ from fedgram.core.terminal import one_line
 from fedgram.exchange.status import LISTED
 from fedgram.exchange.status import status as status_of
 from fedgram.exchange.status_page import status_page
+from fedgram.exchange.verification import problems
 
 
 def status(
@@ -35,7 +36,9 @@ def status(
     kept = existing(store)
     if html is not None:
         check_outside("--html", html, store)
-    errors = validated(kept, wanted=sites if sites is not None or html is not None else False)
+    if sites is None:  # with a damaged ledger there is no total to compare with, and the page says so
+        sites = None if html is not None and not problems(kept) else False
+    errors = validated(kept, wanted=sites)
     found = status_of(kept, errors)
     if html is not None:
         with writing(html):

@@ -36,11 +36,11 @@ def problems(store: Store) -> list[str]:
 
 def verify(store: Store, file: File) -> list[str]:
     """Recompute what a certificate states from the store's files; return what was found right, refuse what is not."""
+    if wrong := ledger.problems(store.log()):
+        raise Mismatch(f"the store's ledger is not whole: {wrong[0]}")
     entry = check_statement(store, file.of_kind("certificate"))
     if file.header.study != store.terms.fingerprint:
         raise Mismatch(f"{file.name} is of study {file.header.study}, the store of {store.terms.fingerprint}")
-    if wrong := ledger.problems(store.log()):
-        raise Mismatch(f"the store's ledger is not whole: {wrong[0]}")
     return [
         f"signed with this store's key {store.public_key}",
         f"entry {entry.number} of the ledger says the same, and the ledger is whole",
