@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedgram.core.errors import Mismatch
+from fedgram.core.errors import Mismatch, StoreError
 from fedgram.core.hashing import hash_text
-from fedgram.exchange.ledger import JOIN, OPEN, Entry, check_head, problems
+from fedgram.exchange.ledger import JOIN, OPEN, Entry, check_head, members, problems
 
 TIME = "2026-03-01T12:00:0{}Z"
 
@@ -81,3 +81,11 @@ def test_a_clock_that_goes_back_is_noted_and_no_problem():
     second = Entry.after(first, JOIN, time="2026-03-01T12:00:10Z")
     assert second.says["note"] == "the clock went back by 20 s"
     assert problems([first, second]) == []
+
+
+def test_entries_that_lack_something_are_named():
+    with pytest.raises(StoreError, match="entry 2 of the ledger has no 'digest': restore"):
+        members(chain(3), up_to=3)
+    for text, why in (("{}", "has no 'time'"), ('{"time":"noon"}', "has 'noon' as"), ('{"time":5}', "has 5 as")):
+        with pytest.raises(StoreError, match=f"entry 4 of the ledger {why}"):
+            Entry.after(Entry(4, text, hash_text(text)), JOIN, time=TIME.format(0))

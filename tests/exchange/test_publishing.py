@@ -16,7 +16,7 @@ from fedgram.studies.encoding import read_client
 from fedgram.studies.kinds import Number
 from fedgram.studies.study import Study
 from studies.test_basis import Table
-from support.stores import STUDY, answered, client, store_of, summary
+from support.stores import KEYS, STUDY, answered, client, store_of, summary
 
 NAMES = ("north", "south", "east")
 METHODS = [fg.AFL(), fg.AFL(ri=False), fg.FedHiP(), fg.FedHiP(beta=1.0, intercept=False), fg.FedGram()]
@@ -168,3 +168,49 @@ def test_numeric_outcomes_are_published_as_they_are_fitted(tmp_path):
     assert all(site.left_out.r2 > 0.5 for _, site in validate(store))
     with pytest.raises(InvalidParameter, match="needs classes"):
         advance(store, "fedlogit")
+
+
+@pytest.mark.parametrize("damage", ["flipped", "lost", "signature"])
+def test_a_damaged_publication_is_made_anew(tmp_path, damage):
+    store = store_of(tmp_path, *NAMES)
+    first = store.publish("afl")
+    path = store.published.path(files.read(first.data).digest)
+    if damage == "lost":
+        path.unlink()
+    elif damage == "signature":
+        fit = files.read(first.data).payload
+        path.write_bytes(files.encode("global", fit, study=STUDY.fingerprint, party="coordinator", key=KEYS["north"]))
+    else:
+        path.write_bytes(first.data[:-5] + bytes([first.data[-5] ^ 1]) + first.data[-4:])
+    again = store.publish("afl")
+    assert again.version == 2
+    file = files.read(again.data)
+    file.verify(store.key.public)
+    weights, wanted = (each.payload.model.weights for each in (file, files.read(first.data)))
+    assert weights.tobytes() == wanted.tobytes()
+
+
+def test_other_settings_do_not_discard_answers(tmp_path):
+    store = store_of(tmp_path, *NAMES)
+    asked = advance(store, "fedlogit", {"rounds": 2})
+    assert advance(store, "fedlogit", {"rounds": 3}).number == 1  # nobody has answered
+    asked = advance(store, "fedlogit", {"rounds": 2})
+    store.join(*(answered(name, asked.data) for name in NAMES))
+    with pytest.raises(InvalidParameter, match=r"at round 1, with 3 answers.* with --set rounds=2, or.*--restart"):
+        advance(store, "fedlogit")
+    assert len(store.index.answers()) == 3
+    asked = advance(store, "fedlogit", {"rounds": 2})
+    with pytest.raises(InvalidParameter, match="at round 2, with 0 answers"):  # round 1 was answered
+        advance(store, "fedlogit")
+    assert advance(store, "fedlogit", {"rounds": 1}, restart=True).number == 1
+    assert store.index.answers() == {}
+
+
+def test_a_run_that_was_published_is_not_under_way(tmp_path):
+    store = store_of(tmp_path, *NAMES)
+    asked = advance(store, "fedlogit", {"rounds": 1})
+    store.join(*(answered(name, asked.data) for name in NAMES))
+    published = advance(store, "fedlogit", {"rounds": 1})
+    assert files.read(published.data).payload.method == "fedlogit"
+    assert advance(store, "fedlogit", {"rounds": 1}).data == published.data
+    assert advance(store, "fedlogit", {"rounds": 2}).number == 1

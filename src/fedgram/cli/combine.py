@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fedgram.cli.stores import Json, StoreFolder, existing, size
+from fedgram.cli.stores import Json, StoreFolder, check_outside, existing, size
 from fedgram.core import terminal
 from fedgram.core.terminal import one_line
 from fedgram.exchange import files
@@ -30,6 +30,7 @@ def combine(
 
     """
     kept = existing(store)
+    check_outside("--out", out, store)
     region = name or store.resolve().name
     data = kept.combine(region)
     files.write(out, data)

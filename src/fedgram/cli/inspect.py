@@ -8,6 +8,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from fedgram.cli.outputs import check_output
 from fedgram.core import terminal
 from fedgram.core.files import replace_file, writing
 from fedgram.exchange import files
@@ -34,6 +35,7 @@ def inspect(
     """
     passport = Passport.of(files.read(file))
     if html is not None:
+        check_output("--html", html, file)
         with writing(html):
             replace_file(html, passport_page(passport).encode(), mode=0o644)
     if as_json:

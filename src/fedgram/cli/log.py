@@ -14,7 +14,8 @@ from fedgram.core.errors import Mismatch
 from fedgram.core.terminal import one_line
 from fedgram.exchange import files
 from fedgram.exchange.ledger import check_head
-from fedgram.exchange.verification import problems
+from fedgram.exchange.store import Store
+from fedgram.exchange.verification import check_statement, problems
 
 HIDDEN = ("number", "time", "what", "party", "previous", "software", "note")
 
@@ -29,7 +30,8 @@ def log(
 ) -> None:
     """Verify the ledger, and print what was done: joined, replaced, removed, published.
 
-    Exit code 0 if it is whole, 1 if an entry was changed, moved or taken away, or it lacks the expected head.
+    Exit code 0 if it is whole, 1 if an entry was changed, moved or taken away, or it lacks the expected head or says
+    something else than the expected file.
 
     Examples:
       fedgram log store/
@@ -41,7 +43,7 @@ def log(
     entries, wrong = kept.log(), problems(kept)
     if expect is not None:
         try:
-            check_head(entries, _head(expect))
+            _check(kept, expect)
         except Mismatch as error:
             wrong.append(str(error))
     if as_json:
@@ -66,7 +68,7 @@ def log(
 
 def _details(about: dict[str, Any]) -> str:
     shown = [f"{name} {_short(value)}" for name, value in about.items() if name not in HIDDEN]
-    return ", ".join([*shown, *([about["note"]] if "note" in about else [])])
+    return ", ".join([*shown, *([str(about["note"])] if "note" in about else [])])
 
 
 def _short(value: Any) -> str:
@@ -74,11 +76,9 @@ def _short(value: Any) -> str:
     return text[:16] if len(text) == 64 else text
 
 
-def _head(expect: str) -> str:
-    """Return the head that a text is, or that stands in a file."""
-    if not Path(expect).is_file():
-        return expect
-    file = files.read(expect).of_kind("receipt", "certificate", "global")
-    file.verify()
-    held = file.payload.notes.get("ledger", {}) if file.header.kind == "global" else file.payload
-    return str(held.get("head", ""))
+def _check(store: Store, expect: str) -> None:
+    """Refuse a head that the ledger lacks, or a file that states something else than the ledger."""
+    if Path(expect).is_file():
+        check_statement(store, files.read(expect))
+    else:
+        check_head(store.log(), expect)

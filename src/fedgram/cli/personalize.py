@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from fedgram.cli.outputs import check_output
 from fedgram.cli.summarize import JsonOption, KeyOption, OnBadOption, PartyOption
 from fedgram.core.terminal import echo
 from fedgram.exchange import files
@@ -37,6 +38,7 @@ def personalize(
       fedgram personalize global.fgm north.csv --key north.key --out mine.fgm
 
     """
+    check_output("--out", out, published, table, key)
     file = received(published)
     fit, study = fit_of(file)
     who = Party.of(study, key, party, newcomers=True)

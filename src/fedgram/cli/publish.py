@@ -8,8 +8,9 @@ import typer
 from rich.table import Table
 
 from fedgram.cli.options import split_settings
-from fedgram.cli.stores import Json, StoreFolder, Wait, existing
+from fedgram.cli.stores import Json, StoreFolder, Wait, check_outside, existing
 from fedgram.core import terminal
+from fedgram.core.errors import InvalidParameter
 from fedgram.core.progress import counted
 from fedgram.core.terminal import one_line
 from fedgram.exchange import files
@@ -37,6 +38,9 @@ def publish(
             "--sites/--no-sites", help=f"Predict each party by the others' model. Default: up to {MOST_SITES} parties."
         ),
     ] = None,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="fedlogit: discard all answers so far, and begin with round 1 again.")
+    ] = False,
     wait: Wait = False,
     as_json: Json = False,
 ) -> None:
@@ -52,13 +56,17 @@ def publish(
 
     """
     kept = existing(store, wait=wait)
+    if out is not None:
+        check_outside("--out", out, store)
     chosen = configured(kept, method)
     given = read_settings(type(chosen), split_settings(settings or []))
     if chosen.name in STEPS:
-        found = advance(kept, chosen.name, given)
+        found = advance(kept, chosen.name, given, restart=restart)
         if isinstance(found, Asked):
             _wrote_round(found, out or Path(f"round-{found.number}.fgm"), as_json=as_json)
             return
+    elif restart:
+        raise InvalidParameter(f"--restart is for methods of rounds, and {chosen.name} has none: leave it out")
     else:
         found = kept.publish(chosen.name, **given)
     path, about = out or Path("global.fgm"), found.entry.says

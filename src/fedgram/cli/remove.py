@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fedgram.cli.stores import Json, StoreFolder, Wait, existing
+from fedgram.cli.stores import Json, StoreFolder, Wait, check_outside, existing
 from fedgram.core import terminal
 from fedgram.core.errors import InvalidParameter, UnknownName
 from fedgram.core.terminal import one_line
@@ -32,6 +32,7 @@ def remove(
     kept, path = existing(store, wait=wait), out or Path(file_name(party, "removed"))
     if path.exists() and out is None:
         raise InvalidParameter(f"{path} exists: say where the certificate is to go, with --out")
+    check_outside("--out", path, store)
     try:
         kept.remove(party)
     except UnknownName as unknown:

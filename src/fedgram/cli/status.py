@@ -8,13 +8,14 @@ import typer
 from rich.table import Table
 
 from fedgram.cli.publish import site_table, validated
-from fedgram.cli.stores import Json, StoreFolder, existing, size
+from fedgram.cli.stores import Json, StoreFolder, check_outside, existing, size
 from fedgram.core import terminal
 from fedgram.core.files import replace_file, writing
 from fedgram.core.terminal import one_line
 from fedgram.exchange.status import LISTED
 from fedgram.exchange.status import status as status_of
 from fedgram.exchange.status_page import status_page
+from fedgram.exchange.verification import problems
 
 
 def status(
@@ -33,7 +34,11 @@ def status(
 
     """
     kept = existing(store)
-    errors = validated(kept, wanted=sites if sites is not None or html is not None else False)
+    if html is not None:
+        check_outside("--html", html, store)
+    if sites is None:  # with a damaged ledger there is no total to compare with, and the page says so
+        sites = None if html is not None and not problems(kept) else False
+    errors = validated(kept, wanted=sites)
     found = status_of(kept, errors)
     if html is not None:
         with writing(html):

@@ -5,10 +5,12 @@ from typing import Annotated
 
 import typer
 
+from fedgram.cli.outputs import check_output
 from fedgram.core import terminal
 from fedgram.core.errors import InvalidParameter
 from fedgram.core.terminal import one_line
-from fedgram.exchange.store import Store
+from fedgram.exchange.running import TOTAL
+from fedgram.exchange.store import INDEX, KEY, Store
 
 NOT_RIGHT = 1  # exit code of what was checked, and found not to be right
 StoreFolder = Annotated[Path, typer.Argument(metavar="STORE", help="The store's folder.", show_default=False)]
@@ -31,6 +33,11 @@ def existing(path: Path, *, wait: bool = False) -> Store:
     if store.is_new:
         raise InvalidParameter(f"{path} is not a store: fedgram join makes one of the first files that come")
     return store
+
+
+def check_outside(option: str, target: Path, store: Path) -> None:
+    """Refuse to write over a store's index, key or total."""
+    check_output(option, target, *(store / name for name in (INDEX, KEY, TOTAL)))
 
 
 def size(count: int) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fedgram.cli.inspect import show
-from fedgram.core.errors import InvalidParameter
+from fedgram.cli.outputs import check_output
 from fedgram.core.terminal import echo
 from fedgram.data.own.bad import OnBad
 from fedgram.exchange import files
@@ -56,9 +56,7 @@ def summarize(
     who = Party.of(agreed, key, party)
     asked = None if request is None else received(request)
     target = out or Path(f"{file_name(who.name)}{'' if asked is None else _ending(asked)}.fgm")
-    for given in (study, table, key, request):
-        if given is not None and target.exists() and given.exists() and target.samefile(given):
-            raise InvalidParameter(f"--out {target} is {given} itself, which would be overwritten: give another name")
+    check_output("--out", target, study, table, key, request)
     if asked is None:
         data = summarized(agreed, table, who, on_bad=on_bad)
     else:

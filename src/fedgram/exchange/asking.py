@@ -42,15 +42,18 @@ class Asked:
     data: bytes
 
 
-def advance(store: Store, method: str, settings: Mapping[str, Any] | None = None) -> Asked | Publication:
+def advance(
+    store: Store, method: str, settings: Mapping[str, Any] | None = None, *, restart: bool = False
+) -> Asked | Publication:
     """Return the next round's file, or after the last round the global model.
 
     While answers are missing it is refused, naming who is waited for; unless nobody has answered yet: then the round's
-    file is returned again.
+    file is returned again. Other settings than those of the run under way are refused once there are answers, which
+    would be lost; `restart` discards them and begins with round 1.
     """
     chosen = configured(store, method, settings)
     with store.changing() as saving:
-        if (known := published(store, chosen)) is not None:
+        if not restart and (known := published(store, chosen)) is not None:
             return known
         pool = pool_of(store, saving.total)
         if pool.basis is None or any(each.kind != "summary" for each in store.contributions()):
@@ -60,7 +63,9 @@ def advance(store: Store, method: str, settings: Mapping[str, Any] | None = None
             )
         run = json.dumps([_last_change(store), chosen.settings()])
         rounds = store.index.rounds()
-        if rounds and rounds[0].run != run:  # who takes part, or the settings, have changed: begin anew
+        if rounds and (restart or rounds[0].run != run):  # who takes part, or the settings, have changed: begin anew
+            if not restart:
+                _check_nothing_is_lost(store, chosen, rounds)
             with store.index.changing():
                 store.index.end_rounds()
             rounds = []
@@ -74,6 +79,29 @@ def advance(store: Store, method: str, settings: Mapping[str, Any] | None = None
         except _Unanswered as next_round:
             return _ask(store, pool, chosen, run, len(rounds) + 1, next_round.payload)
         return write(store, saving.total, chosen, fit_of(chosen, pool, replay.message, model, replay.notes))
+
+
+def _check_nothing_is_lost(store: Store, method: Method, rounds: list[AskedRound]) -> None:
+    """Refuse to begin a run anew with other settings while one is under way that parties have answered."""
+    answers = len(store.index.answers())
+    if (len(rounds) == 1 and not answers) or _ended(store, method):
+        return
+    wanted = json.loads(json.dumps(method.settings()))
+    under_way = json.loads(rounds[0].run)[1]
+    settings = " ".join(f"--set {name}={value}" for name, value in under_way.items() if wanted.get(name) != value)
+    raise InvalidParameter(
+        f"{method.name} is at round {len(rounds)}, with {answers} answers, in a run with other settings: go on with "
+        f"{settings}, or give --restart to discard all answers and begin anew"
+    )
+
+
+def _ended(store: Store, method: Method) -> bool:
+    """Whether the model of the last rounds has been published, so that their answers are not needed any more."""
+    for entry in reversed(store.log()):
+        what = entry.detail("what")
+        if what in (ledger.ROUND, ledger.PUBLISH) and entry.detail("method") == method.name:
+            return bool(what == ledger.PUBLISH)
+    return False
 
 
 def take_answer(store: Store, file: File, *, replace: bool) -> bool:
@@ -182,7 +210,7 @@ class _Replay:
 
 
 def _last_change(store: Store) -> int:
-    return max(entry.number for entry in store.log() if entry.says["what"] in ledger.CHANGES)
+    return max(entry.number for entry in store.log() if entry.detail("what") in ledger.CHANGES)
 
 
 def _flat(reply: Mapping[str, Any]) -> Any:

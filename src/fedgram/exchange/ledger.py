@@ -19,7 +19,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Self
 
-from fedgram.core.errors import Mismatch
+from fedgram.core.errors import Mismatch, StoreError
 from fedgram.core.hashing import hash_text
 
 OPEN, JOIN, REPLACE, REMOVE, PUBLISH, ROUND, ANSWER = "open", "join", "replace", "remove", "publish", "round", "answer"
@@ -39,7 +39,7 @@ class Entry:
     def after(cls, last: "Entry | None", what: str, *, time: str, **details: Any) -> Self:
         """Return the entry that follows `last`; a clock that has gone back is noted in it."""
         number, previous = (1, "") if last is None else (last.number + 1, last.hash)
-        if last is not None and (back := _seconds(last.says["time"]) - _seconds(time)) > 0:
+        if last is not None and (back := last.seconds - _seconds(time)) > 0:
             details["note"] = f"the clock went back by {back:.0f} s"
         said = {"number": number, "time": time, "what": what, **details, "previous": previous}
         text = json.dumps(said, ensure_ascii=False, separators=(",", ":"))
@@ -53,6 +53,22 @@ class Entry:
         except ValueError:
             found = None
         return found if isinstance(found, dict) else {}
+
+    def detail(self, name: str) -> Any:
+        """Return one thing that the entry says; refuse an entry that lacks it, which fedgram never writes."""
+        if name not in self.says:
+            raise StoreError(f"entry {self.number} of the ledger has no {name!r}: restore the store from a copy")
+        return self.says[name]
+
+    @property
+    def seconds(self) -> float:
+        """When it was written, in seconds since 1970."""
+        time = self.detail("time")
+        try:
+            return _seconds(time)
+        except (TypeError, ValueError) as error:
+            said = f"entry {self.number} of the ledger has {time!r} as its time"
+            raise StoreError(f"{said}: restore the store from a copy") from error
 
 
 def _seconds(time: str) -> float:
@@ -103,5 +119,5 @@ def members(entries: Iterable[Entry], *, up_to: int) -> set[str]:
         said = entry.says
         if entry.number <= up_to and said.get("what") in CHANGES:
             found.discard(said.get("replaced", ""))
-            (found.discard if said["what"] == REMOVE else found.add)(said["digest"])
+            (found.discard if said["what"] == REMOVE else found.add)(entry.detail("digest"))
     return found

@@ -5,6 +5,7 @@ swept away.
 """
 
 import os
+import re
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from fedgram.exchange.files import File
 from fedgram.exchange.sums import Sum
 
 ENDING = ".fgm"
+_OURS = re.compile(r"[0-9a-f]{64}\.fgm")
 REMEDY = "make room or see to the rights, and try again: what has been accepted is kept"
 
 
@@ -59,11 +61,12 @@ class Objects:
         return found
 
     def sweep(self, kept: Collection[str]) -> None:
-        """Remove all files but these."""
+        """Remove all files but these; what does not have a digest as its name is not ours, and stays."""
         wanted = {self.path(digest).name for digest in kept}
         with suppress(FileNotFoundError), os.scandir(self.folder) as found:
             for entry in found:
-                if entry.name not in wanted:
+                ours = _OURS.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)
+                if ours and entry.name not in wanted:
                     os.unlink(entry.path)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fedgram.core.errors import InvalidData, InvalidParameter, Revealing
+from fedgram.core.errors import FedgramError, InvalidData, InvalidParameter, Revealing
 from fedgram.exchange import files, ledger
 from fedgram.exchange.ledger import Entry
 from fedgram.exchange.rounds import STEPS
@@ -36,7 +36,7 @@ class Publication:
     @property
     def version(self) -> int:
         """Publications count from 1."""
-        return int(self.entry.says["version"])
+        return int(self.entry.detail("version"))
 
 
 def configured(store: Store, name: str | None, settings: Mapping[str, Any] | None = None) -> Method:
@@ -88,7 +88,7 @@ def pool_of(store: Store, total: Sum) -> Pool:
 def write(store: Store, total: Sum, method: Method, fit: Fit) -> Publication:
     """Write a fit of this total as a publication; inside a change. It carries the ledger's head before it."""
     entries = store.log()
-    version = 1 + sum(entry.says["what"] == ledger.PUBLISH for entry in entries)
+    version = 1 + sum(entry.detail("what") == ledger.PUBLISH for entry in entries)
     about = {"version": version, "total": total.digest, "number": entries[-1].number, "head": entries[-1].hash}
     told = replace(fit, notes={**fit.notes, "ledger": about})
     data = files.encode("global", told, study=store.terms.fingerprint, party=COORDINATOR, key=store.key)
@@ -108,15 +108,22 @@ def write(store: Store, total: Sum, method: Method, fit: Fit) -> Publication:
 
 
 def published(store: Store, method: Method) -> Publication | None:
-    """Return the last publication of this method, if nothing has changed since: publishing again is no new version."""
+    """Return the last publication of this method, if nothing has changed since: publishing again is no new version.
+
+    One whose file was lost or damaged does not count, so that it is made anew.
+    """
     wanted = method.name, json.loads(json.dumps(method.settings()))
     for entry in reversed(store.log()):
-        said = entry.says
-        if said["what"] in (*ledger.CHANGES, ledger.ROUND, ledger.OPEN):
+        what = entry.detail("what")
+        if what in (*ledger.CHANGES, ledger.ROUND, ledger.OPEN):
             return None
-        if said["what"] == ledger.PUBLISH and (said["method"], said["settings"]) == wanted:
-            path = store.published.path(said["digest"])
-            return Publication(path.read_bytes(), entry) if path.exists() else None
+        if what == ledger.PUBLISH and (entry.detail("method"), entry.detail("settings")) == wanted:
+            try:
+                file = store.published.read(entry.detail("digest"))
+                file.verify(store.key.public)
+            except FedgramError:
+                return None
+            return Publication(file.data, entry)
     return None
 
 

@@ -1,11 +1,12 @@
 """The running total of a store, so that nothing has to be added up anew."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from fedgram.core.errors import StoreError
 from fedgram.exchange.combined import part_of, sum_of
-from fedgram.exchange.ledger import Entry, members
+from fedgram.exchange.ledger import Entry, members, problems
 from fedgram.exchange.objects import Saved, load_total, save_total
 from fedgram.exchange.sums import Sum
 
@@ -58,17 +59,30 @@ class Saving:
 def caught_up(store: "Store") -> Saved:
     """Return the total up to the ledger's last entry.
 
-    What was saved may be older, after a crash: then what has joined or left since is added and taken away.
+    What was saved may be older, after a crash: then what has joined or left since is added and taken away. A ledger
+    that is not whole is refused, since it cannot say what a saved total holds.
     """
     entries, kind = store.log(), store.terms.kind
+    if wrong := problems(entries):
+        raise StoreError(
+            f"the ledger of {store.path} is damaged, so nothing is counted or changed: {wrong[0]}; restore the store "
+            "from a copy, fedgram log names all that is wrong"
+        )
+    current = {each.digest for each in store.contributions()}
     saved = load_total(store.path / TOTAL)
     heads = {entry.number: entry.hash for entry in entries}
-    if saved is None or heads.get(saved.number) != saved.head or saved.total.kind != kind:
-        saved = Saved(0, "", Sum.empty(kind))
-    then, total = members(entries, up_to=saved.number), saved.total
-    current = {each.digest for each in store.contributions()}
-    for digest in sorted(then - current):
-        total = total - sum_of(store.objects.read(digest))
+    then, total = set[str](), Sum.empty(kind)
+    if saved is not None and heads.get(saved.number) == saved.head and saved.total.kind == kind:
+        counted = members(entries, up_to=saved.number)
+        # An older total that was put back may hold contributions whose files are gone: then all are added up anew.
+        with suppress(StoreError):
+            then, total = counted & current, _without(store, saved.total, counted - current)
     for digest in sorted(current - then):
         total = total.plus(part_of(store.objects.read(digest)))
     return Saved(entries[-1].number, entries[-1].hash, total)
+
+
+def _without(store: "Store", total: Sum, digests: set[str]) -> Sum:
+    for digest in sorted(digests):
+        total = total - sum_of(store.objects.read(digest))
+    return total

@@ -11,6 +11,7 @@ from fedgram.exchange.verification import problems
 from fedgram.moments.validation import SiteValidation
 
 LISTED, FIRST, NONE = "listed in the study", "remembered from its first file", "not signed"
+PUBLICATION = ("version", "method", "time", "samples", "digest")
 
 
 def status(store: Store, sites: Mapping[str, SiteValidation] | None = None) -> dict[str, Any]:
@@ -36,12 +37,12 @@ def status(store: Store, sites: Mapping[str, SiteValidation] | None = None) -> d
         "classes": [str(label) for label in store.terms.kind.classes] if study is None or study.classes else [],
         "contributions": [_row(store, each, listed, sites) for each in contributions],
         "missing": [name for name in listed if name not in present],
-        "removed": [each["party"] for each in said if each.get("what") == ledger.REMOVE],
+        "removed": [each.get("party", "") for each in said if each.get("what") == ledger.REMOVE],
         "waiting": waited_for(store),
         "publications": [
-            {name: each[name] for name in ("version", "method", "time", "samples", "digest")}
+            {name: each[name] for name in PUBLICATION}
             for each in said
-            if each.get("what") == ledger.PUBLISH
+            if each.get("what") == ledger.PUBLISH and each.keys() >= set(PUBLICATION)  # others are among the problems
         ],
         "ledger": {"entries": len(entries), "head": entries[-1].hash, "problems": problems(store)},
     }

@@ -21,21 +21,20 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from fedgram.core import wire
-from fedgram.core.errors import FedgramError, InvalidData, StoreError, UnknownName
-from fedgram.core.files import writing
+from fedgram.core.errors import InvalidData, StoreError, UnknownName
 from fedgram.core.lock import only_writer
 from fedgram.exchange import certificates, files, ledger
 from fedgram.exchange.admission import Terms
 from fedgram.exchange.combined import Combined, sum_of
+from fedgram.exchange.creation import prepare, settled_by
 from fedgram.exchange.header import now, party_name
 from fedgram.exchange.index import Index
 from fedgram.exchange.keys import PrivateKey
 from fedgram.exchange.ledger import Entry, members
-from fedgram.exchange.objects import Objects, sync
+from fedgram.exchange.objects import Objects
 from fedgram.exchange.records import Contribution
 from fedgram.exchange.running import Saving, caught_up
 from fedgram.exchange.sums import Sum, about, kind_of
-from fedgram.moments.kind import Kind
 from fedgram.studies.study import Study
 
 if TYPE_CHECKING:
@@ -134,8 +133,11 @@ class Store:
         return found
 
     def log(self) -> list[Entry]:
-        """Return the ledger."""
-        return self.index.entries()
+        """Return the ledger, which has at least the entry that the store began with."""
+        entries = self.index.entries()
+        if not entries:
+            raise StoreError(f"the ledger of {self.path} is empty: restore the store from a copy")
+        return entries
 
     # Changes
     def join(
@@ -177,10 +179,10 @@ class Store:
         """Return the signed certificate of a party's last removal, as a file's bytes."""
         removed = [entry for entry in self.log() if entry.says.get("what") == ledger.REMOVE]
         for entry in reversed(removed):
-            if entry.says["party"] == party:
+            if entry.detail("party") == party:
                 remaining = members(self.log(), up_to=entry.number)
                 return certificates.certificate(entry, remaining, study=self.terms.fingerprint, key=self.key)
-        raise UnknownName("party that was removed", party, {entry.says["party"] for entry in removed})
+        raise UnknownName("party that was removed", party, {entry.detail("party") for entry in removed})
 
     def publish(self, method: str | None = None, **settings: Any) -> "Publication":
         """Return the global model of all contributions as a signed file, by default of the study's method."""
@@ -246,21 +248,12 @@ class Store:
 
     def _create(self, first: Iterable[Source]) -> None:
         """Make a new store; the study, or without one the kind of the first file, is settled for good."""
-        study, kind = (self._given, None) if self._given is not None else _first(first)
+        study, kind = (self._given, None) if self._given is not None else settled_by(first)
         settings = {STUDY: wire.encode(study)} if kind is None else {KIND: json.dumps(about(kind)).encode()}
-        self._make_key()
+        prepare(self.objects.folder, self.path / INDEX, self.path / KEY)
         said = {"study": "" if study is None else study.fingerprint, "key": self.key.public.text}
         entry = Entry.after(None, ledger.OPEN, time=now(), software=files.software(), **said)
         self._index = Index.created(self.path / INDEX, settings, entry)
-
-    def _make_key(self) -> None:
-        """Write a new key of the coordinator's, whole or not at all; nothing has been signed with an older one yet."""
-        path, made = self.path / KEY, self.path / f".{KEY}.new"
-        with writing(path, StoreError):
-            made.unlink(missing_ok=True)
-            PrivateKey.new().save(made)
-            sync(made)
-            os.replace(made, path)
 
     def __enter__(self) -> Self:
         return self
@@ -268,19 +261,3 @@ class Store:
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, at: TracebackType | None) -> None:
         if self._index is not None:
             self._index.close()
-
-
-def _first(sources: Iterable[Source]) -> tuple[Study | None, Kind | None]:
-    """Return the study of the first summary, or where it names none, the kind of its moments."""
-    why = "begin with a summary that has it in it, or give --study"
-    for source in sources:
-        try:
-            file = files.read(source).of_kind("summary", "combined")
-        except FedgramError as error:
-            why = f"{error}; give --study"
-            continue
-        if file.study is not None:
-            return file.study, None
-        if not file.header.study:
-            return None, sum_of(file).kind
-    raise InvalidData(f"a new store must know its study: {why}")
