@@ -120,6 +120,7 @@ def test_regions_combine(folder):
     ("options", "kind"),
     [
         (("status", "."), InvalidParameter),
+        (("join", "south.fgm", "north.fgm"), InvalidParameter),
         (("publish", "store", "--method", "fedavg"), InvalidParameter),
         (("publish", "store", "--method", "nothing"), UnknownName),
         (("publish", "store", "--set", "shrinkage"), InvalidParameter),

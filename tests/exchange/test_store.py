@@ -277,3 +277,10 @@ def test_a_store_is_of_one_study(tmp_path):
     new = Store(tmp_path / "first")
     assert outcomes(new.join(b"junk", summary("north"))) == ["refused", "joined"]
     assert new.terms.study == STUDY
+
+
+def test_what_others_publish_does_not_join(tmp_path):
+    store = store_of(tmp_path, "north")
+    assert "is a global file, and a summary or combined or answer file is wanted" in refused(
+        store, store.publish("afl").data
+    )

@@ -9,6 +9,7 @@ import typer
 
 from fedgram.cli.stores import Json, StoreFolder, Wait, opened
 from fedgram.core import terminal
+from fedgram.core.errors import InvalidParameter
 from fedgram.core.progress import count_bar
 from fedgram.core.terminal import one_line
 
@@ -38,6 +39,8 @@ def join(
       fedgram join store/ north-corrected.fgm --replace
 
     """
+    if store.suffix == ".fgm":
+        raise InvalidParameter(f"{store} is a file's name: name the store's folder first, then the files that join")
     kept = opened(store, wait=wait, study=study)
     with count_bar("joining", len(paths), None if len(paths) > 1 else False, transient=True) as advance:
         found = kept.join(*paths, replace=replace, progress=advance)

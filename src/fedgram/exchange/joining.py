@@ -51,12 +51,12 @@ def _join(store: Store, saving: Saving, file: File, *, replace: bool) -> tuple[J
     """Add a file, unless it is in; return also the ledger's entry by which it is, which a receipt is made of."""
     header, index = file.header, store.index
     found = Joined(file.name, "joined", header.party, file.digest, header.samples)
+    file.of_kind("summary", "combined", "answer")
     admission.check_study(file, store.terms)
     signer = admission.check_name(file, store.terms, index)
     if header.kind == "answer":
         new = take_answer(store, file, replace=replace)
         return changed(found, outcome="answered" if new else "already in"), None
-    file.of_kind("summary", "combined")
     admission.check_sender(file, store.terms)
     if index.contribution(digest=file.digest) is not None:
         return changed(found, outcome="already in"), index.entry_of(file.digest)

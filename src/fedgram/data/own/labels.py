@@ -29,7 +29,8 @@ def parse_labels(texts: Sequence[str], where: str) -> npt.NDArray[Any]:
         return np.array(numbers, dtype=np.int64)[inverse]
     if all(_fraction(value) for value in values if not _WHOLE.fullmatch(value)):
         raise InvalidData(
-            f"the label column of {where} holds numbers like {texts[0]}: labels are whole or names"
+            f"the label column of {where} holds numbers like {texts[0]}: labels are whole or names; for a numeric "
+            "outcome, agree on a study first (fedgram study new) and give it with --study"
         ).telling("the label column must hold whole numbers or names")
     return values[inverse]
 
