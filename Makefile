@@ -18,10 +18,12 @@ demo: .venv/.demo
 test: .venv/.dev browser
 	$(PYTEST)
 
-# For work in progress: each test with the first of its cases, and nothing that starts Flower, a browser or a large
-# network.
+# For work in progress: each test with the first of its cases, and nothing that starts Flower, a browser, a large network
+# or many processes.
+LONG := features/backbones data/published data/test_shift.py engines/test_threads.py exchange/test_consortium.py \
+  methods/gradient/test_any_network.py studies/test_media.py test_imports.py
 test-quick: .venv/.dev
-	FEDGRAM_TESTS=quick $(PYTEST) -m 'not flower and not browser and not slow' tests src --ignore=tests/features/backbones --ignore=tests/studies/test_media.py
+	FEDGRAM_TESTS=quick $(PYTEST) -m 'not flower and not browser and not slow' tests src $(LONG:%=--ignore=tests/%)
 
 # What `make test` tries a tenth of (property tests, fuzzing, kills), at full size, and what is slow.
 campaign: .venv/.dev
