@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedgram.core.errors import Doubtful, FedgramError, InvalidData, Mismatch, RefusedMessage, UnknownName
-from fedgram.core.labels import NUMERIC
 from fedgram.exchange.combined import Combined, leaves_of
 from fedgram.exchange.files import File
 from fedgram.exchange.index import Index
@@ -35,7 +34,7 @@ class Terms:
     @classmethod
     def of(cls, study: Study) -> "Terms":
         """Return the terms of a study."""
-        return cls(study, Kind(study.classes or NUMERIC, len(study.sent), study.features, False, study.sent))
+        return cls(study, study.kind)
 
     @property
     def fingerprint(self) -> str:

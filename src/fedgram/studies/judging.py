@@ -8,7 +8,7 @@ import numpy as np
 from fedgram.core.errors import InvalidData
 from fedgram.core.labels import to_indices
 from fedgram.data.own.bad import OnBad
-from fedgram.evaluation import brier_score, expected_calibration_error
+from fedgram.evaluation import Calibration
 from fedgram.models import finite, probabilities
 from fedgram.numeric_evaluation import Errors, as_errors, sum_errors
 from fedgram.studies.encoding import read_client
@@ -52,15 +52,15 @@ def judge(model: StudyModel, table: Any, *, on_bad: OnBad = "refuse") -> Judged:
         return _numbers(model, client.x)
     labels = to_indices(client.y, model.classes)
     found = probabilities(model.model, finite(model.model.scores(client.x)))
-    right = found.argmax(axis=1) == labels
+    known, right = Calibration.of(found, labels), found.argmax(axis=1) == labels
     counts = np.bincount(labels, minlength=len(model.classes))
     hits = np.bincount(labels[right], minlength=len(model.classes))
     return Judged(
         samples=len(labels),
         accuracy=float(right.mean()),
         usual=float(counts.max() / len(labels)),
-        brier=brier_score(found, labels),
-        calibration=expected_calibration_error(found, labels),
+        brier=known.brier,
+        calibration=known.error,
         classes={
             str(label): (n, hit) for label, n, hit in zip(model.classes, counts.tolist(), hits.tolist(), strict=True)
         },

@@ -4,6 +4,7 @@ What the backbone is must be the same for all parties, to the last weight: the s
 """
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -34,7 +35,7 @@ MOST_FEATURES = 1 << 16  # of a backbone; more are no study but an attack on mem
 
 
 @dataclass(frozen=True)
-class Media(MayBeMissing):
+class Media(MayBeMissing, ABC):
     """A column whose cells a backbone turns into features, `scan.0`, `scan.1` and so on for a column `scan`.
 
     `digest` and `features` (how many) are looked up where they are not given, which needs the backbone's weights; a
@@ -100,11 +101,11 @@ class Media(MayBeMissing):
             out[good, : self.settled.features] = features
         return problems
 
+    @abstractmethod
     def _samples(
         self, name: str, cells: Coded, there: Mask, folder: Path | None
     ) -> tuple[Mask, list[Problem], Any, str]:
         """Return which cells can be used, what is wrong with the others, and samples with their fingerprint."""
-        raise NotImplementedError
 
     def _model(self, name: str, folder: Path | None) -> Backbone:
         """Return the backbone, if it is the one that the parties have agreed on."""

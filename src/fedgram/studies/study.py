@@ -17,9 +17,10 @@ from fedgram.core.arrays import Array
 from fedgram.core.columns import Columns
 from fedgram.core.errors import InvalidData, Mismatch
 from fedgram.core.hashing import hash_text
-from fedgram.core.labels import Classes, as_classes
+from fedgram.core.labels import NUMERIC, Classes, as_classes
 from fedgram.data.client import Client, warn_if_few
 from fedgram.moments.basis import Basis
+from fedgram.moments.kind import Kind
 from fedgram.regressors import Outcomes
 from fedgram.studies.kinds import Category, Column, Flag, Ignore, Number
 from fedgram.studies.media import Image, Media, Text
@@ -129,6 +130,11 @@ class Study:
     def features(self) -> str:
         """What moments under this study are moments of."""
         return f"study:{self.name}@{self.fingerprint}"
+
+    @cached_property
+    def kind(self) -> Kind:
+        """What moments under this study are moments of, in all that makes them add up."""
+        return Kind(self.classes or NUMERIC, len(self.sent), self.features, False, self.sent)
 
     def admit(self, client: Client, used: int) -> None:
         """Refuse, at a party, to send anything of fewer samples than the study asks for.

@@ -4,10 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from fedgram.core.labels import NUMERIC, Label
+from fedgram.core.labels import Label
 from fedgram.data.own.bad import OnBad
 from fedgram.moments.accumulate import Accumulator
-from fedgram.moments.kind import Kind
 from fedgram.moments.moments import Moments
 from fedgram.studies.encoding import open_for
 from fedgram.studies.kinds import unknown
@@ -20,7 +19,7 @@ def summarize(study: Study, party: str, source: Any, *, on_bad: OnBad = "refuse"
     Rows that break a rule are refused by line, or left out; a party below the study's thresholds is refused. Only a
     block of the table is in memory at a time.
     """
-    kind = Kind(study.classes or NUMERIC, len(study.sent), study.features, False, study.sent)
+    kind = study.kind
     place = {label: index for index, label in enumerate(kind.classes)}
     total, counts = Accumulator(kind.dimension, len(place)), np.zeros(len(place), dtype=np.int64)
     for rows in open_for(study, source).good_rows(on_bad):

@@ -74,7 +74,7 @@ def in_catalogue(spec: str) -> bool:
 def without_folders(spec: str) -> str:
     """Return a spec as it may be told to others: a file or folder by its name alone.
 
-    >>> without_folders("/home/ann/models/mine.onnx:128"), without_folders("hub:microsoft/resnet-18")
+    >>> without_folders("/models/mine.onnx:128"), without_folders("hub:microsoft/resnet-18")
     ('mine.onnx:128', 'hub:microsoft/resnet-18')
     """
     of_hub, found = spec.startswith("hub:"), _TAIL.fullmatch(spec.removeprefix("hub:"))
