@@ -106,6 +106,29 @@ def test_a_node_starts_nothing_but_the_installed_app():
     assert done.stdout == 2 * "a node of fedgram does not start flwr-agentapp\n"
 
 
+FORKED = """
+import multiprocessing
+from fedgram.engines.flower import installed
+for _ in range(2):
+    installed._start(["flwr-clientapp", "--help"])
+    for child in multiprocessing.active_children():
+        child.join(60)
+        print(child.exitcode)
+"""
+
+
+def test_a_message_is_answered_by_a_fork_of_what_is_installed(tmp_path):
+    """Nothing is imported from the folder in which the node was started."""
+    for module in ("flwr", "fedgram", "numpy"):
+        (tmp_path / f"{module}.py").write_text("raise SystemExit('hostile')")
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", FORKED], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert "hostile" not in done.stderr
+    assert done.stdout.count("Run a Flower ClientApp") == done.stdout.count("\n0\n") == 2
+
+
 def test_a_node_installs_nothing():
     done = fedgram("flower", "node", "--insecure", "--allow-runtime-dep")
     assert (done.returncode, "install it beforehand" in done.stderr) == (2, True)
