@@ -10,8 +10,10 @@ from typer.testing import CliRunner
 import fedgram as fg
 from fedgram.cli import app
 from fedgram.core.errors import FedgramError, InvalidParameter, UnknownName
+from fedgram.data.dataset import Dataset
 from fedgram.engines import InProcess
 from fedgram.experiments import Experiment, Run, Scenario
+from fedgram.experiments.prepared import Prepared
 from fedgram.experiments.results import load_results
 from fedgram.protocol.method import engines
 from support.runner import compare, records
@@ -237,3 +239,13 @@ def test_images_that_are_added_to_a_folder_are_seen(tmp_path):
     assert len(scenario.prepare().data) == 20
     draw(15)
     assert len(scenario.prepare().data) == 30
+
+
+def test_a_client_without_test_images_is_not_judged():
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(0, 256, size=(40, 4, 4), dtype=np.uint8), np.arange(40) % 2
+    clients = [fg.Client("a", x[:20], y[:20], x[20:], y[20:]), fg.Client("b", x[:9], y[:9], x[:0], y[:0])]
+    prepared = Prepared(
+        Dataset("grey", x=x, y=y, classes=(0, 1), fingerprint=""), clients, seed=0, tested_by_clients=True
+    )
+    assert prepared.centralised(1.0, intercept=True).tested == {"a": 20, "b": 0}

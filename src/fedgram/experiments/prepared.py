@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -140,4 +141,4 @@ def no_global_model(method: str) -> InvalidParameter:
 
 def _flat(x: Any) -> Any:
     """Return images as rows of pixels, and features as they are."""
-    return x if x.ndim == 2 and x.dtype.kind == "f" else x.reshape(len(x), -1).astype(np.float32)
+    return x if x.ndim == 2 and x.dtype.kind == "f" else x.reshape(len(x), prod(x.shape[1:])).astype(np.float32)

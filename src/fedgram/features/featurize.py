@@ -1,6 +1,7 @@
 """A data set seen through a backbone."""
 
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -102,7 +103,7 @@ def _advice(x: Any) -> str:
 
 def _pixels(x: Any) -> Features:
     images = _scaled(x)
-    return images.reshape(len(images), -1)
+    return images.reshape(len(images), prod(images.shape[1:]))
 
 
 def _scaled(x: Any) -> Features:
