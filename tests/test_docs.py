@@ -60,12 +60,21 @@ def test_readme_begins_with_a_fit():
     assert 0.9 < names["fit"].evaluation.client_mean <= 1
 
 
-@pytest.mark.parametrize("block", blocks("README.md")[1:])
-def test_readme(block, tmp_path, monkeypatch):
+def test_readme_of_ones_own_data(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = some_names()
-    exec(block, names)
+    exec(blocks("README.md")[1], names)
     assert names["fit"].contributors == tuple(client.name for client in names["clients"])
+
+
+def test_readme_adds_estimators():
+    pytest.importorskip("sklearn")
+    [block] = blocks("README.md")[2:]
+    names = some_names()
+    x, y = names["x"], names["y"]
+    names |= {"x_north": x[:15], "y_north": y[:15], "x_south": x[15:], "y_south": y[15:]}
+    exec(block, names)
+    np.testing.assert_allclose(names["pooled"].coef_, names["GramClassifier"]().fit(x, y).coef_, rtol=1e-9)
 
 
 def test_contributing_shows_a_whole_method(registered):
