@@ -187,7 +187,7 @@ def test_compare_skips_bad_rows_and_lets_clients_be_absent(tmp_path, table):
     options = ["--data", table, "--label", "kind", "--client-column", "site", "--methods", "afl", "--out"]
     refused = fedgram("compare", *options, tmp_path / "refused")
     assert refused.exit_code == 1
-    assert "on-bad 'skip'" in refused.output
+    assert "leave them out with --on-bad skip" in refused.output
     with pytest.warns(UserWarning, match="skipped 1 bad row"):
         done = fedgram("compare", *options, tmp_path / "skipped", "--on-bad", "skip", "--require", "0.5")
     assert done.exit_code == 0, done.output
