@@ -237,3 +237,23 @@ def test_images_that_are_added_to_a_folder_are_seen(tmp_path):
     assert len(scenario.prepare().data) == 20
     draw(15)
     assert len(scenario.prepare().data) == 30
+
+
+@pytest.mark.parametrize("test", ["local", "held-out"])
+def test_classes_may_be_any_whole_numbers(tmp_path, test):
+    """Often they are 1 and 2, or -1 and 1: the same fit as with names."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(120, 3))
+    found = []
+    for classes in ((-1, 1), (1, 2), ("a", "b")):
+        path = tmp_path / f"{classes[0]}.csv"
+        labels = [classes[int(row[0] > 0)] for row in x]
+        lines = [f"{a},{b},{c},{label}" for (a, b, c), label in zip(x, labels, strict=True)]
+        path.write_text("\n".join(["a,b,c,label", *lines]) + "\n")
+        prepared = Scenario(data=str(path), clients=3, partition="iid", test=test).prepare()
+        fit = prepared.fit(fg.AFL())
+        assert fit.model.classes == classes
+        assert set(fit.model.predict(x).tolist()) == set(classes)
+        found.append((prepared.score(fit).pooled, prepared.centralised(0.0, intercept=True).pooled))
+    assert found[0] == found[1] == found[2]
+    assert found[0][0] > 0.9
