@@ -31,6 +31,12 @@ class Errors:
     total: float
     spread: float
 
+    @classmethod
+    def of(cls, predicted: Array, values: Array) -> Self:
+        """Return the errors of predicted numbers (n,) against the values (n,) that they should have had."""
+        sums = _sums(predicted - values, values)
+        return cls(len(values), **{what: float(found) for what, found in sums.items()})
+
     def __add__(self, other: Self) -> "Errors":
         """Return the errors of both together."""
         n = self.n + other.n
@@ -112,7 +118,10 @@ class NumericEvaluation:
 
 def sum_errors(model: Model, x: Any, values: Array) -> dict[str, Array]:
     """Return the sums of `Errors`, (t,) each, of a model for samples x (n, d) with these outcomes (n, t)."""
-    errors = finite(model.scores(x)) - values
+    return _sums(finite(model.scores(x)) - values, values)
+
+
+def _sums(errors: Array, values: Array) -> dict[str, Any]:
     return {
         "squared": np.square(errors).sum(axis=0),
         "absolute": np.abs(errors).sum(axis=0),

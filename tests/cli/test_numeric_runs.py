@@ -64,3 +64,31 @@ def test_what_needs_classes_is_refused_before_anything_is_written(table, tmp_pat
     with pytest.raises(InvalidParameter, match="fedlogit needs classes"):
         fedgram("run", *options(table), "--method", "fedlogit", "--out", tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_table_of_numbers_alone_with_a_fractional_label_is_a_numeric_outcome_too(tmp_path):
+    """Nothing in such a table asks for a study but its label."""
+    path, rng = tmp_path / "plain.csv", np.random.default_rng(0)
+    ages = rng.integers(20, 90, 120)
+    costs = 30 * ages + rng.normal(0, 150, 120)
+    path.write_text("age,cost\n" + "".join(f"{a},{cost:.2f}\n" for a, cost in zip(ages, costs, strict=True)))
+    choice = ["--data", path, "--label", "cost", "--partition", "iid", "--clients", 3]
+    assert "RMSE of cost" in fedgram("run", *choice).stdout
+    done = fedgram("compare", *choice, "--methods", "afl,local", "--out", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    assert "RMSE of cost" in done.stdout
+
+
+def test_all_methods_that_need_classes_are_named_at_once(table, tmp_path):
+    with pytest.raises(InvalidParameter, match="^fedavg, fedlogit, fedprox need classes, and the outcome 'cost' is"):
+        fedgram("compare", *options(table), "--methods", "afl,fedprox,fedavg,fedlogit", "--out", tmp_path / "out")
+
+
+def test_data_that_cannot_be_read_are_told_once_for_all_methods(tmp_path):
+    path = tmp_path / "plain.csv"
+    path.write_text("age,cost\n40,1\n50,2\n")
+    done = fedgram("compare", "--data", path, "--methods", "afl,local", "--out", tmp_path / "out")
+    assert done.exit_code == 1
+    assert done.output.count("name the label column") == 1
+    assert "and 2 more runs" in done.output
+    assert "3 of 3 runs failed" in done.output

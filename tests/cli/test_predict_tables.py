@@ -193,6 +193,25 @@ def test_outcomes_that_are_numbers(tmp_path, monkeypatch):
     }
 
 
+def test_where_a_table_has_its_numbers_the_errors_are_told(tmp_path, monkeypatch):
+    """As right labels are counted. Bad rows, and rows whose number is not known, are not judged."""
+    study = Study("cost", "cost", {"age": Number(range=(0, 120)), "cost": Number()})
+    monkeypatch.setattr(
+        sys.modules["fedgram.cli.predict"], "model_of", lambda path, client: study.model(Doubled(study.features))
+    )
+    new = write(tmp_path / "new.csv", "cost,age\n63,30\n7,old\n116,60\n,50\nunknown,50\n200,100\n")
+    done = predict("model", new)
+    assert "RMSE of cost 2.887, MAE 2.333, R² 0.9974, over 3 samples" in done.stderr
+    assert done.stdout.splitlines()[:3] == ["cost,problem", "60,", ",column 'age' must hold numbers"]
+    errors = json.loads(predict("model", new, "--json").stdout)["errors"]["cost"]
+    assert errors["rmse"] == pytest.approx((25 / 3) ** 0.5)
+    assert errors["mae"] == pytest.approx(7 / 3)
+    one = write(tmp_path / "one.csv", "cost,age\n63,30\n")
+    assert json.loads(predict("model", one, "--json").stdout)["errors"] == {
+        "cost": {"rmse": 3.0, "mae": 3.0, "r2": None}
+    }
+
+
 def test_memory_does_not_grow_with_the_table(tmp_path, fit, monkeypatch):
     monkeypatch.setattr(csvfiles, "BYTES", 1 << 15)
     peaks = []

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedgram.cli import app
-from fedgram.core.errors import InvalidParameter, Mismatch
+from fedgram.core.errors import InvalidParameter, Mismatch, UnknownName
 from fedgram.studies import Study
 
 
@@ -39,6 +39,21 @@ def test_a_draft_is_a_study_that_its_own_table_fits(north, study):
     assert "60 of 60 rows fit study 'stroke': 40 ill, 20 well" in fedgram("check", study, north).stdout
     with pytest.raises(InvalidParameter, match="not overwritten"):
         fedgram("new", north, "--outcome", "diagnosis", "--out", study)
+
+
+def test_the_column_that_names_clients_is_not_used_to_predict(tmp_path):
+    """Two hospitals in a column look like a category, and a model would learn which is which."""
+    table, path = tmp_path / "all.csv", tmp_path / "study.toml"
+    table.write_text("age,hospital,ill\n" + "".join(f"{20 + k % 30},{'ab'[k % 2]},{k % 3 % 2}\n" for k in range(60)))
+    choice = ["new", table, "--outcome", "ill", "--out", path]
+    with pytest.raises(UnknownName, match="did you mean 'hospital'"):
+        fedgram(*choice, "--client-column", "hospitl")
+    with pytest.raises(InvalidParameter, match="'ill' is the outcome"):
+        fedgram(*choice, "--client-column", "ill")
+    assert "ignored: hospital" in fedgram(*choice, "--client-column", "hospital").stdout
+    assert list(Study.read(path).used) == ["age"]
+    assert "names the client of each row" in path.read_text()
+    assert "60 of 60 rows fit" in fedgram("check", path, table, "--client-column", "hospital").stdout
 
 
 def test_rows_that_do_not_fit_are_told_by_line(study, tmp_path):

@@ -10,9 +10,11 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import fedgram as fg
+from fedgram.core import threads
 from fedgram.core.errors import ClientFailed, InvalidParameter
-from fedgram.engines import inprocess, threads
-from fedgram.engines.threads import Limit, many_small_enough
+from fedgram.core.threads import Limit
+from fedgram.engines import inprocess
+from fedgram.engines.threads import many_small_enough
 from fedgram.experiments.measure import peak_memory, reset_peak_memory
 from fedgram.moments import solve
 from support.probe import Probe, clients, fit
@@ -278,3 +280,19 @@ def test_without_a_blas_that_can_be_limited(monkeypatch):
     monkeypatch.setattr(threads, "_blas", lambda: ThreadpoolController().select(user_api="no such"))
     assert Limit.allowed() == threads._processors() >= 1
     assert fit(fg.AFL(), clients(4)).contributors == ("c0", "c1", "c2", "c3")
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_few_samples_are_decomposed_by_one_thread(monkeypatch):
+    """On a busy machine, two threads that wait for each other took twenty times as long."""
+    seen, svd = [], np.linalg.svd
+
+    def watched(*given, **options):
+        seen.extend(blas_threads())
+        return svd(*given, **options)
+
+    monkeypatch.setattr(np.linalg, "svd", watched)
+    x = np.random.default_rng(0).normal(size=(50, 600))
+    solve.eigenpairs(solve.pack(x.T @ x), 600, 50)
+    assert set(seen) == {1}
+    assert set(blas_threads()) == {2}

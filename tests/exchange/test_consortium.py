@@ -28,6 +28,10 @@ def test_the_story_of_a_consortium(tmp_path, what):
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert "published and pooled scores differ by" in done.stdout
+    learned, tested = (set((tmp_path / f"{name}.csv").read_text().splitlines()[1:]) for name in ("west", "west-test"))
+    assert tested
+    assert not tested & learned
+    assert done.stdout.count(f"{len(tested)} samples\n") == 2, "a model is judged by rows that it has not seen"
     store = Store(tmp_path / "store")
     assert [each.party for each in store.contributions()] == ["east", "west", "centre", "north"]
     assert problems(store) == []

@@ -189,7 +189,7 @@ def test_compare_skips_bad_rows_and_lets_clients_be_absent(tmp_path, table):
     options = ["--data", table, "--label", "kind", "--client-column", "site", "--methods", "afl", "--out"]
     refused = fedgram("compare", *options, tmp_path / "refused")
     assert refused.exit_code == 1
-    assert "on-bad 'skip'" in refused.output
+    assert "leave them out with --on-bad skip" in refused.output
     with pytest.warns(UserWarning, match="skipped 1 bad row"):
         done = fedgram("compare", *options, tmp_path / "skipped", "--on-bad", "skip", "--require", "0.5")
     assert done.exit_code == 0, done.output
@@ -249,3 +249,23 @@ def test_a_client_without_test_images_is_not_judged():
         Dataset("grey", x=x, y=y, classes=(0, 1), fingerprint=""), clients, seed=0, tested_by_clients=True
     )
     assert prepared.centralised(1.0, intercept=True).tested == {"a": 20, "b": 0}
+
+
+@pytest.mark.parametrize("test", ["local", "held-out"])
+def test_classes_may_be_any_whole_numbers(tmp_path, test):
+    """Often they are 1 and 2, or -1 and 1: the same fit as with names."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(120, 3))
+    found = []
+    for classes in ((-1, 1), (1, 2), ("a", "b")):
+        path = tmp_path / f"{classes[0]}.csv"
+        labels = [classes[int(row[0] > 0)] for row in x]
+        lines = [f"{a},{b},{c},{label}" for (a, b, c), label in zip(x, labels, strict=True)]
+        path.write_text("\n".join(["a,b,c,label", *lines]) + "\n")
+        prepared = Scenario(data=str(path), clients=3, partition="iid", test=test).prepare()
+        fit = prepared.fit(fg.AFL())
+        assert fit.model.classes == classes
+        assert set(fit.model.predict(x).tolist()) == set(classes)
+        found.append((prepared.score(fit).pooled, prepared.centralised(0.0, intercept=True).pooled))
+    assert found[0] == found[1] == found[2]
+    assert found[0][0] > 0.9

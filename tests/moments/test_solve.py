@@ -108,3 +108,35 @@ def test_recursions_equal_their_closed_forms(seed, clients, log_ridge):
     want = np.linalg.solve(gram + ridge * np.eye(d), cross)
     assert relative_error(G, want) < 1e-9  # FedHiP (24)
     assert relative_error(recursions.apfl(pairs, ridge), want) < 1e-7  # APFL (2)
+
+
+@given(seeds, st.integers(1, 12), st.integers(0, 20), st.booleans())
+def test_few_samples_are_decomposed_without_a_large_matrix(seed, n, more, twice):
+    """By the rank: what a dense decomposition gives, also where samples depend on each other."""
+    d = 3 * n + more
+    x = np.random.default_rng(seed).normal(size=(n, d)) * np.geomspace(1, 1e3, d)
+    if twice:
+        x[-1] = x[0]
+    gram = x.T @ x
+    values, vectors = solve.eigenpairs(solve.pack(gram), d, n)
+    rank = np.linalg.matrix_rank(x)
+    assert values.shape == (rank,)
+    np.testing.assert_allclose(values, np.linalg.eigvalsh(gram)[-rank:], rtol=1e-8)
+    np.testing.assert_allclose(vectors.T @ vectors, np.eye(rank), atol=1e-12)
+    np.testing.assert_allclose((vectors * values) @ vectors.T, gram, atol=1e-12 * np.abs(gram).max())
+
+
+def test_only_many_samples_need_the_large_decomposition(monkeypatch):
+    """APFL's default of 1,024 random features took seconds for a table of 200 rows, on a busy machine even more."""
+
+    def refused(*_, **__):
+        raise AssertionError("d x d")
+
+    monkeypatch.setattr(solve, "eigh", refused)
+    x = np.random.default_rng(0).normal(size=(20, 90))
+    for n in (20, 1):  # a sum of small weights may be less than the rank
+        values, _ = solve.eigenpairs(solve.pack(x.T @ x), 90, n)
+        assert len(values) == 20
+    for rows in (x[:, :40], np.zeros((5, 40))):
+        with pytest.raises(AssertionError, match="d x d"):
+            solve.eigenpairs(solve.pack(rows.T @ rows), 40, 5)

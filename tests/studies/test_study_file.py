@@ -7,34 +7,15 @@ from fedgram.core.errors import InvalidData
 from fedgram.studies import Study
 from fedgram.studies.drafting import draft
 from fedgram.studies.kinds import Category, Flag, Ignore, Number
+from support.patients import TEXT
 
-STROKE = """
-[study]
-name = "stroke-2026"
-outcome = "diagnosis"
-classes = ["ill", "well"]
-parties = ["north", "south"]
-
-[columns.age]
-kind = "number"
-unit = "years"
-range = [0, 120]
-missing = "mean"
-
-[columns.sex]
-kind = "category"
-values = ["F", "M"]
-missing = "category"
-
-[columns.smoker]
-kind = "flag"
-
-[columns.patient_id]
-kind = "ignore"
-"""
+# The shared study without what has defaults, and with two more things that a file may say.
+DEFAULTS = 'method = "fedgram"\nminimum_samples = 12\nminimum_cell = 3\n'
+STROKE = TEXT.replace(DEFAULTS, "") + 'missing = "category"\n\n[columns.smoker]\nkind = "flag"\n'
 
 
 def test_what_a_file_says():
+    assert DEFAULTS in TEXT
     study = Study.parse(STROKE)
     assert study.columns == {
         "age": Number("years", (0.0, 120.0), missing="mean"),
@@ -52,7 +33,7 @@ def test_comments_and_blanks_do_not_change_the_fingerprint_and_anything_else_doe
     study = Study.parse(STROKE)
     assert Study.parse("# agreed on Monday\n" + STROKE.replace("kind =", "kind  =")) == study
     for old, new in {
-        '"stroke-2026"': '"stroke"',
+        '"stroke"': '"stroke-2026"',
         "[0, 120]": "[0, 110]",
         '"years"': '"months"',
         '["F", "M"]': '["M", "F"]',

@@ -122,10 +122,19 @@ def _run(
     show_tables(results, chosen(results, None))
     console.print(f"\nresults  {one_line(path)}\npage     {one_line(page)}")
     if outcome.failed:
-        for what, error in outcome.failed.items():
-            console.print(f"[red]failed:[/] {one_line(what)}: {one_line(error)}")
+        for error, (first, *more) in _by_error(outcome.failed).items():
+            also = f" and {len(more)} more run{'s' * (len(more) != 1)}" if more else ""
+            console.print(f"[red]failed:[/] {one_line(first)}{also}: {one_line(error)}")
         console.print(f"{len(outcome.failed)} of {outcome.done} runs failed; --resume tries them again")
         raise typer.Exit(1)
+
+
+def _by_error(failed: dict[str, str]) -> dict[str, list[str]]:
+    """Return the runs that failed by error: data that cannot be read fail every method alike."""
+    runs: dict[str, list[str]] = {}
+    for what, error in failed.items():
+        runs.setdefault(error, []).append(what)
+    return runs
 
 
 def _pieces(text: str) -> list[str]:

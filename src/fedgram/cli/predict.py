@@ -3,6 +3,7 @@
 import json
 import warnings
 from collections.abc import Iterator
+from math import isnan
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,6 +25,7 @@ from fedgram.features.backbones.specs import in_catalogue
 from fedgram.models import Model, finite
 from fedgram.models import probabilities as probabilities_of
 from fedgram.nets import admit
+from fedgram.numeric_evaluation import Errors
 from fedgram.studies.model import StudyModel
 
 
@@ -63,6 +65,8 @@ def predict(
 ) -> None:
     """Predict the labels of samples, one line for each; where the data have labels, also say how many are right.
 
+    Where they have a numeric outcome, say how far off the predictions are: RMSE, MAE and R².
+
     Columns of a table are found by name where the model was made from a table, in any order. With --id,
     --probabilities or a model of a study, the lines are a table: key, label, a probability per class, and what is wrong
     with a row.
@@ -97,6 +101,8 @@ def predict(
     labels = predictions.put(lines, out, collect=as_json)
     if as_json:
         told: dict[str, Any] = {"samples": tally.samples, "bad": tally.bad, "accuracy": tally.accuracy}
+        if tally.errors:
+            told["errors"] = {name: _plain(errors) for name, errors in tally.errors.items()}
         typer.echo(json.dumps(told | ({} if out else {"labels": labels})))
         return
     if tally.bad:
@@ -104,6 +110,14 @@ def predict(
         echo(f"{tally.bad:,} of {tally.samples:,} samples are bad: their lines {marked}", err=True)
     if tally.accuracy is not None:
         typer.echo(f"{tally.accuracy:.2%} of {tally.known:,} samples are right", err=True)
+    for name, errors in tally.errors.items():
+        figures = f"{errors.rmse:.4g}, MAE {errors.mae:.4g}, R² {errors.r2:.4f}"
+        echo(f"RMSE of {name} {figures}, over {errors.n:,} samples", err=True)
+
+
+def _plain(errors: Errors) -> dict[str, float | None]:
+    """Return errors for JSON, which has no NaN: R² is one where the outcome does not vary."""
+    return {name: None if isnan(value) else value for name, value in errors.summary().items()}
 
 
 def _refuse_for_studies(**given: str | None) -> None:

@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
@@ -22,6 +22,7 @@ from fedgram.core.progress import count_bar
 from fedgram.core.terminal import echo
 from fedgram.data.own.bad import OnBad, settle
 from fedgram.data.own.blocks import open_table
+from fedgram.numeric_evaluation import Errors
 from fedgram.studies.model import StudyModel
 
 _SPECIAL = re.compile('[,"\r\n]')
@@ -30,17 +31,28 @@ PROBLEM = "problem"  # the last column, which says what is wrong with a row
 
 @dataclass
 class Tally:
-    """How many samples there were, how many of them bad, and how many of those with a known label right."""
+    """How many samples there were, how many of them bad, and how many of those with a known label right.
+
+    `errors` are those in numeric outcomes, by name, of the samples whose outcome is known.
+    """
 
     samples: int = 0
     bad: int = 0
     known: int = 0
     right: int = 0
+    errors: dict[str, Errors] = field(default_factory=dict)
 
     @property
     def accuracy(self) -> float | None:
         """The share of right ones, None where no label is known."""
         return self.right / self.known if self.known else None
+
+    def compare(self, name: str, predicted: Array, values: Array) -> None:
+        """Add the errors of predicted numbers (n,) of an outcome; values (n,) are NaN where it is not known."""
+        known = ~np.isnan(values)
+        if known.any():
+            errors = Errors.of(predicted[known], values[known])
+            self.errors[name] = self.errors[name] + errors if name in self.errors else errors
 
 
 @dataclass(frozen=True)
@@ -120,6 +132,10 @@ def of_study(model: StudyModel, data: str, key: str | None, on_bad: OnBad | None
             judged[bad] = False
             tally.known += int(judged.sum())
             tally.right += int((judged & (block.found == block.known.map(str, np.str_))).sum())
+        if block.values is not None:
+            fine = np.array([not reason for reason in block.reasons], dtype=bool)
+            for place, name in enumerate(study.targets):
+                tally.compare(name, block.found[fine, place], block.values[fine, place])
         keys = None if block.keys is None else block.keys.tolist()
         if block.probabilities is None:
             yield table(keys, None, block.found, block.reasons, head)

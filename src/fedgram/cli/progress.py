@@ -3,21 +3,26 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from fedgram.core import terminal
 from fedgram.protocol.transport import Progress as Report
 
 
 @contextmanager
-def progress_bar() -> Iterator[Report]:
-    """Show how many clients have replied; goes to standard error and vanishes at the end."""
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=terminal.console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None)
+def progress_bar(label: str) -> Iterator[Report]:
+    """Show what a method is at, and how many clients have replied; on standard error, and it vanishes at the end.
+
+    It is there from the first. Where all have replied it is the server that computes, which is said, too.
+    """
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    console = terminal.console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(f"{label} · starting", total=None)
 
         def report(step: str, round: int, done: int, total: int) -> None:
             which = f"round {round + 1} · " if round else ""
-            bar.update(task, description=which + step, completed=done, total=total)
+            what = f"{step} done, the server computes" if done == total else step
+            bar.update(task, description=f"{label} · {which}{what}", completed=done, total=total, refresh=done == total)
 
         yield report

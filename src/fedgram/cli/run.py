@@ -95,7 +95,7 @@ def run(
             )
         if kept is not None:
             kept.begin(scenario, prepared)
-        with progress_bar() as progress:
+        with progress_bar(one.label) as progress:
             record, fit, error = attempt(one, prepared, running.engine, progress)
         if kept is not None:
             kept.append(record)

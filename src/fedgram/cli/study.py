@@ -37,13 +37,16 @@ def new(
     table: TableArgument,
     outcome: Annotated[str | None, typer.Option(help="The column that is to be predicted.")] = None,
     name: Annotated[str, typer.Option(help="What the study is called.")] = "my-study",
+    client_column: Annotated[
+        str | None, typer.Option(help="The column that names each row's client; it is not used to predict.")
+    ] = None,
     drop: Annotated[list[str] | None, typer.Option(help="A column that is not to be used; may be repeated.")] = None,
     out: Annotated[Path, typer.Option(help="Where to write it; never over an existing file.")] = Path("study.toml"),
 ) -> None:
     """Draft a study file from one party's table: kinds are guessed, comments say where you must decide."""
     if out.exists():
         raise InvalidParameter(f"{out} exists, and is not overwritten: give another name with --out, or remove it")
-    text = draft(table, outcome, name=name, ignore=tuple(drop or ()))
+    text = draft(table, outcome, name=name, client=client_column, ignore=tuple(drop or ()))
     study = Study.parse(text, where=f"the study drafted from {table}")
     with writing(out):
         replace_file(out, text.encode())

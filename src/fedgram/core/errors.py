@@ -42,6 +42,10 @@ class BadSamples(InvalidData):
     """Some samples of a file cannot be used: says which and why."""
 
 
+class NumericLabels(InvalidData):
+    """Labels that are numbers with fractions: a numeric outcome, which needs a study, not classes."""
+
+
 class Mismatch(FedgramError):
     """Two things that were to be combined are not of the same kind."""
 

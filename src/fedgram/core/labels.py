@@ -143,6 +143,15 @@ def to_indices(y: Any, classes: Classes) -> npt.NDArray[np.int64]:
     return labels.astype(np.int64, copy=False)
 
 
+def from_indices(indices: npt.NDArray[np.int64], classes: Classes) -> npt.NDArray[Any]:
+    """Return labels of which `to_indices` makes these indices again: where classes are numbers such as 1 and 2, these.
+
+    >>> from_indices(np.array([0, 1]), (1, 2)), from_indices(np.array([0, 1]), ("ill", "well"))
+    (array([1, 2]), array([0, 1]))
+    """
+    return indices if not classes or _are_indices(classes) else np.array(classes, dtype=np.int64)[indices]
+
+
 def _are_indices(classes: Classes) -> bool:
     return isinstance(classes[0], str) or _are_numbered(classes)
 

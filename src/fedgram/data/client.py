@@ -9,7 +9,7 @@ import numpy as np
 
 from fedgram.core.columns import Columns, as_columns, as_table, names_of, order, samples_of
 from fedgram.core.errors import FedgramError, InvalidData, InvalidParameter, Revealing
-from fedgram.core.labels import as_labels
+from fedgram.core.labels import as_labels, from_indices
 from fedgram.core.randomness import generator
 from fedgram.data.dataset import Dataset
 
@@ -127,7 +127,8 @@ def make_clients(
         if data.groups_test is not None and data.y_test is not None and not test_fraction:
             own = np.flatnonzero(data.groups_test == name)
             x_test, y_test = data.x_test[own], data.y_test[own]
-        clients.append(Client(name, data.x[train], data.y[train], x_test, y_test, data.features, data.columns))
+        y, y_test = (from_indices(part, data.classes) for part in (data.y[train], y_test))
+        clients.append(Client(name, data.x[train], y, x_test, y_test, data.features, data.columns))
     return clients
 
 

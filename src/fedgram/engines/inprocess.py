@@ -15,8 +15,9 @@ from typing import Any, Literal, Self, TypeAlias, TypeVar
 from fedgram.core import wire
 from fedgram.core.errors import ClientFailed, InvalidParameter
 from fedgram.core.labels import Label
+from fedgram.core.threads import Limit
 from fedgram.data.client import Client
-from fedgram.engines.threads import Limit, many_small_enough
+from fedgram.engines.threads import many_small_enough
 from fedgram.protocol import session
 from fedgram.protocol.clientside import ClientSide, explain, perform
 from fedgram.protocol.fit import Fit

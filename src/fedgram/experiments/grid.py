@@ -29,7 +29,7 @@ class Run:
         if self.method and self.scenario.has_common_test and not self.method.has_global_model:
             raise no_global_model(self.name)
         if self.method:
-            check_outcomes(self.method, self.scenario.outcomes)
+            check_outcomes([self.method], self.scenario.outcomes)
 
     @property
     def name(self) -> str:
@@ -60,6 +60,7 @@ def runs_of(experiment: Experiment) -> Iterator[Run]:
     """
     ridge, intercept = experiment.centralised_ridge, experiment.centralised_intercept
     for scenario in experiment.scenarios:
+        check_outcomes((variant.method for variant in experiment.variants), scenario.outcomes)  # all at once
         yield Run(scenario, CENTRALISED, None, ridge=ridge, intercept=intercept)
         for variant in experiment.variants:
             yield Run(scenario, variant.label, variant.method, experiment.require)

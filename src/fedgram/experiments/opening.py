@@ -6,7 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from fedgram.core.columns import Columns
-from fedgram.core.errors import BadSamples, InvalidParameter
+from fedgram.core.errors import BadSamples, InvalidParameter, NumericLabels
 from fedgram.data import load_dataset
 from fedgram.data.dataset import Dataset
 from fedgram.data.own.bad import OnBad
@@ -54,7 +54,10 @@ def state_of(data: str | None) -> State:
 
 @lru_cache(maxsize=1)
 def open_source(source: Source) -> Dataset:
-    """Return the data set. A table that is not all numbers gets a study, drafted from it if none is given."""
+    """Return the data set. A table that is not all numbers, or whose outcome has fractions, gets a study.
+
+    It is drafted from the table if none is given.
+    """
     if source.wants_study or len(tables_of(source.data)) > 1:
         return _under_study(source)
     if not tables_of(source.data):
@@ -63,7 +66,7 @@ def open_source(source: Source) -> Dataset:
         warnings.simplefilter("always")
         try:
             data = _as_it_is(source)
-        except BadSamples:
+        except (BadSamples, NumericLabels):
             data = None
     if data is None:  # whatever the attempt warned of, reading it under a study warns of again
         return _under_study(source)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedgram.core.errors import InvalidParameter
-from fedgram.core.labels import to_indices
+from fedgram.core.labels import from_indices, to_indices
 from fedgram.data.client import Client
 from fedgram.data.dataset import Dataset
 from fedgram.evaluation import Calibration, Evaluation
@@ -123,9 +123,10 @@ class Prepared:
 def with_shares(clients: Sequence[Client], data: Dataset) -> list[Client]:
     """Return the clients with a share of the common test set each, to judge rounds by; nobody trains on it."""
     assert data.y_test is not None
-    shares = [np.arange(k, len(data.y_test), len(clients)) for k in range(len(clients))]
+    labels = from_indices(data.y_test, data.classes)
+    shares = [np.arange(k, len(labels), len(clients)) for k in range(len(clients))]
     return [
-        replace(client, x_test=data.x_test[share], y_test=data.y_test[share])
+        replace(client, x_test=data.x_test[share], y_test=labels[share])
         for client, share in zip(clients, shares, strict=True)
     ]
 

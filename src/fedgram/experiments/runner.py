@@ -47,7 +47,7 @@ class Watcher(Protocol):
         """Hear that a run begins."""
 
     def steps(self, run: Run, step: str, round: int, done: int, total: int) -> None:
-        """Hear that a client has replied; rounds count from 0."""
+        """Hear that a step begins, or a client has replied; rounds count from 0."""
 
     def ends(self, run: Run, record: dict[str, Any]) -> None:
         """Hear that a run has ended, well or not."""

@@ -20,7 +20,7 @@ from scipy.linalg.blas import dsymv
 
 from fedgram.core.arrays import Array
 from fedgram.core.errors import InvalidData, InvalidParameter, RankDeficient
-from fedgram.moments import blas
+from fedgram.moments import blas, lowrank
 
 EPS = float(np.finfo(np.float64).eps)
 # Errors that differ by less than this, relative to their size, differ by rounding.
@@ -286,7 +286,10 @@ def eigenpairs(packed: Array, d: int, n: float, removed: Array | None = None) ->
 
     `removed` is as in `factor`.
     """
-    values, vectors = eigh(_lower_triangle(packed, d), lower=True, overwrite_a=True, check_finite=False)
-    size = max(float(values[-1]), 0.0) + (0.0 if removed is None else float(removed.sum()))
+    lower, cancelled, found = _lower_triangle(packed, d), 0.0 if removed is None else float(removed.sum()), None
+    if n <= lowrank.FEW * d:
+        found = lowrank.eigenpairs(lower, rounding_level(d, n) * (float(lower.diagonal().max()) + cancelled))
+    values, vectors = found or eigh(lower, lower=True, overwrite_a=True, check_finite=False)
+    size = max(float(values[-1]), 0.0) + cancelled
     kept = values > rounding_level(d, n) * size
     return values[kept], vectors[:, kept]

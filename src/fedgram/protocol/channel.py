@@ -50,6 +50,8 @@ class Channel:
         """
         expected: Any = replies.expected(type(self._method), step)  # type: ignore[arg-type]
         sent = dict(tasks)
+        if self._progress is not None:
+            self._progress(step, round, 0, len(tasks))  # the first reply may take long
         requests = self._requests(step, tasks, agreement, round, counted=counted)
         for done, (client, answer) in enumerate(self.transport.exchange(step, requests), start=1):
             try:

@@ -240,12 +240,13 @@ class Method:
         return sum_errors_of(client.model, client.data.x_test, client.basis)
 
 
-def check_outcomes(method: Method, outcomes: Columns) -> None:
-    """Refuse numeric outcomes for a method that needs classes."""
-    if outcomes and not method.numeric:
+def check_outcomes(methods: Iterable[Method], outcomes: Columns) -> None:
+    """Refuse numeric outcomes for methods that need classes; all of these are named."""
+    if outcomes and (refusing := sorted({method.name for method in methods if not method.numeric})):
         raise InvalidParameter(
-            f"{method.name} needs classes, and the outcome {', '.join(map(repr, outcomes))} is a number: use a method "
-            "for numbers, such as afl, fedhip, apfl, fedgram or local, or give the outcome classes in the study"
+            f"{', '.join(refusing)} need{'s' * (len(refusing) == 1)} classes, and the outcome "
+            f"{', '.join(map(repr, outcomes))} is a number: use a method for numbers, such as afl, fedhip, apfl, "
+            "fedgram or local, or give the outcome classes in the study"
         )
 
 

@@ -112,7 +112,7 @@ def _classes(method: Method, given: int | Iterable[Label] | None, recipe: Recipe
     classes = () if given is None else as_classes(given)
     if recipe is None or not recipe.targets:
         return classes
-    check_outcomes(method, recipe.targets)
+    check_outcomes([method], recipe.targets)
     outcomes = ", ".join(map(repr, recipe.targets))
     if classes not in ((), NUMERIC):
         raise InvalidParameter(f"classes were given, {classes[:5]}, and the outcome {outcomes} is a number: leave them")

@@ -7,7 +7,8 @@ from typing import NamedTuple, Protocol, TypeAlias
 from fedgram.core.wire import Payload
 from fedgram.protocol.timing import Spent
 
-# Called as replies arrive: the step, the round, how many replies are there, and how many were asked for.
+# Called as a step begins and as replies arrive: the step, the round, how many replies are there, and how many were
+# asked for.
 Progress: TypeAlias = Callable[[str, int, int, int], None]
 
 

@@ -1,7 +1,7 @@
 """Pictures for papers, drawn from the charts' descriptions; PNG and SVG, each with a text alternative inside."""
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from html import escape
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from fedgram.core.extras import require
 from fedgram.core.terminal import visible
 from fedgram.experiments.results import Results
-from fedgram.report.charts import Chart, Series
+from fedgram.report.charts import Chart, Panel, Series
 from fedgram.report.describe import describe
 from fedgram.report.heatmaps import draw_heat
 from fedgram.report.panels import add_legend, literal, panels_of, set_axis
@@ -96,8 +96,19 @@ def _scatter(chart: Chart) -> Any:
             else:
                 _interval(axes, x, y, series)
             axes.plot([x], [y], markersize=9, markeredgecolor="white", label=series.label, **style)
+    return _finished(chart, figure, panels, one_y=False)
+
+
+def _finished(chart: Chart, figure: Any, panels: Sequence[tuple[Panel, Any]], *, one_y: bool = True) -> Any:
+    """Return the figure with its axes named and one legend; `one_y` is a title for the y axes of all panels."""
+    for _, axes in panels:
         set_axis(axes, "x", chart.x)
-        set_axis(axes, "y", chart.y)
+        if one_y:
+            axes.label_outer()
+        else:
+            set_axis(axes, "y", chart.y)
+    if one_y:
+        figure.supylabel(chart.y.title, fontsize=9)
     add_legend(figure, panels)
     return figure
 
@@ -121,11 +132,7 @@ def _lines(chart: Chart) -> Any:
                     axes.plot(series.x, series.y, marker=series.look.shape, markersize=4, **style)
                 case _:
                     axes.plot(series.x, series.y, linewidth=1.6, **style)
-        set_axis(axes, "x", chart.x)
-        axes.label_outer()
-    figure.supylabel(chart.y.title, fontsize=9)
-    add_legend(figure, panels)
-    return figure
+    return _finished(chart, figure, panels)
 
 
 def _reliability(chart: Chart) -> Any:
@@ -139,11 +146,7 @@ def _reliability(chart: Chart) -> Any:
             axes.plot(series.x, series.y, color=series.look.colour, linewidth=1)
             style = {"color": series.look.colour, "marker": series.look.shape, "edgecolors": "white"}
             axes.scatter(series.x, series.y, sizes, label=series.label, zorder=3, **style)
-        set_axis(axes, "x", chart.x)
-        axes.label_outer()
-    figure.supylabel(chart.y.title, fontsize=9)
-    add_legend(figure, panels)
-    return figure
+    return _finished(chart, figure, panels)
 
 
 def _strip(chart: Chart) -> Any:

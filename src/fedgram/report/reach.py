@@ -5,10 +5,15 @@ from math import floor
 from statistics import fmean
 
 from fedgram.experiments.results import Column, Result, Results
-from fedgram.report.measures import at_round, rounds_to, share_to
+from fedgram.report.measures import at_round, round_count, rounds_to
 from fedgram.report.tables import NOTHING, Entry, Table, headings, seconds, size
 
 STEP, MOST = 5, 3  # in %, and how many accuracies a table has
+
+NOTE = (
+    "All rounds of a run count as equally costly. Where not all seeds reach an accuracy, figures are means of those "
+    f"that do; {NOTHING} is never reached."
+)
 
 
 def reach_tables(results: Results, metric: str) -> dict[Column, Table]:
@@ -17,7 +22,7 @@ def reach_tables(results: Results, metric: str) -> dict[Column, Table]:
     for column, heading in headings(results.columns).items():
         runs = [run for run in results.finished if run.column == column and not run.reference]
         if any(run.rounds.get(metric) for run in runs) and (targets := _targets(runs, metric)):
-            caption = f"What it takes to reach an accuracy: {heading}. All rounds of a run count as equally costly."
+            caption = f"What it takes to reach an accuracy: {heading}. {NOTE}"
             rows = [
                 [Entry(label), *(Entry(text) for target in targets for text in _costs(own, metric, target))]
                 for label in results.labels
@@ -36,14 +41,15 @@ def _targets(runs: Sequence[Result], metric: str) -> list[int]:
 
 
 def _costs(runs: Sequence[Result], metric: str, target: float) -> list[str]:
-    shares = [share_to(run, metric, target) for run in runs]
-    rounds = [rounds_to(run, metric, target) for run in runs]
+    """Return rounds, bytes and CPU seconds until the accuracy is reached, means of the seeds that reach it."""
+    reached = [(run, number) for run in runs if (number := rounds_to(run, metric, target)) is not None]
+    if not reached:
+        return [NOTHING] * 3
 
     def part(of: Callable[[Result], float | None], write: Callable[[float], str]) -> str:
-        wholes = [of(run) for run in runs]
-        spent = [share * whole for share, whole in zip(shares, wholes, strict=True) if share and whole]
-        return write(fmean(spent)) if len(spent) == len(runs) else NOTHING
+        spent = [whole * number / round_count(run) for run, number in reached if (whole := of(run))]
+        return write(fmean(spent)) if len(spent) == len(reached) else NOTHING
 
-    counted = [number for number in rounds if number is not None]
-    needed = f"{fmean(counted):.3g}" if len(counted) == len(runs) else NOTHING
-    return [needed, part(lambda run: run.bytes_per_client, size), part(lambda run: run.cpu, seconds)]
+    some = f" ({len(reached)} of {len(runs)} seeds)" if len(reached) < len(runs) else ""
+    rounds = f"{fmean(number for _, number in reached):.3g}{some}"
+    return [rounds, part(lambda run: run.bytes_per_client, size), part(lambda run: run.cpu, seconds)]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedgram.core.errors import InvalidData, UnknownName
+from fedgram.core.errors import InvalidData, InvalidParameter, UnknownName
 from fedgram.core.progress import with_bar
 from fedgram.data.own.blocks import TableFile, open_table
 from fedgram.data.own.cells import is_missing, parse_numbers
@@ -56,12 +56,14 @@ def draft(
     outcome: str | None = None,
     *,
     name: str = "my-study",
+    client: str | None = None,
     ignore: Sequence[str] = (),
     columns: Sequence[str] | None = None,
     rows: int | None = ROWS,
 ) -> str:
     r"""Return the text of a study file drafted from a table; `ignore` are columns that are not to be used.
 
+    `client` is the column that names each row's client, which is not used either: a model must not know it.
     `columns` are the only ones that are used, also where one looks like an identifier. `rows` are looked at, None for
     all there are.
 
@@ -87,9 +89,14 @@ def draft(
     """
     table = open_table(source)
     chosen = _outcome(table, outcome)
-    for asked in (*ignore, *(columns or ())):
+    named = () if client is None else (client,)
+    for asked in (*named, *ignore, *(columns or ())):
         if asked not in table.names:
             raise UnknownName(f"column of {table.title}", asked, table.names)
+    if chosen in (*named, *ignore):
+        raise InvalidParameter(
+            f"column {chosen!r} is the outcome, so it can neither name clients nor be left out: give another column"
+        )
     seen = _look(table, rows)
     lines = [
         "# Drafted from one party's table. Read it through, settle what the comments ask, and send it to all parties:",
@@ -110,8 +117,13 @@ def draft(
             continue
         outcome_itself = column.name == chosen
         wanted = outcome_itself or (columns is not None and column.name in columns)
-        ignored = column.name in ignore or (columns is not None and not wanted)
-        lines += [*_column_lines(column, ignored=ignored, wanted=wanted, outcome=outcome_itself), ""]
+        if column.name == client:
+            written = [_head(column), 'kind = "ignore"  # names the client of each row, which says nothing to others']
+        elif column.name in ignore or (columns is not None and not wanted):
+            written = [_head(column), 'kind = "ignore"']
+        else:
+            written = _column_lines(column, wanted=wanted, outcome=outcome_itself)
+        lines += [*written, ""]
     return "\n".join(lines)
 
 
@@ -165,10 +177,12 @@ def _outcome_lines(column: Seen) -> list[str]:
     return [f"classes = [{classes}]  # of this table; add those that others have"]
 
 
-def _column_lines(column: Seen, *, ignored: bool, wanted: bool, outcome: bool) -> list[str]:
-    head = f"[columns.{column.name if _BARE.fullmatch(column.name) else _quoted(column.name)}]"
-    if ignored:
-        return [head, 'kind = "ignore"']
+def _head(column: Seen) -> str:
+    return f"[columns.{column.name if _BARE.fullmatch(column.name) else _quoted(column.name)}]"
+
+
+def _column_lines(column: Seen, *, wanted: bool, outcome: bool) -> list[str]:
+    head = _head(column)
     values, bad = parse_numbers(column.cells)
     if why := _useless(column, values, bad, wanted=wanted):
         if wanted:

@@ -31,7 +31,8 @@ _WITH_UNIT = re.compile(r"(?P<name>.*\S)\s*[\[(](?P<unit>[^\[\]()]*)[\])]\s*")
 class Rows:
     """Some rows of a table as they are sent: x (n, columns), labels if there are any, and what is wrong with them.
 
-    `x` is written over when the next rows are asked for. Its columns are contiguous.
+    `x` is written over when the next rows are asked for. Its columns are contiguous. `values` (n, t) are
+    numeric outcomes that rows may have and need not, NaN where they have none.
     """
 
     start: int
@@ -41,6 +42,7 @@ class Rows:
     keys: Coded | None
     problems: list[Problem]
     share: float  # of the table that has been read
+    values: Array | None = None
 
     @property
     def good(self) -> Mask:
@@ -74,6 +76,7 @@ class StudyTable:
     labelled: bool = True  # whether rows must have one
     group: str | None = None
     key: str | None = None
+    values: tuple[str | None, ...] = ()  # the table's columns with numeric outcomes, where rows need not have them
 
     @property
     def folder(self) -> Path:
@@ -89,6 +92,7 @@ class StudyTable:
         """Yield the rows in blocks, as they are sent."""
         used = self._used
         numbers = [self.places[name] for name, column in used.items() if column.numeric]
+        numbers += [name for name in self.values if name is not None]
         texts = [self.places[name] for name, column in used.items() if not column.numeric]
         others = [name for name in (self.outcome, self.group, self.key) if name is not None]
         wide = any(isinstance(column, Media) for column in used.values())
@@ -122,7 +126,15 @@ class StudyTable:
             problems += self._wrong_labels(labels)
         if groups is not None and (empty := groups.map(is_missing, bool)).any():
             problems.append(Problem(empty, f"column {self.group!r} must not be empty"))
-        return Rows(block.start, x, labels, groups, keys, problems, block.share)
+        return Rows(block.start, x, labels, groups, keys, problems, block.share, self._values(block))
+
+    def _values(self, block: Block) -> Array | None:
+        """Return the numeric outcomes of rows that need not have them."""
+        if not any(self.values):
+            return None
+        columns = [np.full(block.rows, np.nan) if name is None else block.numbers[name] for name in self.values]
+        found = np.column_stack(columns)
+        return np.where(np.isfinite(found), found, np.nan)
 
     def _wrong_labels(self, labels: Coded) -> list[Problem]:
         known, name = set(self.study.classes), self.study.outcome
@@ -186,7 +198,8 @@ def open_for(
     if unknown := [name for name in table.names if name not in known]:
         raise _unknown_columns(study, table, unknown)
     places = {name: place for name, place in found.items() if labelled or name not in study.outcomes}
-    return StudyTable(study, table, places, outcome, labelled, group, key)
+    values = () if labelled else tuple(found.get(name) for name in study.targets)
+    return StudyTable(study, table, places, outcome, labelled, group, key, values)
 
 
 def read_client(study: Study, name: str, source: Any, *, on_bad: OnBad = "refuse", **options: Any) -> Client:

@@ -63,8 +63,7 @@ def drafted(
 ) -> Study:
     """Return a study drafted from a table that is all there is. It asks for no thresholds: nobody has agreed on any."""
     owner = client or _usual_client(table, ())
-    unused = dict.fromkeys(name for name in (owner, *drop) if name is not None)
-    text = draft(table, outcome, name="drafted", ignore=list(unused), columns=columns, rows=None)
+    text = draft(table, outcome, name="drafted", client=owner, ignore=drop, columns=columns, rows=None)
     study = Study.parse(text, where=f"the study drafted from {table}")
     values = {name: column.values for name, column in study.columns.items() if isinstance(column, Category)}
     for name, found in (values | {", ".join(study.outcomes): study.classes}).items():

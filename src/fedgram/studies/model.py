@@ -25,7 +25,7 @@ class Predicted:
 
     `found` are labels, or numbers (n, t) where the outcome has no classes. `probabilities` (n, c) are of the classes.
     Where `reasons` says what is wrong with a row, the others mean nothing. `keys` and `known` are what the table itself
-    says: the rows' keys and labels.
+    says: the rows' keys and labels. `values` (n, t) are the numeric outcomes that it says, NaN where it says none.
     """
 
     found: npt.NDArray[Any]
@@ -33,6 +33,7 @@ class Predicted:
     reasons: list[str]
     keys: Coded | None
     known: Coded | None
+    values: Array | None = None
 
 
 @wire.message("study-model", version=1)
@@ -93,6 +94,6 @@ class StudyModel(WrappedModel):
             reasons[row] = rows.reasons(part.start + row)
         keys, known = (None if texts is None else texts.rows(part) for texts in (rows.keys, rows.labels))
         if numeric:
-            return Predicted(scores, None, reasons, keys, known)
+            return Predicted(scores, None, reasons, keys, known, None if rows.values is None else rows.values[part])
         labels = np.asarray(self.classes)[scores.argmax(axis=1)]
         return Predicted(labels, probabilities(self.model, scores), reasons, keys, known)

@@ -96,3 +96,14 @@ def test_labels_beyond_64_bits_are_refused(tmp_path: Path, arrow: bool) -> None:
         with pytest.raises(InvalidData, match=f"label {number} of .*own.csv does not fit into 64 bits"):
             open_path(write(tmp_path / "own.csv", f"a,label\n1,{number}\n2,3\n"))
     assert open_path(write(tmp_path / "own.csv", f"a,label\n1,{2**63 - 1}\n2,3\n")).classes == (3, 2**63 - 1)
+
+
+def test_whole_numbers_that_are_hardly_classes_are_warned_of(tmp_path: Path) -> None:
+    """A cost in whole euros would be as many classes, without a word."""
+    rows = [f"{k / 8},{1000 + 7 * k}" for k in range(60)]
+    with pytest.warns(Doubtful, match="60 different whole numbers in 60 rows, and count as classes: .*--study"):
+        open_path(write(tmp_path / "own.csv", "\n".join(["a,label", *rows])))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", Doubtful)
+        open_path(write(tmp_path / "many.csv", "\n".join(["a,label", *rows, *rows])))
+        open_path(write(tmp_path / "few.csv", "\n".join(["a,label", *rows[:20]])))

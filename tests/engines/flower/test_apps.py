@@ -13,7 +13,7 @@ from fedgram.core.errors import InvalidData, InvalidParameter, UnknownName
 from fedgram.data import digits
 from fedgram.engines.flower.certificates import make_certificates
 from fedgram.engines.flower.config import App, NodeConfig
-from fedgram.engines.flower.node import MODEL_FILE, keep
+from fedgram.engines.flower.kept import MODEL_FILE, keep
 from fedgram.engines.flower.project import write_app
 from fedgram.protocol.sources import resolve
 from support.command import run as fedgram

@@ -20,7 +20,9 @@ from fedgram.data import digits
 from fedgram.engines.flower import envelope
 from fedgram.engines.flower.app import _party
 from fedgram.engines.flower.config import App, NodeConfig
+from fedgram.engines.flower.kept import MODEL_FILE, RUN_FILE
 from fedgram.engines.flower.split import KEY_FILE, held_back, node_key
+from fedgram.protocol.fit import load_model
 from support.campaign import size
 from support.flower_grid import LocalGrid
 from support.own_method import forget_afterwards, write_method
@@ -266,6 +268,9 @@ def test_a_run_of_deployed_nodes(node, tmp_path):
 
 def test_of_test_samples_nodes_send_sums_and_none_about_the_confidence_of_few(node, tmp_path):
     nodes = [node | {"name": name, "folder": str(tmp_path / name), "minimum-cell": 4} for name in "ab"]
+    for name in "ab":  # by other keys, other samples are held back, and now and then no bin has few
+        (tmp_path / name).mkdir()
+        (tmp_path / name / KEY_FILE).write_bytes(f"key3-{name}--".encode() * 4)
     LocalGrid(nodes, {"method": "afl", "classes": "2", "clients": "a, b", "out": str(tmp_path / "out")}).serve()
     fit = fg.load(tmp_path / "out" / "7" / "fit.safetensors")
     for name, sums in fit.evaluation.calibration.items():
@@ -337,3 +342,49 @@ def test_a_node_imports_only_the_networks_that_it_lists(node):
     assert not ask(node | {"networks": "a.b:c, antigravity:fly"}, run).has_error()
     assert not ask(node, run | {"settings.network": "mlp:8"}).has_error()
     assert "antigravity" not in sys.modules
+
+
+class RunOfOne:
+    """A run of `local` with one node; a run with another ridge ends with another model."""
+
+    def __init__(self, node, ridge):
+        self.grid = LocalGrid([node], {"method": "local", "settings.ridge": ridge})
+        self.ask("hello")
+
+    def ask(self, step, **request):
+        whole = {"round": 0, "seed": 0, "step": step, "classes": None, "payload": None} | request
+        self.grid.push_messages([Message(envelope.letter(wire.encode(whole)), 1, envelope.STEP)])
+        assert not self.grid.seen[-1].has_error(), self.grid.seen[-1].error.reason
+
+    def end(self):
+        self.ask("train", classes=[0, 1])
+
+
+def test_of_runs_at_once_the_model_of_the_one_that_started_last_stays(node, caplog):
+    """The one that ends last may only have waited for somebody who was gone."""
+    folder = Path(node["folder"])
+    first, second, third = (RunOfOne(node, ridge) for ridge in (1.0, 100.0, 1e4))
+    first.end()
+    old = load_model(folder / MODEL_FILE).weights
+    second.end()
+    new = load_model(folder / MODEL_FILE).weights
+    assert not np.array_equal(new, old)
+    with caplog.at_level(logging.WARNING, logger="flwr"):
+        first.end()
+    assert np.array_equal(load_model(folder / MODEL_FILE).weights, new)
+    assert "its model is not kept, because run 7, which started later, has one here" in caplog.text
+    # A run that has not come to a model takes no place; nor does a file that says nothing.
+    (folder / RUN_FILE).write_text("?")
+    first.end()
+    assert np.array_equal(load_model(folder / MODEL_FILE).weights, old)
+    third.end()
+    assert not np.array_equal(load_model(folder / MODEL_FILE).weights, old)
+
+
+def test_a_clock_that_was_set_back_does_not_lose_a_model(node, monkeypatch):
+    kept, folder = sys.modules["fedgram.engines.flower.kept"], Path(node["folder"])
+    RunOfOne(node, 1.0).end()
+    old = load_model(folder / MODEL_FILE).weights
+    monkeypatch.setattr(kept, "time", lambda: 0.0)
+    RunOfOne(node, 100.0).end()
+    assert not np.array_equal(load_model(folder / MODEL_FILE).weights, old)

@@ -11,7 +11,8 @@ import fedgram as fg
 from fedgram import checks
 from fedgram.core.errors import ClientFailed, InvalidData, InvalidParameter, Revealing
 from fedgram.engines.flower.grid import Expected, Post, roll_call
-from fedgram.engines.flower.node import MODEL_FILE, folder_name
+from fedgram.engines.flower.kept import MODEL_FILE
+from fedgram.engines.flower.node import folder_name
 from fedgram.engines.flower.simulation import FlowerSimulation
 from fedgram.methods.gradient.base import GradientMethod
 from fedgram.protocol.fit import load_model

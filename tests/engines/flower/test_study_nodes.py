@@ -19,7 +19,7 @@ from fedgram.core import wire
 from fedgram.core.errors import Skipped
 from fedgram.engines.flower import envelope
 from fedgram.engines.flower.app import _party
-from fedgram.engines.flower.node import MODEL_FILE
+from fedgram.engines.flower.kept import MODEL_FILE
 from fedgram.engines.flower.project import write_app
 from fedgram.protocol.fit import load, load_model
 from fedgram.studies import Study

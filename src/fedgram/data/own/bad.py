@@ -10,7 +10,7 @@ from fedgram.core.labels import Label
 
 OnBad = Literal["refuse", "skip"]
 SHOWN = 5
-MEND = "Mend or remove them, or leave them out with on-bad 'skip'"
+MEND = "Mend or remove them, or leave them out with --on-bad skip (in Python on_bad='skip')"
 MEND_ALL = "Mend them: without them nothing is left"
 # What compresses better than this is hardly data; small files may be anything.
 EXPANSION, SPARE_BYTES = 200, 1 << 28

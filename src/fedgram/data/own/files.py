@@ -1,5 +1,6 @@
 """A user's own data as a `Dataset`; what kind it is, is told from the path."""
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgram.core.columns import Columns
-from fedgram.core.errors import InvalidData, InvalidParameter
+from fedgram.core.errors import Doubtful, InvalidData, InvalidParameter
 from fedgram.core.labels import Classes, as_classes, distinct, to_indices
 from fedgram.data.dataset import Dataset
 from fedgram.data.fingerprint import fingerprint
@@ -16,6 +17,8 @@ from fedgram.data.own.image_folder import open_image_folder
 from fedgram.data.own.images import Size
 from fedgram.data.own.npz import open_npz
 from fedgram.data.own.tables import Table, Wanted, read_table
+
+MOST_LIKELY = 20  # classes that a table may have, however few rows
 
 
 def open_path(
@@ -87,8 +90,20 @@ def _from_table(name: str, table: Table) -> Dataset:
         there = ~np.ma.getmaskarray(table.labels)
         known = np.asarray(table.labels)[there]
         classes = tuple(distinct(known))
+        _warn_of_numbers(name, classes, len(known))
         y[there] = to_indices(known, classes) if classes else -1
     columns = {"x": table.x, "y": y, "groups": table.groups}
     data = Dataset(name, table.x, y, classes, fingerprint(columns, classes), groups=table.groups)
     roles = table.roles
     return replace(data, columns=roles.columns, about=roles.about(), unused=roles.unused, left_out=table.left_out)
+
+
+def _warn_of_numbers(name: str, classes: Classes, rows: int) -> None:
+    """Warn of labels that are hardly classes: whole numbers, nearly as many as rows."""
+    if len(classes) > MOST_LIKELY and 2 * len(classes) > rows and isinstance(classes[0], int):
+        warnings.warn(
+            f"the labels of {name} are {len(classes)} different whole numbers in {rows} rows, and count as classes: to "
+            "predict them as numbers, draft a study (fedgram study new) and give it with --study",
+            Doubtful,
+            stacklevel=3,
+        )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedgram.core.errors import Doubtful, InvalidData
+from fedgram.core.errors import Doubtful, InvalidData, NumericLabels
 from fedgram.data.own.bad import warn_of_look_alikes
 from fedgram.data.own.cells import Coded, is_missing
 
@@ -28,7 +28,7 @@ def parse_labels(texts: Sequence[str], where: str) -> npt.NDArray[Any]:
             raise InvalidData(f"label {too_large[0]} of {where} does not fit into 64 bits: give classes names instead")
         return np.array(numbers, dtype=np.int64)[inverse]
     if all(_fraction(value) for value in values if not _WHOLE.fullmatch(value)):
-        raise InvalidData(
+        raise NumericLabels(
             f"the label column of {where} holds numbers like {texts[0]}: labels are whole or names; for a numeric "
             "outcome, agree on a study first (fedgram study new) and give it with --study"
         ).telling("the label column must hold whole numbers or names")

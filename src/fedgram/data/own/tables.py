@@ -76,7 +76,7 @@ class Roles:
         if label is None and wanted.labelled:
             raise InvalidData(
                 f"{path} has no column named {', '.join(LABEL_NAMES)} (it has {', '.join(names[:6])}"
-                f"{', …' if len(names) > 6 else ''}): name the label column"
+                f"{', …' if len(names) > 6 else ''}): name the label column, with --label on the command line"
             ).telling(f"there is no column named {', '.join(LABEL_NAMES)}: name the label column")
         client = wanted.client or _usual(CLIENT_NAME, free, path)
         places = {name: place for place, name in enumerate(names)}

@@ -69,6 +69,8 @@ def _run(grid: Grid, app: App, report: dict[str, Any]) -> Fit:
 
 
 def _log_progress(step: str, round: int, done: int, total: int) -> None:
+    if done == 0:
+        return  # replies are what an operator waits for
     log.info("%s%s: %d of %d", step, f" of round {round + 1}" if round else "", done, total)
 
 

@@ -17,14 +17,13 @@ from flwr.clientapp import ClientApp
 
 from fedgram.core import wire
 from fedgram.core.errors import ClientFailed, about_the_request
-from fedgram.core.files import replace_file, writing
 from fedgram.data.client import Client, warn_if_few
 from fedgram.engines.flower import envelope
+from fedgram.engines.flower.kept import keep_of_run, start_of_run
 from fedgram.protocol.clientside import ClientSide, explain, perform
 from fedgram.protocol.method import Method
 from fedgram.protocol.recipe import Recipe
 
-MODEL_FILE = "model.safetensors"
 _MEMORY = "fedgram"
 _RAISED = 2  # Flower's code for a ClientApp that raised an exception
 
@@ -90,38 +89,33 @@ def _perform(party: Party, message: Message, context: Context) -> bytes:
     if request["step"] == "hello":
         # A run begins. Flower may bring memory from an earlier run; what was then is over.
         context.state.pop(_MEMORY, None)
+        started = start_of_run(party.folder)
         if party.warned:
             client = party.client
             warn_if_few(client.name, math.prod(client.x.shape[1:]), party.method.fewest_samples(len(client.y)))
     else:
-        _recall(side, context)
+        started = _recall(side, context)
     model = side.model
     [reply] = perform(party.method, [side], [request])
     data = wire.encode(reply)
     if side.model is not model and side.model is not None and party.folder is not None:
         # With its study, so that it predicts from the party's tables as they are.
-        keep(side.model if party.recipe is None else party.recipe.model(side.model), party.folder)
-    memory = {"state": side.state, "model": side.model, "personal": side.personal}
+        own = side.model if party.recipe is None else party.recipe.model(side.model)
+        keep_of_run(own, party.folder, str(context.run_id), started)
+    memory = {"state": side.state, "model": side.model, "personal": side.personal, "started": started}
     context.state[_MEMORY] = envelope.pack(wire.encode(memory))
     return data
 
 
-def _recall(side: ClientSide, context: Context) -> None:
+def _recall(side: ClientSide, context: Context) -> float:
+    """Give the side back what it remembers of this run; return when the run started."""
     if _MEMORY not in context.state.array_records:
         raise ClientFailed(
             "this node has lost its state: it was restarted during the run; start the run again"
         ).telling()
     memory = wire.decode(envelope.unpack(context.state.array_records[_MEMORY]))
     side.state, side.model, side.personal = memory["state"], memory["model"], memory["personal"]
-
-
-def keep(model: object, folder: Path) -> Path:
-    """Write a node's model into its folder, whole or not at all, for `fedgram predict`."""
-    path = folder / MODEL_FILE
-    with writing(path, told="the node cannot write its model into its own folder"):
-        folder.mkdir(parents=True, exist_ok=True)
-        replace_file(path, wire.encode(model))
-    return path
+    return float(memory["started"])
 
 
 def folder_name(client: str) -> str:

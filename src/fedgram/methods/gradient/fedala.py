@@ -89,38 +89,30 @@ class FedALA(FedAvg):
         self, clients: Sequence[ClientSide], global_weights: Sequence[Vector], own: Sequence[Vector]
     ) -> dict[str, Vector]:
         """Return W_i, trained by projected gradient descent."""
-        parts = {
-            client.name: {"own": mine, "global": received, "loss": np.zeros(1, dtype=np.float32)}
-            for client, mine, received in zip(
-                clients, self.trained_part(clients, own), self.trained_part(clients, global_weights), strict=True
-            )
-        }
+        both = zip(self.trained_part(clients, own), self.trained_part(clients, global_weights), strict=True)
+        parts = {client.name: pair for client, pair in zip(clients, both, strict=True)}
         shares = {client.name: client.state.get("share", np.ones_like(global_weights[0])) for client in clients}
         losses: dict[str, list[float]] = {client.name: [] for client in clients}
         # Random numbers of its own, so that what follows shuffles as in every other method.
         rngs = {client.name: client.rng.spawn(1)[0] for client in clients}
+        plan = {"lr": self.eta, "momentum": 0.0, "weight_decay": 0.0, "epochs": 1, "steps": None}
         learning = list(clients)
         while learning and self.eta:
             names = [client.name for client in learning]
-            carried = {key: [parts[name][key] for name in names] for key in ("own", "global", "loss")}
+            mine, received = zip(*(parts[name] for name in names), strict=True)
+            carried = {"own": mine, "global": received, "loss": [np.zeros(1, dtype=np.float32)] * len(names)}
             vectors, after = self.descend_with(
                 learning,
                 [shares[name] for name in names],
                 Hooks(of=_mix, after=_project, carried=carried),
                 [rngs[name] for name in names],
-                lr=self.eta,
-                momentum=0.0,
-                weight_decay=0.0,
-                epochs=1,
-                steps=None,
                 fraction=self.fraction,
+                **plan,
             )
             for name, vector, loss in zip(names, vectors, after["loss"], strict=True):
                 shares[name] = vector
                 losses[name].append(float(loss[0]))
-            learning = [
-                client for client in learning if "share" not in client.state and not _settled(losses[client.name])
-            ]
+            learning = [one for one in learning if "share" not in one.state and not _settled(losses[one.name])]
         return shares
 
 

@@ -133,7 +133,12 @@ const reachOf = (c) => {
       ["method", ...heads],
       shown.map(([m, ...texts]) => [data.methods[m].label, ...texts]),
     ),
-    el("p", { class: "note" }, "All rounds of a run count as equally costly; – is never reached."),
+    el(
+      "p",
+      { class: "note" },
+      "All rounds of a run count as equally costly. Where not all seeds reach an accuracy, figures are means of those ",
+      "that do; – is never reached.",
+    ),
   );
 };
 // How well the other parties' model predicts each party, for the classes or for each numeric outcome.

@@ -1,0 +1,36 @@
+"""The bar of `fedgram run`: there from the first, and only where a person sees it."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from fedgram.cli.progress import progress_bar
+from fedgram.core import terminal
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    def watched(*, by_a_person):
+        screen = io.StringIO()
+        console = Console(file=screen, force_terminal=by_a_person, width=120)
+        monkeypatch.setattr(terminal, "console", lambda **_: console)
+        return screen
+
+    return watched
+
+
+def test_it_is_there_before_anybody_replies_and_while_the_server_computes(shown):
+    screen = shown(by_a_person=True)
+    with progress_bar("apfl") as report:
+        assert "apfl · starting" in screen.getvalue()
+        report("summarize", 0, 1, 3)
+        report("summarize", 0, 3, 3)
+        assert "apfl · summarize done, the server computes" in screen.getvalue()
+
+
+def test_a_file_gets_none(shown):
+    screen = shown(by_a_person=False)
+    with progress_bar("apfl") as report:
+        report("summarize", 0, 3, 3)
+    assert screen.getvalue() == ""
