@@ -9,8 +9,11 @@ from typing import Any, Self
 import numpy as np
 
 from fedgram.core.arrays import Array
+from fedgram.core.blocks import Blocks, as_blocks
 from fedgram.models import Model, finite
 from fedgram.moments.basis import Basis
+
+SUMS = ("squared", "absolute", "total", "spread")  # that clients send
 
 
 @dataclass(frozen=True)
@@ -121,11 +124,20 @@ def sum_errors(model: Model, x: Any, values: Array) -> dict[str, Array]:
     }
 
 
-def sum_errors_of(model: Model, samples: Array, basis: Basis) -> dict[str, Array]:
-    """Return the same for samples (n, p) as clients have them, numeric outcomes last; `basis` has outcomes."""
-    assert basis.outcomes is not None
-    values = basis.outcomes.in_own_unit(basis.outcome_values(samples))
-    return sum_errors(model, samples[:, : basis.of_features.source], values)
+def sum_errors_of(model: Model, samples: Array | Blocks[Array], basis: Basis) -> dict[str, Array]:
+    """Return the same for samples (n, p) as clients have them, numeric outcomes last; `basis` has outcomes.
+
+    Samples may be in blocks.
+    """
+    outcomes = basis.outcomes
+    assert outcomes is not None
+    found: list[Errors] = []
+    for block in as_blocks(samples):
+        values = outcomes.in_own_unit(basis.outcome_values(block))
+        sums = sum_errors(model, block[:, : basis.of_features.source], values)
+        some = as_errors(sums, len(block), outcomes.names).values()
+        found = [one + other for one, other in zip(found, some, strict=True)] if found else list(some)
+    return {what: np.array([getattr(errors, what) for errors in found]) for what in SUMS}
 
 
 def as_errors(sums: Mapping[str, Array], n: int, names: tuple[str, ...]) -> dict[str, Errors]:

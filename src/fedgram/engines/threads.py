@@ -6,6 +6,7 @@ as BLAS knows no other, and is never above what the environment (`OPENBLAS_NUM_T
 number is asked for.
 """
 
+import math
 import os
 from collections.abc import Sequence
 from functools import cache
@@ -80,5 +81,5 @@ def many_small_enough(clients: Sequence[Client], threads: int) -> bool:
     So it is where steps are small, and where no client has more than the fair share of one of `threads` workers.
     """
     sizes = [len(client.x) for client in clients]
-    largest, d = max(sizes), max(client.x[:1].size for client in clients)
+    largest, d = max(sizes), max(math.prod(client.x.shape[1:]) for client in clients)
     return largest * d * min(largest, d) <= SMALL or largest * threads <= sum(sizes)
