@@ -1,6 +1,6 @@
 """Errors of predicted numbers on clients' own test samples, from sums alone: test data stay where they are."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from math import nan, sqrt
@@ -124,20 +124,25 @@ def sum_errors(model: Model, x: Any, values: Array) -> dict[str, Array]:
     }
 
 
-def sum_errors_of(model: Model, samples: Array | Blocks[Array], basis: Basis) -> dict[str, Array]:
-    """Return the same for samples (n, p) as clients have them, numeric outcomes last; `basis` has outcomes.
+def sum_up(model: Model, samples: Iterable[tuple[Array, Array]], names: tuple[str, ...]) -> dict[str, Errors]:
+    """Return a model's errors by outcome, for blocks of samples x (n, d) with these outcomes (n, t)."""
+    total: dict[str, Errors] = {}
+    for x, values in samples:
+        found = as_errors(sum_errors(model, x, values), len(x), names)
+        total = {name: total[name] + errors if total else errors for name, errors in found.items()}
+    return total
 
-    Samples may be in blocks.
+
+def sum_errors_of(model: Model, samples: Array | Blocks[Array], basis: Basis) -> dict[str, Array]:
+    """Return the sums of `Errors` for samples (n, p) as clients have them, numeric outcomes last, in blocks or not.
+
+    `basis` has outcomes.
     """
-    outcomes = basis.outcomes
+    outcomes, width = basis.outcomes, basis.of_features.source
     assert outcomes is not None
-    found: list[Errors] = []
-    for block in as_blocks(samples):
-        values = outcomes.in_own_unit(basis.outcome_values(block))
-        sums = sum_errors(model, block[:, : basis.of_features.source], values)
-        some = as_errors(sums, len(block), outcomes.names).values()
-        found = [one + other for one, other in zip(found, some, strict=True)] if found else list(some)
-    return {what: np.array([getattr(errors, what) for errors in found]) for what in SUMS}
+    blocks = ((block[:, :width], outcomes.in_own_unit(basis.outcome_values(block))) for block in as_blocks(samples))
+    found = sum_up(model, blocks, outcomes.names)
+    return {what: np.array([getattr(found[name], what) for name in outcomes.names]) for what in SUMS}
 
 
 def as_errors(sums: Mapping[str, Array], n: int, names: tuple[str, ...]) -> dict[str, Errors]:
