@@ -72,7 +72,7 @@ class StreamedLabels:
     """Labels of streamed samples: sample i has `values[codes[i]]`. A value may not occur at all."""
 
     values: tuple[Label, ...]
-    codes: npt.NDArray[np.unsignedinteger[Any]]
+    codes: npt.NDArray[np.integer[Any]]
 
     @property
     def dtype(self) -> np.dtype[Any]:

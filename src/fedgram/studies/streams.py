@@ -8,20 +8,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from fedgram.core.arrays import Array
 from fedgram.core.errors import InvalidData
 from fedgram.data.own.bad import OnBad
+from fedgram.data.own.blocks import stacked
 from fedgram.data.own.cells import Coded, Mask
-from fedgram.data.own.tables import stacked
 from fedgram.data.streams import StreamedLabels, StreamedRows
 
 if TYPE_CHECKING:
     from fedgram.studies.encoding import Rows, StudyTable
 
-# Bytes of encoded rows up to which a file's are held: 260,000 rows of 64 columns. Larger tables are read on each pass.
-HELD_BYTES = 1 << 27
+# Bytes of encoded rows up to which a file's are held: 130,000 rows of 64 columns. Some steps take several times that.
+HELD_BYTES = 1 << 26
 Samples: TypeAlias = tuple[Any, Any]  # x and y: arrays, or StreamedRows and StreamedLabels
 Stamp: TypeAlias = tuple[int, int]
 
@@ -76,13 +75,8 @@ class Collected:
         """Return the labels in as few bytes as they take."""
         if self.table.outcome is None:
             return StreamedLabels((0,), np.zeros(sum(self.sizes), dtype=np.uint8))
-        places: dict[str, int] = {}
-        for part in self.labels:
-            for value in part.values:
-                places.setdefault(value, len(places))
-        kind = np.min_scalar_type(len(places))
-        codes = [part.map(places.__getitem__, kind) for part in self.labels]
-        return StreamedLabels(tuple(places), np.concatenate(codes))
+        labels = Coded.joined(self.labels)
+        return StreamedLabels(tuple(labels.values), labels.codes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +134,7 @@ def collect(
         found.parts = None
     for rows in table.good_rows(on_bad):
         found.sizes += [len(rows.x)] if len(rows.x) else []
-        found.labels += [] if rows.labels is None else [_small(rows.labels)]
+        found.labels += [] if rows.labels is None else [rows.labels.compact()]
         found.groups += [] if rows.groups is None else [rows.groups]
         if aside is not None:
             found.aside.append(aside(rows))
@@ -158,8 +152,3 @@ def stamp_of(table: "StudyTable") -> Stamp | None:
         return None
     found = source.stat()
     return found.st_size, found.st_mtime_ns
-
-
-def _small(labels: Coded) -> Coded:
-    kind: npt.DTypeLike = np.min_scalar_type(max(len(labels.values), 1))
-    return Coded(labels.values, labels.codes.astype(kind))
