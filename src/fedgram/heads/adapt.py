@@ -9,7 +9,7 @@ which is FedHiP's (14), and with S = I a ridge towards G with ridge 1/α. All be
 residual Y - XG. Both may be in blocks of samples; what is made of them is then gone through block by block.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, NamedTuple, TypeAlias
@@ -92,11 +92,15 @@ class Spectrum:
 
     def correction(self, residual: Rows, alpha: float) -> Array:
         """Return what the function of this name returns."""
-        weights = alpha / (1 + alpha * self.values)
-        return np.asarray(self.directions @ (weights[:, None] * self._projected(residual)))
+        return self.project(residual).correction(alpha)
 
-    def _projected(self, residual: Rows) -> Array:
-        return _products(lazily(np.transpose, self.loadings), residual)
+    def leave_one_out(self, residual: Rows, alphas: npt.ArrayLike, *, member: bool, centred: bool = False) -> Array:
+        """Return the mean squared residual for each α, sample by sample left out everywhere."""
+        return self.project(residual).leave_one_out(alphas, member=member, centred=centred)
+
+    def project(self, residual: Rows) -> "Projected":
+        """Return the residuals (n, c) with what corrections take of them: one pass for any number of α."""
+        return Projected(self, as_blocks(residual), _products(lazily(np.transpose, self.loadings), residual))
 
     def predict_left_out(
         self, residual: Array, alphas: npt.ArrayLike, influence: "Influence | None" = None
@@ -119,42 +123,51 @@ class Spectrum:
                 others += ((moves @ weights)[:, None] - leverage * influence.own) * influence.left_out(residual)
             yield others / (1 - leverage)
 
-    def leave_one_out(self, residual: Rows, alphas: npt.ArrayLike, *, member: bool, centred: bool = False) -> Array:
+
+@dataclass(frozen=True)
+class Projected:
+    """Residuals (n, c), and loadingsᵀ · residuals (r, c)."""
+
+    spectrum: Spectrum
+    residual: Blocks[Array]
+    loaded: Array
+
+    def correction(self, alpha: float) -> Array:
+        """Return what the function of this name returns."""
+        weights = alpha / (1 + alpha * self.spectrum.values)
+        return np.asarray(self.spectrum.directions @ (weights[:, None] * self.loaded))
+
+    def leave_one_out(self, alphas: npt.ArrayLike, *, member: bool, centred: bool = False) -> Array:
         """Return the mean squared residual for each α, sample by sample left out everywhere."""
         candidates = np.atleast_1d(np.asarray(alphas, dtype=np.float64))
-        left_out = self._leaving_out(residual, candidates, member=member, centred=centred)
         squares, count = np.zeros(len(candidates)), 0
-        for loadings, rest in zip(self.loadings, as_blocks(residual), strict=True):
-            squares += [np.sum(errors**2) for errors in left_out(loadings, rest)]
+        for loadings, rest in zip(self.spectrum.loadings, self.residual, strict=True):
+            left_out = self._left_out(loadings, rest, candidates, member=member, centred=centred)
+            squares += [np.sum(errors**2) for errors in left_out]
             count += rest.size
         return squares / count
 
-    def left_out_residuals(
-        self, residual: Rows, alpha: float, *, member: bool, centred: bool = False
-    ) -> Array | Stream[Array]:
+    def left_out(self, alpha: float, *, member: bool, centred: bool = False) -> Array | Stream[Array]:
         """Return the residuals (n, c), sample by sample left out everywhere: exact, without refitting.
 
         `member` says whether the samples are also among those that made S and B, from where they are left out, too;
         `centred` whether V and residual are about these samples' own mean, which then is found anew without each.
         """
-        left_out = self._leaving_out(residual, np.array([alpha]), member=member, centred=centred)
-        return together(each(lambda *parts: next(left_out(*parts)), self.loadings, as_blocks(residual)))
+        alphas = np.array([alpha], dtype=np.float64)
 
-    def _leaving_out(
-        self, residual: Rows, alphas: Array, *, member: bool, centred: bool
-    ) -> Callable[[Array, Array], Iterator[Array]]:
-        """Return what yields the left-out residuals for each α of a block, given its loadings and residuals."""
-        projected = self._projected(residual)
+        def left_out(loadings: Array, rest: Array) -> Array:
+            return next(self._left_out(loadings, rest, alphas, member=member, centred=centred))
 
-        def left_out(loadings: Array, rest: Array) -> Iterator[Array]:
-            squares = loadings**2
-            for alpha in alphas:
-                shrink = 1 / (1 + alpha * self.values)
-                left = rest - alpha * (loadings @ (shrink[:, None] * projected))
-                leverage = (alpha + member) * (squares @ shrink) + centred / self.n
-                yield left / (1 - leverage)[:, None]
+        return together(each(left_out, self.spectrum.loadings, self.residual))
 
-        return left_out
+    def _left_out(self, loadings: Array, rest: Array, alphas: Array, *, member: bool, centred: bool) -> Iterator[Array]:
+        """Yield the left-out residuals of a block for each α."""
+        squares, values = loadings**2, self.spectrum.values
+        for alpha in alphas:
+            shrink = 1 / (1 + alpha * values)
+            left = rest - alpha * (loadings @ (shrink[:, None] * self.loaded))
+            leverage = (alpha + member) * (squares @ shrink) + centred / self.spectrum.n
+            yield left / (1 - leverage)[:, None]
 
 
 def _eigenpairs(gram: Array, d: int, n: int) -> tuple[Array, Array]:
@@ -210,14 +223,14 @@ class Design:
     def regress(self, targets: Rows) -> OwnRidge:
         """Regress targets (n, c) on the rows."""
         mean = _mean(targets) * self.intercept
-        residual, ridges = lazily(lambda block: block - mean, as_blocks(targets)), STEPS * self.spectrum.values.mean()
-        how = {"member": False, "centred": self.intercept}
-        errors = self.spectrum.leave_one_out(residual, 1 / ridges, **how)
+        projected = self.spectrum.project(lazily(lambda block: block - mean, as_blocks(targets)))
+        ridges, how = STEPS * self.spectrum.values.mean(), {"member": False, "centred": self.intercept}
+        errors = projected.leave_one_out(1 / ridges, **how)
         best = int(errors.argmin())
         alpha = float(1 / ridges[best])
-        left_out = self.spectrum.left_out_residuals(residual, alpha, **how)
+        left_out = projected.left_out(alpha, **how)
         predicted = together(each(np.subtract, as_blocks(targets), as_blocks(left_out)))
-        weights = self.spectrum.correction(residual, alpha)
+        weights = projected.correction(alpha)
         return OwnRidge(float(ridges[best]), float(errors[best]), predicted, weights, mean - self.center @ weights)
 
 

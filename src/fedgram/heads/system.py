@@ -100,16 +100,16 @@ class System:
         """Return a client's own model with the α of least squared leave-one-out error, that α and that error."""
         lower = self._lower()
         v, residual = self._seen_by(x, y, lower)
-        spectrum = adapt.Spectrum.of(v)
-        errors = spectrum.leave_one_out(residual, ALPHAS, member=member)
+        projected = adapt.Spectrum.of(v).project(residual)
+        errors = projected.leave_one_out(ALPHAS, member=member)
         best = int(errors.argmin())
         temperature = self.temperature
         if temperature is not None:
-            left_out = spectrum.left_out_residuals(residual, ALPHAS[best], member=member)
+            left_out = projected.left_out(ALPHAS[best], member=member)
             targets = lazily(self._targets, as_blocks(y))
             scores = each(np.subtract, targets, as_blocks(left_out))
             temperature = of_left_out(scores, lazily(lambda block: block.argmax(axis=1), targets), temperature)
-        model = self._changed(spectrum.correction(residual, ALPHAS[best]), lower, temperature)
+        model = self._changed(projected.correction(ALPHAS[best]), lower, temperature)
         return model, adapt.Chosen(ALPHAS[best], float(errors[best]))
 
     def _changed(self, change: Array, lower: Array, temperature: float | None) -> LinearModel:
