@@ -219,6 +219,21 @@ def test_a_file_that_changes_during_a_run_is_refused(files):
         np.asarray(client.x)
 
 
+def test_a_client_can_be_sent_to_another_process(files, monkeypatch, tmp_path):
+    """As Flower's simulation does it, whose processes may work in another folder."""
+    cloudpickle = pytest.importorskip("ray.cloudpickle")
+    held = read_client(STUDY, "party-0", files["party-0"][0])
+    monkeypatch.chdir(tmp_path)
+    with streaming():
+        client = read_client(STUDY, "party-0", files["party-0"][0].name)
+        sent = cloudpickle.dumps(client)
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        again = cloudpickle.loads(sent)
+        assert isinstance(again.x, StreamedRows)
+        np.testing.assert_array_equal(np.asarray(again.x), held.x)
+
+
 def test_small_tables_and_tables_in_memory_are_held(files):
     path = files["party-0"][0]
     assert isinstance(read_client(STUDY, "north", path).x, np.ndarray)
