@@ -1,4 +1,7 @@
-"""Tables larger than memory: what a study sends of one, and predictions for one, against bare pyarrow and BLAS.
+"""Tables larger than memory: what a study sends of one, predictions for one, a node's answers, and fits.
+
+Moments and predictions are compared with bare pyarrow and BLAS. A node answers hello, sends its moments, takes a model
+and judges it, and reads the table twice for each of them; a fit personalizes and judges in as many passes as it takes.
 
 `python -m benchmarks.large_tables --rows 5_000_000` takes the size that studies are promised for: 2.4 GB of CSV in the
 temporary folder, and some minutes. Each job has a process of its own, for its memory is part of the result.
@@ -11,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,7 +30,9 @@ from benchmarks.measure import Results
 from fedgram.cli import app
 from fedgram.core import wire
 from fedgram.heads.leastsquares import least_squares
+from fedgram.protocol.registry import registry
 from fedgram.studies import Study, summarize
+from fedgram.studies.encoding import read_client
 from fedgram.studies.kinds import Category, Flag, Number
 
 LEVELS, MEGABYTES = ("high", "low", "middle", "none"), 600
@@ -97,11 +103,59 @@ def predict(path: Path) -> None:
     assert done.exit_code == 0, done.output
 
 
+def study_file() -> str:
+    """Return the study as parties have it."""
+    lines = ["[study]", f"name = {STUDY.name!r}", f"outcome = {STUDY.outcome!r}", f"classes = {list(STUDY.classes)}"]
+    for name, column in STUDY.columns.items():
+        lines += [f"[columns.{name}]", f"kind = {column.kind!r}"]
+        lines += [f"{key} = {value!r}" for key, value in STUDY.plain(name).items()]
+    return "\n".join(lines)
+
+
+def node(path: Path) -> None:
+    """Let a Flower node with this table answer: hello, its moments, and how good a model is on rows held back."""
+    from flwr.app import Context, Message, RecordDict
+    from flwr.supercore.task_identity import TaskIdentity
+
+    from fedgram.engines.flower import app as flower
+    from fedgram.engines.flower import envelope
+
+    TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1  # as in a process of Flower's
+    study = path.with_name("study.toml")
+    study.write_text(study_file())
+    config = {"name": "party", "data": str(path), "study": str(study), "folder": str(path.with_name("node"))}
+    run = {"method": "afl", "study-fingerprint": STUDY.fingerprint}
+    context = Context(run_id=1, node_id=1, node_config=config, state=RecordDict(), run_config=run)
+
+    def ask(step: str, payload: Any = None) -> Any:
+        request = {"round": 0, "seed": 0, "step": step, "classes": STUDY.classes, "payload": payload}
+        message = Message(envelope.letter(wire.encode(request)), 1, envelope.STEP)
+        message.metadata.__dict__.update(_message_id=step, _run_id=1)
+        reply = flower.client(message, context)
+        assert not reply.has_error(), reply.error.reason
+        return wire.decode(envelope.body(reply))
+
+    ask("hello")
+    ask("receive", least_squares(ask("summarize"), 1.0, intercept=True))
+    assert ask("evaluate")["samples"].sum() > 0
+
+
+def fit(path: Path, method: str) -> None:
+    """Fit a method with one party, in this process; the rows to train on also test."""
+    client = read_client(STUDY, "party", path)
+    client = replace(client, x_test=client.x, y_test=client.y)
+    found = registry[method]().fit([client], study=STUDY, classes=STUDY.classes)
+    assert found.evaluation is not None
+
+
 JOBS: dict[str, Callable[[Path], Any]] = {
     "bare csv": bare_csv,
     "bare parquet": bare_parquet,
     "moments": lambda path: summarize(STUDY, "party", path),
     "predict": predict,
+    "node": node,
+    "fit afl": lambda path: fit(path, "afl"),
+    f"fit {STUDY.method}": lambda path: fit(path, STUDY.method),
 }
 
 
@@ -138,6 +192,7 @@ def compare(rows: int, repeats: int = 3) -> None:
             for _ in range(repeats):
                 for job in (f"bare {suffix}", "moments", "predict"):
                     best[job] = min(best.get(job, (np.inf, np.inf)), measured(job, path))
+            best |= {job: measured(job, path) for job in JOBS if job not in RATIOS and not job.startswith("bare")}
             size = f"{path.stat().st_size / 1e9:.2f} GB of {'CSV' if suffix == 'csv' else 'Parquet'}"
             _show(f"{rows:,} rows × {len(COLUMNS)} columns, {size}", best.pop(f"bare {suffix}"), best)
 
@@ -147,7 +202,8 @@ def _show(title: str, bare: tuple[float, float], ours: dict[str, tuple[float, fl
     results.note("CPU seconds and MB of pyarrow in blocks with dsyrk", f"{bare[0]:.2f}, {bare[1]:.0f}")
     for job, (seconds, megabytes) in ours.items():
         results.note(f"CPU seconds: {job}", f"{seconds:.2f}")
-        results.at_most(f"{job} / pyarrow in blocks with dsyrk", seconds / bare[0], RATIOS[job])
+        if job in RATIOS:
+            results.at_most(f"{job} / pyarrow in blocks with dsyrk", seconds / bare[0], RATIOS[job])
         results.at_most(f"peak MB: {job}", megabytes, MEGABYTES)
     results.show()
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgram.core.arrays import Array
+from fedgram.core.blocks import Blocks, as_blocks
 from fedgram.core.errors import InvalidData
 from fedgram.models import Model, finite
 from fedgram.models import probabilities as probabilities_of
@@ -44,25 +45,45 @@ class Calibration:
         A range with fewer than `least` samples is joined with the next ones, so that no number is about fewer.
         """
         found, labels = _checked(probabilities, y)
-        return cls._of(found, labels, found.argmax(axis=1), bins, least)
+        return cls._of(found, labels, found.argmax(axis=1), bins).at_least(least)
 
     @classmethod
-    def _of(cls, found: Array, labels: Indices, chosen: npt.NDArray[np.intp], bins: int, least: int) -> Self:
+    def _of(cls, found: Array, labels: Indices, chosen: npt.NDArray[np.intp], bins: int) -> Self:
         confidence, right = found.max(axis=1), chosen == labels
         # What is exactly at an upper edge belongs to the bin below, and 1 to the last.
         where = np.clip(np.ceil(confidence * bins).astype(np.intp) - 1, 0, bins - 1)
         parts = (np.ones(len(labels)), right.astype(np.float64), confidence)
         sums = np.array([np.bincount(where, weights=part, minlength=bins) for part in parts])
-        counts, hits, sure = _joined(sums, least).tolist()
-        squared = float(((found - np.eye(found.shape[1])[labels]) ** 2).sum())
-        return cls(squared, tuple(map(int, counts)), tuple(map(int, hits)), tuple(sure))
+        return cls._of_bins(float(((found - np.eye(found.shape[1])[labels]) ** 2).sum()), sums)
 
     @classmethod
-    def judged(cls, model: Model, x: Any, y: Indices, *, least: int = 1) -> Self:
-        """Return the sums for a model and samples x with labels y, indices into its classes."""
-        scores = finite(model.scores(x))
-        # By scores, since probabilities that are nearly equal may be equal after rounding.
-        return cls._of(probabilities_of(model, scores), y, scores.argmax(axis=1), BINS, least)
+    def _of_bins(cls, squared: float, sums: Array) -> Self:
+        """Return the sums that were found: three rows with a number for each bin."""
+        counts, hits, sure = sums.tolist()
+        return cls(squared, tuple(map(int, counts)), tuple(map(int, hits)), tuple(sure))
+
+    def at_least(self, least: int) -> Self:
+        """Return the sums with ranges of fewer than `least` samples joined with the next ones."""
+        bins = np.array([self.samples, self.right, self.confidence], dtype=np.float64)
+        return self._of_bins(self.squared, _joined(bins, least))
+
+    @classmethod
+    def judged(
+        cls,
+        model: Model,
+        x: npt.NDArray[Any] | Blocks[npt.NDArray[Any]],
+        y: Indices | Blocks[Indices],
+        *,
+        least: int = 1,
+    ) -> Self:
+        """Return the sums for a model and samples x with labels y, indices into its classes; both may be in blocks."""
+        total: Self | None = None
+        for rows, labels in zip(as_blocks(x), as_blocks(y), strict=True):
+            scores = finite(model.scores(rows))
+            # By scores, since probabilities that are nearly equal may be equal after rounding.
+            found = cls._of(probabilities_of(model, scores), labels, scores.argmax(axis=1), BINS)
+            total = found if total is None else total + found
+        return (total or cls._of_bins(0.0, np.zeros((3, BINS)))).at_least(least)
 
     @classmethod
     def of_sums(cls, sums: Mapping[str, Any]) -> Self:
@@ -75,11 +96,11 @@ class Calibration:
         counts = {name: np.array(getattr(self, name), dtype=np.int64) for name in ("samples", "right")}
         return {"squared": self.squared, **counts, "confidence": np.array(self.confidence)}
 
-    def __add__(self, other: Self) -> "Calibration":
+    def __add__(self, other: Self) -> Self:
         """Return the sums of both together."""
         pairs = ((self.samples, other.samples), (self.right, other.right), (self.confidence, other.confidence))
         samples, right, confidence = (tuple(a + b for a, b in zip(*pair, strict=True)) for pair in pairs)
-        return Calibration(self.squared + other.squared, samples, right, confidence)
+        return replace(self, squared=self.squared + other.squared, samples=samples, right=right, confidence=confidence)
 
     @property
     def n(self) -> int:

@@ -1,6 +1,6 @@
 """Errors of predicted numbers on clients' own test samples, from sums alone: test data stay where they are."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from math import nan, sqrt
@@ -9,8 +9,11 @@ from typing import Any, Self
 import numpy as np
 
 from fedgram.core.arrays import Array
+from fedgram.core.blocks import Blocks, as_blocks
 from fedgram.models import Model, finite
 from fedgram.moments.basis import Basis
+
+SUMS = ("squared", "absolute", "total", "spread")  # that clients send
 
 
 @dataclass(frozen=True)
@@ -130,11 +133,25 @@ def _sums(errors: Array, values: Array) -> dict[str, Any]:
     }
 
 
-def sum_errors_of(model: Model, samples: Array, basis: Basis) -> dict[str, Array]:
-    """Return the same for samples (n, p) as clients have them, numeric outcomes last; `basis` has outcomes."""
-    assert basis.outcomes is not None
-    values = basis.outcomes.in_own_unit(basis.outcome_values(samples))
-    return sum_errors(model, samples[:, : basis.of_features.source], values)
+def sum_up(model: Model, samples: Iterable[tuple[Array, Array]], names: tuple[str, ...]) -> dict[str, Errors]:
+    """Return a model's errors by outcome, for blocks of samples x (n, d) with these outcomes (n, t)."""
+    total: dict[str, Errors] = {}
+    for x, values in samples:
+        found = as_errors(sum_errors(model, x, values), len(x), names)
+        total = {name: total[name] + errors if total else errors for name, errors in found.items()}
+    return total
+
+
+def sum_errors_of(model: Model, samples: Array | Blocks[Array], basis: Basis) -> dict[str, Array]:
+    """Return the sums of `Errors` for samples (n, p) as clients have them, numeric outcomes last, in blocks or not.
+
+    `basis` has outcomes.
+    """
+    outcomes, width = basis.outcomes, basis.of_features.source
+    assert outcomes is not None
+    blocks = ((block[:, :width], outcomes.in_own_unit(basis.outcome_values(block))) for block in as_blocks(samples))
+    found = sum_up(model, blocks, outcomes.names)
+    return {what: np.array([getattr(found[name], what) for name in outcomes.names]) for what in SUMS}
 
 
 def as_errors(sums: Mapping[str, Array], n: int, names: tuple[str, ...]) -> dict[str, Errors]:

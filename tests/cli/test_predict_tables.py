@@ -5,11 +5,14 @@ import io
 import json
 import sys
 import tracemalloc
+import warnings
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import fedgram as fg
@@ -21,6 +24,7 @@ from fedgram.studies import Study
 from fedgram.studies.encoding import read_client
 from fedgram.studies.kinds import Category, Ignore, Number
 from fedgram.studies.model import StudyModel
+from support.campaign import examples
 from support.data import write
 
 STUDY = Study(
@@ -250,6 +254,77 @@ def test_other_models_have_keys_and_probabilities_too(tmp_path):
     assert len(read(predict(tmp_path / "model", tmp_path / "new.npz", "--probabilities").stdout)) == 2
     with pytest.raises(InvalidData, match="is no table"):
         predict(tmp_path / "model", tmp_path / "new.npz", "--id", "who")
+
+
+PLAIN = fg.LinearModel(np.array([[1.0, -1.0], [0.5, 0.0]]), ("high", "low"), columns=("a", "b"), temperature=0.5)
+
+
+def plain_rows(n, seed):
+    """Return rows of numbers, a tenth of them bad in some way, with a key and a label that is known now and then."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for k in range(n):
+        a, b = (f"{value:.3f}" for value in rng.normal(size=2))
+        row = [f"k{k}", b, a, rng.choice(["high", "low", ""])]
+        flaw = rng.integers(30)
+        found.append({0: [*row[:1], "x", *row[2:]], 1: row[:2], 2: [row[0], row[1], "", row[3]]}.get(flaw, row))
+    return found
+
+
+@examples(10)
+@given(st.integers(0, 2**32 - 1), st.integers(20, 200), st.integers(60, 900), st.integers(1, 50))
+def test_models_without_a_study_read_tables_in_blocks_too(tmp_path_factory, seed, n, piece, at_once):
+    """Any size of block gives the same lines; a bad row keeps its line, and the rest is as for all rows at once."""
+    folder = tmp_path_factory.mktemp("predict")
+    (folder / "model").write_bytes(wire.encode(PLAIN))
+    found = plain_rows(n, seed)
+    new = table(folder / "new.csv", found, ("who", "b", "a", "label"))
+    arguments = (folder / "model", new, "--id", "who", "--on-bad", "skip")
+    with warnings.catch_warnings(action="ignore", category=Skipped):
+        whole = predict(*arguments)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(csvfiles, "BYTES", piece)
+            patch.setattr("fedgram.cli.predictions.ROWS", at_once)
+            blocks = predict(*arguments)
+            told = json.loads(predict(*arguments, "--json").stdout)
+    assert blocks.stdout == whole.stdout
+    assert blocks.stderr == whole.stderr
+    good = [len(row) == 4 and row[1] != "x" and row[2] != "" for row in found]
+    lines = read(blocks.stdout)
+    assert [line["who"] for line in lines] == [row[0] if len(row) == 4 else "" for row in found]
+    assert [line["problem"] for line in lines] == ["" if fine else "bad" for fine in good]
+    chosen = [row for row, fine in zip(found, good, strict=True) if fine]
+    x = np.array([[float(row[2]), float(row[1])] for row in chosen])
+    labels = PLAIN.predict(x).tolist()
+    assert [line["label"] for line, fine in zip(lines, good, strict=True) if fine] == labels
+    assert [label for label in told["labels"] if label is not None] == labels
+    known = [(label, row[3]) for label, row in zip(labels, chosen, strict=True) if row[3]]
+    assert told["accuracy"] == (sum(a == b for a, b in known) / len(known) if known else None)
+    assert (told["samples"], told["bad"]) == (n, n - sum(good))
+
+
+def test_refused_rows_are_refused_before_a_line_is_printed(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(csvfiles, "BYTES", 50)
+    (tmp_path / "model").write_bytes(wire.encode(PLAIN))
+    new = write(tmp_path / "new.csv", "a,b\n" + "1,2\n" * 100 + "1,x\n")
+    with pytest.raises(InvalidData, match="line 102: column 'b' holds 'x'"):
+        predict(tmp_path / "model", new)
+    assert "high" not in capfd.readouterr().out
+
+
+def test_memory_does_not_grow_without_a_study_either(tmp_path, monkeypatch):
+    monkeypatch.setattr(csvfiles, "BYTES", 1 << 15)
+    (tmp_path / "model").write_bytes(wire.encode(PLAIN))
+    peaks = []
+    for n in (4_000, 100_000):
+        new = write(tmp_path / "new.csv", "who,a,b,label\n" + "x,1.5,2.5,high\ny,-1.5,2.5,low\n" * (n // 2))
+        tracemalloc.start()
+        predict(tmp_path / "model", new, "--id", "who", "--out", tmp_path / "out.csv")
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert (tmp_path / "out.csv").read_bytes().count(b"\n") == n + 1
+    # The numbers alone are 1.6 MB, and their lines three times that; a mark and a label are two bytes a row.
+    assert peaks[1] - peaks[0] < 1 << 20, peaks
 
 
 def test_an_interruption_leaves_nothing_half_written(tmp_path, fit, monkeypatch):

@@ -2,7 +2,8 @@
 
 import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import compress, islice
 from math import isnan
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,21 +12,23 @@ import numpy as np
 import typer
 
 from fedgram.cli import predictions
-from fedgram.cli.predictions import Lines, Tally
-from fedgram.core.columns import listed
+from fedgram.cli.predictions import Samples, Tally
+from fedgram.core.columns import Columns, listed
 from fedgram.core.errors import Doubtful, InvalidParameter, Mismatch
 from fedgram.core.labels import Label
 from fedgram.core.terminal import echo
 from fedgram.data import Dataset
 from fedgram.data.own.bad import OnBad
-from fedgram.data.own.files import open_samples
+from fedgram.data.own.files import open_samples, scan_for
+from fedgram.data.own.labels import known_labels
+from fedgram.data.own.tables import Scan
 from fedgram.exchange.models import model_of
 from fedgram.features import featurize
 from fedgram.features.backbones.specs import in_catalogue
-from fedgram.models import Model, finite
-from fedgram.models import probabilities as probabilities_of
+from fedgram.models import Model
 from fedgram.nets import admit
 from fedgram.numeric_evaluation import Errors
+from fedgram.studies.loading import TABLES
 from fedgram.studies.model import StudyModel
 
 
@@ -94,10 +97,12 @@ def predict(
                 f"{model} holds a model of the columns that {scorer.features!r} sends, without that study: "
                 "save study.model(model)"
             )
-        samples = _samples(data, label, on_bad or "refuse", scorer)
-        samples = featurize(samples, backbone or _backbone_of(scorer, model)).pooled()
-        _check_features(scorer, model, samples, data, given=backbone is not None)
-        lines = _lines(scorer, samples, data, key, tally, as_table=as_table)
+        name, path, on_bad = backbone or _backbone_of(scorer, model), Path(data).expanduser(), on_bad or "refuse"
+        if name is None and path.suffix.lower() in TABLES and path.exists():
+            samples = _of_table(scan_for(path, label, scorer.columns, on_bad), data, key, scorer)
+        else:
+            samples = _in_memory(data, label, on_bad, key, scorer, name, given=backbone is not None, path=model)
+        lines = predictions.of_samples(scorer, samples, key, tally, as_table=as_table)
     labels = predictions.put(lines, out, collect=as_json)
     if as_json:
         told: dict[str, Any] = {"samples": tally.samples, "bad": tally.bad, "accuracy": tally.accuracy}
@@ -126,55 +131,63 @@ def _refuse_for_studies(**given: str | None) -> None:
             raise InvalidParameter(f"this model has its study, which says what is what: leave out --{name} {value}")
 
 
-def _lines(
-    model: Model, samples: Dataset, data: str, key: str | None, tally: Tally, *, as_table: bool
-) -> Iterator[Lines]:
-    """Yield the lines of samples that are all in memory."""
-    scores = finite(model.scores(samples.x))
-    predicted = [model.classes[place] for place in scores.argmax(axis=1).tolist()]
-    _warn_of_unknown(samples, model, data)
-    known = [(a, samples.classes[i]) for a, i in zip(predicted, samples.y.tolist(), strict=True) if i >= 0]
-    labels = _one_for_each(predicted, samples.left_out)
-    tally.samples, tally.bad = len(labels), len(samples.left_out)
-    tally.known, tally.right = len(known), sum(a == b for a, b in known)
-    if not as_table:
-        yield predictions.plain(labels)
-        return
-    keys = None if key is None else predictions.keys_of(data, key, len(labels))
-    whole = np.zeros((len(labels), len(model.classes)))
-    whole[[label is not None for label in labels]] = probabilities_of(model, scores)
-    head = predictions.header(key, ("label",), model.classes)
-    yield predictions.table(keys, labels, whole, ["bad" if label is None else "" for label in labels], head)
+def _of_table(found: Scan, data: str, key: str | None, model: Model) -> Iterator[Samples]:
+    """Yield the samples of a table of any size, block by block; rows that were refused have been refused by then."""
+    known: dict[str, Label] = {}
+    if found.labels is not None:
+        known = {text: label.item() for text, label in known_labels(found.labels.rows(found.good), data).items()}
+    _say_unused(found.roles.unused, labelled=bool(known))
+    _warn_of_unknown(known.values(), model, data)
+    keys, end = None if key is None else predictions.keys_of(data, key), 0
+    for good, x in found.blocks():
+        start, end = end, end + len(good)
+        texts = [""] * len(good) if found.labels is None else found.labels.rows(slice(start, end)).tolist()
+        own = None if keys is None else list(islice(keys, len(good)))
+        yield Samples(good, x, [known.get(text) for text in compress(texts, good.tolist())], own)
 
 
-def _samples(path: str, label: str | None, on_bad: OnBad, model: Model) -> Dataset:
-    """Return the samples, of a table those columns that the model was made from, in its order."""
-    data = open_samples(path, label, on_bad, columns=model.columns)
-    if data.unused:
-        hint = "" if (data.y >= 0).any() else "; if one of them is the label, name it: --label"
-        typer.echo(f"not used: {listed(data.unused)}{hint}", err=True)
-    return data
+def _in_memory(
+    data: str,
+    label: str | None,
+    on_bad: OnBad,
+    key: str | None,
+    model: Model,
+    backbone: str | None,
+    *,
+    given: bool,
+    path: Path,
+) -> Iterator[Samples]:
+    """Yield samples that are all in memory, as features of a backbone if there is one."""
+    raw = open_samples(data, label, on_bad, columns=model.columns)
+    _say_unused(raw.unused, labelled=bool((raw.y >= 0).any()))
+    samples = featurize(raw, backbone).pooled()
+    _check_features(model, path, samples, data, given=given)
+    known = [samples.classes[i] if i >= 0 else None for i in samples.y.tolist()]
+    _warn_of_unknown((name for name in known if name is not None), model, data)
+    good = np.ones(len(known) + len(samples.left_out), dtype=bool)
+    good[list(samples.left_out)] = False
+    keys = None if key is None else list(predictions.keys_of(data, key))
+    if keys is not None and len(keys) != len(good):
+        raise Mismatch(
+            f"{data} has {len(keys)} rows with an id, and {len(good)} samples: remove rows that are not whole"
+        )
+    yield Samples(good, samples.x, known, keys)
 
 
-def _warn_of_unknown(samples: Dataset, model: Model, data: str) -> None:
+def _say_unused(unused: Columns, *, labelled: bool) -> None:
+    if unused:
+        hint = "" if labelled else "; if one of them is the label, name it: --label"
+        typer.echo(f"not used: {listed(unused)}{hint}", err=True)
+
+
+def _warn_of_unknown(occurring: Iterable[Label], model: Model, data: str) -> None:
     """Warn of labels that the model cannot say: by them it looks worse than it is."""
-    occurring = {samples.classes[i] for i in set(samples.y.tolist()) if i >= 0}
-    if unknown := sorted(map(repr, occurring.difference(model.classes))):
+    if unknown := sorted(map(repr, set(occurring).difference(model.classes))):
         named, more = ", ".join(unknown[:5]), ", …" if len(unknown) > 5 else ""
         known = ", ".join(repr(name) for name in model.classes[:5]) + (", …" if len(model.classes) > 5 else "")
         warnings.warn(
             f"{data} has labels that the model does not know: {named}{more}; it knows {known}", Doubtful, stacklevel=2
         )
-
-
-def _one_for_each(predicted: list[Label], left_out: tuple[int, ...]) -> list[Label | None]:
-    """Return the labels with None in the places of samples that were left out, so that no other moves.
-
-    >>> _one_for_each(["ill", "well"], (1,))
-    ['ill', None, 'well']
-    """
-    bad, rest = set(left_out), iter(predicted)
-    return [None if place in bad else next(rest) for place in range(len(predicted) + len(bad))]
 
 
 def _backbone_of(model: Model, path: Path) -> str | None:

@@ -22,8 +22,10 @@ from fedgram.core.progress import count_bar
 from fedgram.core.terminal import echo
 from fedgram.data.own.bad import OnBad, settle
 from fedgram.data.own.blocks import open_table
+from fedgram.data.own.cells import Mask
+from fedgram.models import Model, finite, probabilities
 from fedgram.numeric_evaluation import Errors
-from fedgram.studies.model import StudyModel
+from fedgram.studies.model import ROWS, StudyModel
 
 _SPECIAL = re.compile('[,"\r\n]')
 PROBLEM = "problem"  # the last column, which says what is wrong with a row
@@ -146,15 +148,58 @@ def of_study(model: StudyModel, data: str, key: str | None, on_bad: OnBad | None
         yield Lines((), head)
 
 
-def keys_of(data: str, key: str, count: int) -> list[str]:
-    """Return the cells of a table's key column; refuse another number of them than there are samples."""
+@dataclass(frozen=True)
+class Samples:
+    """Some samples to be scored: which of them are good, these (n, …) with what label each is known to have, and keys.
+
+    A key belongs to every sample, good or bad; None where nobody asked.
+    """
+
+    good: Mask
+    x: Any
+    known: Sequence[Label | None]
+    keys: Sequence[str] | None
+
+
+def of_samples(
+    model: Model, samples: Iterable[Samples], key: str | None, tally: Tally, *, as_table: bool
+) -> Iterator[Lines]:
+    """Yield the lines of samples, block by block; bad ones keep their places."""
+    head = header(key, ("label",), model.classes) if as_table else ""
+    for some in _few_at_once(samples):
+        scores = finite(model.scores(some.x))
+        found = [model.classes[place] for place in scores.argmax(axis=1).tolist()]
+        judged = [(one, other) for one, other in zip(found, some.known, strict=True) if other is not None]
+        tally.samples, tally.bad = tally.samples + len(some.good), tally.bad + len(some.good) - len(found)
+        tally.known, tally.right = tally.known + len(judged), tally.right + sum(one == other for one, other in judged)
+        rest = iter(found)
+        labels = [next(rest) if good else None for good in some.good.tolist()]
+        if not as_table:
+            yield plain(labels)
+            continue
+        whole = np.zeros((len(labels), len(model.classes)))
+        whole[some.good] = probabilities(model, scores)
+        yield table(some.keys, labels, whole, ["" if good else "bad" for good in some.good.tolist()], head)
+        head = ""
+
+
+def _few_at_once(samples: Iterable[Samples]) -> Iterator[Samples]:
+    """Yield the samples a few at a time: what is said of a sample may take more memory than the sample."""
+    for some in samples:
+        end = 0
+        for start in range(0, len(some.good), ROWS):
+            good = some.good[start : start + ROWS]
+            first, end = end, end + int(np.count_nonzero(good))
+            keys = None if some.keys is None else some.keys[start : start + ROWS]
+            yield Samples(good, some.x[first:end], some.known[first:end], keys)
+
+
+def keys_of(data: str, key: str) -> Iterator[str]:
+    """Return the cells of a table's key column."""
     source = open_table(data)
     if key not in source.names:
         raise Mismatch(f"{data} has no id column {key!r}: it has {', '.join(source.names[:8])}")
-    keys = [cell for block in source.blocks([], [key]) for cell in block.texts[key].stripped().tolist()]
-    if len(keys) != count:
-        raise Mismatch(f"{data} has {len(keys)} rows with an id, and {count} samples: remove rows that are not whole")
-    return keys
+    return (cell for block in source.blocks([], [key]) for cell in block.texts[key].stripped().tolist())
 
 
 def put(lines: Iterable[Lines], out: Path | None, *, collect: bool) -> list[Label | None]:

@@ -6,12 +6,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 
+from fedgram.core.blocks import Blocks
 from fedgram.core.columns import Columns, as_columns, as_table, names_of, order, samples_of
 from fedgram.core.errors import FedgramError, InvalidData, InvalidParameter, Revealing
-from fedgram.core.labels import as_labels, from_indices
+from fedgram.core.labels import Label, as_labels, from_indices
 from fedgram.core.randomness import generator
 from fedgram.data.dataset import Dataset
+from fedgram.data.streams import StreamedLabels, StreamedRows
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,6 +24,8 @@ class Client:
     `x` is (n, d) features or images, `y` (n,) whole numbers or names; `x_test`, `y_test` are held back for evaluation.
     `features` is the fingerprint of the backbone that made x, "" for features as they came. `columns` are the names of
     the columns of x; a table (pandas, polars, Arrow) brings them along.
+
+    Samples that are too many to hold are `StreamedRows` with `StreamedLabels`, instead of arrays.
 
     >>> Client("ward-3", np.zeros((5, 2)), ["ill", "well", "well", "ill", "well"])
     Client('ward-3': 5 samples of shape (2,), 0 for testing)
@@ -57,9 +62,25 @@ class Client:
         if not self.columns or not columns or columns == self.columns:
             return self
         places = order(self.columns, columns)
-        # Laid out row by row, as all clients' samples are: sums over another layout differ in their last bits.
-        x, x_test = (None if part is None else np.ascontiguousarray(part[:, places]) for part in (self.x, self.x_test))
+        x, x_test = (None if part is None else _reordered(part, places) for part in (self.x, self.x_test))
         return replace(self, x=x, x_test=x_test, columns=columns)
+
+    def label_counts(self) -> dict[Label, int]:
+        """Return how many training samples have each label that occurs among them.
+
+        >>> Client("ward-3", np.zeros((3, 2)), ["ill", "well", "well"]).label_counts()
+        {'ill': 1, 'well': 2}
+        """
+        return _counts(self.y)
+
+    @property
+    def y_blocks(self) -> Blocks[npt.NDArray[Any]]:
+        """The labels of the training samples, in blocks as `as_blocks(x)` has the samples."""
+        return self.y.blocks(self.x) if isinstance(self.y, StreamedLabels) else [self.y]
+
+    def labels(self) -> list[Label]:
+        """Return the labels that occur among training or test samples, sorted."""
+        return sorted({*_counts(self.y), *(() if self.y_test is None else _counts(self.y_test))})
 
     def _named(self) -> Columns:
         try:
@@ -68,6 +89,8 @@ class Client:
             raise InvalidData(f"client {self.name!r}: {error}") from error
 
     def _adopt(self, samples: str, labels: str) -> None:
+        if isinstance(getattr(self, samples), StreamedRows):
+            return  # they were checked when they were first read
         try:
             what = samples
             x = samples_of(getattr(self, samples), self.columns)
@@ -89,6 +112,20 @@ class Client:
     def __repr__(self) -> str:
         tested = 0 if self.x_test is None else len(self.x_test)
         return f"Client({self.name!r}: {len(self.x)} samples of shape {self.x.shape[1:]}, {tested} for testing)"
+
+
+def _reordered(samples: Any, places: npt.NDArray[np.intp]) -> Any:
+    if isinstance(samples, StreamedRows):
+        return samples.reordered(places)
+    # Laid out row by row, as all clients' samples are: sums over another layout differ in their last bits.
+    return np.ascontiguousarray(samples[:, places])
+
+
+def _counts(y: npt.NDArray[Any] | StreamedLabels) -> dict[Label, int]:
+    if isinstance(y, StreamedLabels):
+        return y.counts()
+    values, counts = np.unique(y, return_counts=True)
+    return dict(zip(values.tolist(), counts.tolist(), strict=True))
 
 
 def usual_names(count: int) -> list[str]:

@@ -187,7 +187,7 @@ class Room:
 
     def _share_out(self, seconds: float, sides: Sequence[ClientSide]) -> None:
         """Enter what each client of a group took; those that train together share the time by their efforts."""
-        efforts = [self._method.effort(len(side.x)) for side in sides]
+        efforts = [self._method.effort(side.n) for side in sides]
         total = sum(efforts)
         for side, effort in zip(sides, efforts, strict=True):
             part = seconds * (effort / total if total else 1 / len(sides))

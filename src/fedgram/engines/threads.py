@@ -5,6 +5,7 @@ clients at once is quicker, and for small steps anything but one thread is a los
 environment (`OPENBLAS_NUM_THREADS` and the like) allows unless a number is asked for.
 """
 
+import math
 from collections.abc import Sequence
 
 from fedgram.data.client import Client
@@ -19,5 +20,5 @@ def many_small_enough(clients: Sequence[Client], threads: int) -> bool:
     So it is where steps are small, and where no client has more than the fair share of one of `threads` workers.
     """
     sizes = [len(client.x) for client in clients]
-    largest, d = max(sizes), max(client.x[:1].size for client in clients)
+    largest, d = max(sizes), max(math.prod(client.x.shape[1:]) for client in clients)
     return largest * d * min(largest, d) <= SMALL or largest * threads <= sum(sizes)

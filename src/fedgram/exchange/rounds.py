@@ -124,14 +124,17 @@ def _warn_of_few(study: Study, side: ClientSide, payload: Any) -> None:
     model = payload.get("model") if isinstance(payload, dict) else None
     if not isinstance(model, Model):
         return
-    residuals = probabilities(model, model.scores(side.x))
-    residuals[np.arange(len(side.y)), side.y] -= 1
-    squares = np.square(residuals).sum(axis=1)
+    total = spread = 0.0
+    for x, y in zip(side.x_blocks, side.y_blocks, strict=True):
+        residuals = probabilities(model, model.scores(x))
+        residuals[np.arange(len(y)), y] -= 1
+        squares = np.square(residuals).sum(axis=1)
+        total, spread = total + float(squares.sum()), spread + float(np.square(squares).sum())
     # As many samples of equal weight would have the same spread: n where all count alike, 1 where one decides.
-    effective = squares.sum() ** 2 / max(np.square(squares).sum(), np.finfo(float).tiny)
-    if effective < min(study.minimum_samples, len(side.y)):
+    effective = total**2 / max(spread, np.finfo(float).tiny)
+    if effective < min(study.minimum_samples, side.n):
         warnings.warn(
-            f"the gradient that is asked for is mostly that of {max(effective, 1):.0f} of the {len(side.y)} samples of "
+            f"the gradient that is asked for is mostly that of {max(effective, 1):.0f} of the {side.n} samples of "
             f"party {side.name!r}: it may show their rows; answer only if you trust the coordinator with them",
             Revealing,
             stacklevel=3,

@@ -6,26 +6,29 @@ own samples by α more gets
     P = (S + αXᵀX)⁻¹(B + αXᵀY) = G + α L⁻ᵀ V (I + αVᵀV)⁻¹ (Y - XG),    V = L⁻¹Xᵀ (d, n),
 
 which is FedHiP's (14), and with S = I a ridge towards G with ridge 1/α. All below is in terms of V and the
-residual Y - XG.
+residual Y - XG. Both may be in blocks of samples; what is made of them is then gone through block by block.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import reduce
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from fedgram.core.arrays import Array
+from fedgram.core.blocks import Blocks, Stream, as_blocks, each, lazily, together
 from fedgram.moments.blas import solve_positive_definite
 from fedgram.moments.regression import STEPS
 from fedgram.moments.solve import rounding_level
 
+Rows: TypeAlias = npt.NDArray[Any] | Blocks[npt.NDArray[Any]]
 # Up to this n/d the n × n system is the quicker one, as measured at d = 1,280.
 DUAL_UP_TO = 0.5
 
 
-def correction(v: Array, residual: Array, alpha: float) -> Array:
+def correction(v: Rows, residual: Rows, alpha: float) -> Array:
     """Return α V (I + αVᵀV)⁻¹ residual, (d, c), from the smaller of the n × n and the equal d × d system.
 
     >>> rng = np.random.default_rng(0)
@@ -34,18 +37,34 @@ def correction(v: Array, residual: Array, alpha: float) -> Array:
     >>> bool(np.allclose(correction(v, r, 2.0), want))
     True
     """
-    d, n = v.shape
-    if n <= DUAL_UP_TO * d:
-        return np.asarray(alpha * (v @ _solve_shifted(v.T, residual, alpha)))
-    return _solve_shifted(v, alpha * (v @ residual), alpha)
+    whole = together(as_blocks(v))
+    if isinstance(whole, np.ndarray) and whole.shape[1] <= DUAL_UP_TO * len(whole):
+        [rest] = as_blocks(residual)
+        return np.asarray(alpha * (whole @ _solve_shifted(whole.T @ whole, rest, alpha)))
+    gram, _ = _gram(v)
+    return _solve_shifted(gram, alpha * _products(v, residual), alpha)
 
 
-def _solve_shifted(rows: Array, rhs: Array, alpha: float) -> Array:
-    """Return (I + α rows rowsᵀ)⁻¹ rhs."""
-    system: Array = rows @ rows.T
-    system *= alpha
-    system[np.diag_indices(len(rows))] += 1.0
-    return solve_positive_definite(system, rhs)
+def _solve_shifted(gram: Array, rhs: Array, alpha: float) -> Array:
+    """Return (I + α gram)⁻¹ rhs; the matrix is written over."""
+    gram *= alpha
+    gram[np.diag_indices(len(gram))] += 1.0
+    return solve_positive_definite(gram, rhs)
+
+
+def _gram(v: Rows) -> tuple[Array, int]:
+    """Return VVᵀ (d, d) and n."""
+    total, n = None, 0
+    for block in as_blocks(v):
+        total, n = block @ block.T if total is None else total + block @ block.T, n + block.shape[1]
+    assert total is not None
+    return total, n
+
+
+def _products(v: Rows, residual: Rows) -> Array:
+    """Return V · residual, (d, c)."""
+    pairs = zip(as_blocks(v), as_blocks(residual), strict=True)
+    return np.asarray(reduce(np.add, (block @ rest for block, rest in pairs)))
 
 
 @dataclass(frozen=True)
@@ -56,25 +75,32 @@ class Spectrum:
 
     directions: Array  # (d, r)
     values: Array  # (r,)
-    loadings: Array  # (n, r)
+    loadings: Blocks[Array]  # (n, r)
+    n: int
 
     @classmethod
-    def of(cls, v: Array) -> "Spectrum":
-        """Decompose V (d, n) by the smaller of VᵀV and VVᵀ."""
-        d, n = v.shape
-        small = v.T if n <= d else v
-        # NumPy's driver (`evd`) is the quicker one here, its vectors are the more orthogonal, and it needs no lock.
-        values, vectors = np.linalg.eigh(small @ small.T)
-        kept = values > rounding_level(d, n) * max(float(values[-1]), 0.0)
-        values, vectors = values[kept], vectors[:, kept]
-        if n <= d:
-            return cls(v @ (vectors / np.sqrt(values)), values, vectors * np.sqrt(values))
-        return cls(vectors, values, v.T @ vectors)
+    def of(cls, v: Rows) -> "Spectrum":
+        """Decompose V (d, n) by the smaller of VᵀV and VVᵀ; in blocks of samples, by VVᵀ."""
+        whole = together(as_blocks(v))
+        if isinstance(whole, np.ndarray) and whole.shape[1] <= len(whole):
+            d, n = whole.shape
+            values, vectors = _eigenpairs(whole.T @ whole, d, n)
+            return cls(whole @ (vectors / np.sqrt(values)), values, [vectors * np.sqrt(values)], n)
+        gram, n = _gram(v)
+        values, vectors = _eigenpairs(gram, len(gram), n)
+        return cls(vectors, values, lazily(lambda block: block.T @ vectors, as_blocks(v)), n)
 
-    def correction(self, residual: Array, alpha: float) -> Array:
+    def correction(self, residual: Rows, alpha: float) -> Array:
         """Return what the function of this name returns."""
-        weights = alpha / (1 + alpha * self.values)
-        return np.asarray(self.directions @ (weights[:, None] * (self.loadings.T @ residual)))
+        return self.project(residual).correction(alpha)
+
+    def leave_one_out(self, residual: Rows, alphas: npt.ArrayLike, *, member: bool, centred: bool = False) -> Array:
+        """Return the mean squared residual for each α, sample by sample left out everywhere."""
+        return self.project(residual).leave_one_out(alphas, member=member, centred=centred)
+
+    def project(self, residual: Rows) -> "Projected":
+        """Return the residuals (n, c) with what corrections take of them: one pass for any number of α."""
+        return Projected(self, as_blocks(residual), _products(lazily(np.transpose, self.loadings), residual))
 
     def predict_left_out(
         self, residual: Array, alphas: npt.ArrayLike, influence: "Influence | None" = None
@@ -83,38 +109,73 @@ class Spectrum:
 
         Where the samples have had an influence on G, leaving one out changes the others' residuals, too.
         """
-        projected, squares = self.loadings.T @ residual, self.loadings**2
-        moves = None if influence is None else self.loadings * (influence.matrix @ self.loadings)
+        [loadings] = self.loadings
+        projected, squares = loadings.T @ residual, loadings**2
+        moves = None if influence is None else loadings * (influence.matrix @ loadings)
         for alpha in np.asarray(alphas, dtype=np.float64):
             if len(residual) == 1:
                 yield np.zeros_like(residual)  # there are no others; rounding would look like a prediction
                 continue
             weights = alpha / (1 + alpha * self.values)
             leverage = (squares @ weights)[:, None]
-            others = self.loadings @ (weights[:, None] * projected) - leverage * residual
+            others = loadings @ (weights[:, None] * projected) - leverage * residual
             if influence is not None and moves is not None:
                 others += ((moves @ weights)[:, None] - leverage * influence.own) * influence.left_out(residual)
             yield others / (1 - leverage)
 
-    def leave_one_out(self, residual: Array, alphas: npt.ArrayLike, *, member: bool, centred: bool = False) -> Array:
-        """Return the mean squared residual for each α, sample by sample left out everywhere."""
-        left_out = self.left_out_residuals(residual, alphas, member=member, centred=centred)
-        return np.array([np.mean(errors**2) for errors in left_out])
 
-    def left_out_residuals(
-        self, residual: Array, alphas: npt.ArrayLike, *, member: bool, centred: bool = False
-    ) -> Iterator[Array]:
-        """Yield for each α the residuals (n, c), sample by sample left out everywhere: exact, without refitting.
+@dataclass(frozen=True)
+class Projected:
+    """Residuals (n, c), and loadingsᵀ · residuals (r, c)."""
+
+    spectrum: Spectrum
+    residual: Blocks[Array]
+    loaded: Array
+
+    def correction(self, alpha: float) -> Array:
+        """Return what the function of this name returns."""
+        weights = alpha / (1 + alpha * self.spectrum.values)
+        return np.asarray(self.spectrum.directions @ (weights[:, None] * self.loaded))
+
+    def leave_one_out(self, alphas: npt.ArrayLike, *, member: bool, centred: bool = False) -> Array:
+        """Return the mean squared residual for each α, sample by sample left out everywhere."""
+        candidates = np.atleast_1d(np.asarray(alphas, dtype=np.float64))
+        squares, count = np.zeros(len(candidates)), 0
+        for loadings, rest in zip(self.spectrum.loadings, self.residual, strict=True):
+            left_out = self._left_out(loadings, rest, candidates, member=member, centred=centred)
+            squares += [np.sum(errors**2) for errors in left_out]
+            count += rest.size
+        return squares / count
+
+    def left_out(self, alpha: float, *, member: bool, centred: bool = False) -> Array | Stream[Array]:
+        """Return the residuals (n, c), sample by sample left out everywhere: exact, without refitting.
 
         `member` says whether the samples are also among those that made S and B, from where they are left out, too;
         `centred` whether V and residual are about these samples' own mean, which then is found anew without each.
         """
-        projected, squares = self.loadings.T @ residual, self.loadings**2
-        for alpha in np.atleast_1d(np.asarray(alphas, dtype=np.float64)):
-            shrink = 1 / (1 + alpha * self.values)
-            left = residual - alpha * (self.loadings @ (shrink[:, None] * projected))
-            leverage = (alpha + member) * (squares @ shrink) + centred / len(residual)
+        alphas = np.array([alpha], dtype=np.float64)
+
+        def left_out(loadings: Array, rest: Array) -> Array:
+            return next(self._left_out(loadings, rest, alphas, member=member, centred=centred))
+
+        return together(each(left_out, self.spectrum.loadings, self.residual))
+
+    def _left_out(self, loadings: Array, rest: Array, alphas: Array, *, member: bool, centred: bool) -> Iterator[Array]:
+        """Yield the left-out residuals of a block for each α."""
+        squares, values = loadings**2, self.spectrum.values
+        for alpha in alphas:
+            shrink = 1 / (1 + alpha * values)
+            left = rest - alpha * (loadings @ (shrink[:, None] * self.loaded))
+            leverage = (alpha + member) * (squares @ shrink) + centred / self.spectrum.n
             yield left / (1 - leverage)[:, None]
+
+
+def _eigenpairs(gram: Array, d: int, n: int) -> tuple[Array, Array]:
+    """Return the eigenvalues that are more than noise, with their vectors."""
+    # NumPy's driver (`evd`) is the quicker one here, its vectors are the more orthogonal, and it needs no lock.
+    values, vectors = np.linalg.eigh(gram)
+    kept = values > rounding_level(d, n) * max(float(values[-1]), 0.0)
+    return values[kept], vectors[:, kept]
 
 
 class Chosen(NamedTuple):
@@ -127,12 +188,12 @@ class Chosen(NamedTuple):
 class OwnRidge(NamedTuple):
     """A regression of targets (n, c) on a client's own rows, with the ridge of least squared leave-one-out error.
 
-    `left_out` (n, c) are its predictions for each sample by the others alone.
+    `left_out` (n, c) are its predictions for each sample by the others alone, in blocks where the rows are.
     """
 
     ridge: float
     error: float
-    left_out: Array
+    left_out: Array | Stream[Array]
     weights: Array  # (d, c)
     intercept: Array  # (c,), zero without an intercept
 
@@ -152,29 +213,40 @@ class Design:
     intercept: bool
 
     @classmethod
-    def of(cls, rows: Array, *, intercept: bool) -> "Design | None":
+    def of(cls, rows: Rows, *, intercept: bool) -> "Design | None":
         """Decompose rows; None where nothing can be learned from the others, and any ridge is as good."""
-        center = rows.mean(axis=0) * intercept
-        spectrum = Spectrum.of(np.ascontiguousarray((rows - center).T))
-        return cls(center, spectrum, intercept) if len(rows) > 1 and len(spectrum.values) else None
+        center = _mean(rows) * intercept
+        centred = lazily(lambda block: np.ascontiguousarray((block - center).T), as_blocks(rows))
+        spectrum = Spectrum.of(centred)
+        return cls(center, spectrum, intercept) if spectrum.n > 1 and len(spectrum.values) else None
 
-    def regress(self, targets: Array) -> OwnRidge:
+    def regress(self, targets: Rows) -> OwnRidge:
         """Regress targets (n, c) on the rows."""
-        mean = targets.mean(axis=0) * self.intercept
-        residual, ridges = targets - mean, (STEPS * self.spectrum.values.mean()).tolist()
-        left_out = self.spectrum.left_out_residuals(
-            residual, 1 / np.array(ridges), member=False, centred=self.intercept
-        )
-        judged = ((float(np.mean(errors**2)), ridge, errors) for ridge, errors in zip(ridges, left_out, strict=True))
-        error, ridge, errors = min(judged, key=lambda found: found[0])
-        weights = self.spectrum.correction(residual, 1 / ridge)
-        return OwnRidge(ridge, error, targets - errors, weights, mean - self.center @ weights)
+        mean = _mean(targets) * self.intercept
+        projected = self.spectrum.project(lazily(lambda block: block - mean, as_blocks(targets)))
+        ridges, how = STEPS * self.spectrum.values.mean(), {"member": False, "centred": self.intercept}
+        errors = projected.leave_one_out(1 / ridges, **how)
+        best = int(errors.argmin())
+        alpha = float(1 / ridges[best])
+        left_out = projected.left_out(alpha, **how)
+        predicted = together(each(np.subtract, as_blocks(targets), as_blocks(left_out)))
+        weights = projected.correction(alpha)
+        return OwnRidge(float(ridges[best]), float(errors[best]), predicted, weights, mean - self.center @ weights)
 
 
-def own_ridge(rows: Array, targets: Array, *, intercept: bool) -> OwnRidge | None:
+def own_ridge(rows: Rows, targets: Rows, *, intercept: bool) -> OwnRidge | None:
     """Return a client's own regression; None where nothing can be learned from the others."""
     design = Design.of(rows, intercept=intercept)
     return None if design is None else design.regress(targets)
+
+
+def _mean(rows: Rows) -> Array:
+    """Return the mean (d,) of rows (n, d), in float64."""
+    whole = together(as_blocks(rows))
+    if isinstance(whole, np.ndarray):
+        return np.asarray(whole.mean(axis=0, dtype=np.float64))
+    sums, counts = zip(*((block.sum(axis=0), len(block)) for block in whole), strict=True)
+    return np.asarray(reduce(np.add, sums) / sum(counts))
 
 
 @dataclass(frozen=True)

@@ -109,31 +109,32 @@ class Head:
             return scores - own * (self.leverage / np.maximum(self.counts - 1, 1))
         return np.asarray(scores - self.leverage * (own - softmax(scores + log_frequencies(self.counts), axis=1)))
 
-    def log_frequencies(self, labels: Labels, smoothing: float) -> Array:
-        """Return the log-frequencies (c,) of classes for somebody with these labels.
+    def log_frequencies(self, own: Array, smoothing: float) -> Array:
+        """Return the log-frequencies (c,) of classes for somebody with `own` (c,) samples of each.
 
         To each class go `smoothing` samples on average, more to those that are frequent in the pool.
         """
-        return self._smoothed(self._count(labels), labels, smoothing)
+        return self._smoothed(own, own, smoothing)
 
-    def left_out_log_frequencies(self, labels: Labels, smoothing: float) -> Array:
-        """Return the same for each sample by the labels of the others alone, (n, c)."""
-        return self._smoothed(self._count(labels) - np.eye(len(self.classes))[labels], labels, smoothing)
+    def left_out_log_frequencies(self, own: Array, labels: Labels, smoothing: float) -> Array:
+        """Return the same for some of these samples, each by the labels of the others alone, (n, c)."""
+        return self._smoothed(own - np.eye(len(self.classes))[labels], own, smoothing)
+
+    def count(self, labels: Labels) -> Array:
+        """Return how many of the labels are of each class, (c,)."""
+        return np.bincount(labels, minlength=len(self.classes)).astype(np.float64)
 
     def model(self) -> LinearModel:
         """Return the model for the pooled class frequencies."""
         intercept = self.intercept + log_frequencies(self.counts)
         return LinearModel(self.weights, self.classes, intercept, self.features, self.columns, self.temperature)
 
-    def _count(self, labels: Labels) -> Array:
-        return np.bincount(labels, minlength=len(self.classes)).astype(np.float64)
-
-    def _smoothed(self, counts: Array, labels: Labels, smoothing: float) -> Array:
+    def _smoothed(self, counts: Array, own: Array, smoothing: float) -> Array:
         # Half a sample more, because somebody may have a class that no client had.
         pooled = self.counts + 0.5
         smoothed = counts + smoothing * pooled / pooled.mean()
         logs = np.log(smoothed / smoothed.sum(axis=-1, keepdims=True))
-        logs[..., (self.counts == 0) & (self._count(labels) == 0)] = NEVER
+        logs[..., (self.counts == 0) & (own == 0)] = NEVER
         return np.asarray(logs)
 
     def check(self) -> None:

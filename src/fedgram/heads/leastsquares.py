@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from fedgram.core.blocks import Blocks
 from fedgram.heads.adapt import OwnRidge
 from fedgram.heads.likelihood import Labels
 from fedgram.heads.temperature import of_left_out, of_regression
@@ -25,7 +26,7 @@ def least_squares(moments: Moments, ridge: float, outcomes: int = 0, *, intercep
     return LinearModel(weights, kind.classes, problem.offset(weights), kind.features, columns, temperature)
 
 
-def own_classifier(moments: Moments, own: OwnRidge, labels: Labels, *, intercept: bool) -> LinearModel:
+def own_classifier(moments: Moments, own: OwnRidge, labels: Labels | Blocks[Labels], *, intercept: bool) -> LinearModel:
     """Return the classifier of a client's own samples with the ridge that was chosen; left-out scores say how sure."""
     model = moments.model(own.ridge, intercept=intercept)
     return replace(model, temperature=of_left_out(own.left_out, labels, EXPECTED))

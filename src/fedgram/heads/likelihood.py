@@ -8,6 +8,7 @@ import numpy.typing as npt
 from scipy.special import log_softmax
 
 from fedgram.core.arrays import Array
+from fedgram.core.blocks import Blocks, as_blocks, lazily
 
 Labels = npt.NDArray[np.int64]
 # Newton's steps in all, and those at the end that gain less than `UNSEEN`, relative to the log-likelihood.
@@ -17,7 +18,7 @@ MOST_STEPS, LAST_STEPS, UNSEEN = 100, 2, 1e-10
 class Expert(NamedTuple):
     """Scores (n, c), and what their weight is expected to be, give or take a standard deviation."""
 
-    scores: Array
+    scores: Array | Blocks[Array]
     expected: float
     deviation: float
 
@@ -29,11 +30,12 @@ class Weights(NamedTuple):
     log_likelihood: float
 
 
-def best_weights(experts: Sequence[Expert], offset: Array, labels: Labels) -> Weights:
+def best_weights(experts: Sequence[Expert], offset: Array | Blocks[Array], labels: Labels | Blocks[Labels]) -> Weights:
     """Return the weights w ≥ 0 for which offset + Σ w_e · scores_e, (n, c), explains the labels best.
 
-    Few samples cannot tell a weight, and separable ones send it to infinity, so each has an expected value and a
-    standard deviation. What is maximised is concave: Newton's steps, halved where they overshoot, find its top.
+    All three may be in blocks of samples. Few samples cannot tell a weight, and separable ones send it to infinity, so
+    each has an expected value and a standard deviation. What is maximised is concave: Newton's steps, halved where they
+    overshoot, find its top.
 
     >>> right = np.eye(2)[[0, 1, 1]]
     >>> sure, unsure = (Expert(right, 1.0, deviation) for deviation in (0.1, 10.0))
@@ -42,20 +44,23 @@ def best_weights(experts: Sequence[Expert], offset: Array, labels: Labels) -> We
     >>> best_weights([unsure], 0 * right, np.array([0, 1, 1])).values > 3
     array([ True])
     """
-    scores = np.stack([expert.scores for expert in experts])
+    scores = lazily(lambda *parts: np.stack(parts), *(as_blocks(expert.scores) for expert in experts))
+    offsets, known = as_blocks(offset), as_blocks(labels)
     expected, deviations = (np.array(column, dtype=float) for column in list(zip(*experts, strict=True))[1:])
-    rows = np.arange(len(labels))
-    own = scores[:, rows, labels].sum(axis=1)
 
     def at(weights: Array) -> tuple[float, Array, Array]:
         """Return the value at some weights, its gradient and its negative second derivatives."""
-        log_p = log_softmax(offset + np.tensordot(weights, scores, axes=1), axis=1)
-        weighted = np.exp(log_p) * scores
-        means = weighted.sum(axis=2)
-        spread = np.tensordot(weighted, scores, axes=((1, 2), (1, 2))) - means @ means.T
         away = (weights - expected) / deviations
-        value = float(log_p[rows, labels].sum() - away @ away / 2)
-        return value, own - means.sum(axis=1) - away / deviations, spread + np.diag(deviations**-2.0)
+        value, gradient, curvature = float(-away @ away / 2), -away / deviations, np.diag(deviations**-2.0)
+        for some, start, right in zip(scores, offsets, known, strict=True):
+            rows = np.arange(len(right))
+            log_p = log_softmax(start + np.tensordot(weights, some, axes=1), axis=1)
+            weighted = np.exp(log_p) * some
+            means = weighted.sum(axis=2)
+            value += float(log_p[rows, right].sum())
+            gradient = gradient + some[:, rows, right].sum(axis=1) - means.sum(axis=1)
+            curvature = curvature + np.tensordot(weighted, some, axes=((1, 2), (1, 2))) - means @ means.T
+        return value, gradient, curvature
 
     weights = expected
     value, gradient, curvature = at(weights)

@@ -6,6 +6,7 @@ moments tell all that it takes. That is true of the plain step, from wherever it
 such steps from points that lie ahead, so from round to round the log-likelihood may fall now and then.
 """
 
+from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -13,11 +14,12 @@ import numpy.typing as npt
 from scipy.special import softmax
 
 from fedgram.core.arrays import Array
+from fedgram.core.blocks import Blocks, as_blocks
 from fedgram.heads.head import deviations, log_frequencies
 from fedgram.heads.likelihood import Labels
 from fedgram.models import LinearModel
 from fedgram.moments import solve
-from fedgram.moments.accumulate import ROWS_AT_ONCE, as_block
+from fedgram.moments.accumulate import ROWS_AT_ONCE, as_block, as_features
 from fedgram.moments.moments import Moments
 from fedgram.moments.regression import STEPS
 
@@ -43,15 +45,19 @@ class Said(NamedTuple):
     bend: float
 
 
-def gradient(x: npt.NDArray[Any], labels: Labels, model: LinearModel, leverage: float = 0.0) -> Said:
-    """Return what the samples say of the model.
+def gradient(
+    x: npt.NDArray[Any] | Blocks[npt.NDArray[Any]],
+    labels: Labels | Blocks[Labels],
+    model: LinearModel,
+    leverage: float = 0.0,
+) -> Said:
+    """Return what the samples x (n, d) say of the model; they and their labels may be in blocks.
 
     `leverage` is what part of its residual a sample's scores would lack without it, on average over all samples.
     """
-    total, sums = np.zeros((x.shape[1] + 1, len(model.classes))), np.zeros(4)
+    total, sums = np.zeros((len(model.weights) + 1, len(model.classes))), np.zeros(4)
     sharper = 0.0
-    for start in range(0, len(x), ROWS_AT_ONCE):
-        rows, own = x[start : start + ROWS_AT_ONCE], labels[start : start + ROWS_AT_ONCE]
+    for rows, own in _few_at_once(x, labels):
         scores = model.scores(rows)
         p = softmax(scores, axis=1)
         residual = -p
@@ -66,6 +72,16 @@ def gradient(x: npt.NDArray[Any], labels: Labels, model: LinearModel, leverage: 
         total += as_block(rows, bias=True).T @ residual
     unexplained, undecided, by_others, bend = sums.clip(0).tolist()  # rounding may leave less than nothing
     return Said(total, unexplained, undecided, by_others, sharper, bend)
+
+
+def _few_at_once(
+    x: npt.NDArray[Any] | Blocks[npt.NDArray[Any]], labels: Labels | Blocks[Labels]
+) -> Iterator[tuple[npt.NDArray[Any], Labels]]:
+    for block, own in zip(as_blocks(x), as_blocks(labels), strict=True):
+        rows = as_features(block)
+        for start in range(0, len(rows), ROWS_AT_ONCE):
+            some = slice(start, start + ROWS_AT_ONCE)
+            yield rows[some], own[some]
 
 
 class Logistic:

@@ -7,8 +7,9 @@ import numpy.typing as npt
 from scipy.special import softmax
 
 from fedgram.core.arrays import Array
+from fedgram.core.blocks import Blocks, as_blocks, each, lazily
 from fedgram.core.errors import InvalidData
-from fedgram.heads.adapt import Design, OwnRidge
+from fedgram.heads.adapt import Design, OwnRidge, Rows
 from fedgram.heads.head import Head
 from fedgram.heads.likelihood import Expert, Labels, best_weights
 from fedgram.models import LinearModel
@@ -25,37 +26,62 @@ INDIFFERENT = 1e-9
 
 
 def personal_model(
-    head: Head, x: npt.NDArray[Any], labels: Labels, *, temperature: float, member: bool, refine: bool = True
+    head: Head,
+    x: Rows,
+    labels: Labels | Blocks[Labels],
+    *,
+    temperature: float,
+    member: bool,
+    refine: bool = True,
 ) -> LinearModel:
     """Return the head with the client's own class frequencies, and with its own regressions if they are worth it.
 
     They are experts whose scores add up, weighted for the likelihood of left-out samples. `temperature` is what the
     head's scores should be multiplied by if own samples have nothing to say on it. `member` says whether these are
-    among the samples that made the head.
+    among the samples that made the head. Samples x (n, d) and their labels may be in blocks.
     """
-    if x.shape[1:] != head.scale.shape:
-        raise InvalidData(f"this head scores samples of shape (n, {len(head.scale)}), got {x.shape}")
-    rows = np.ascontiguousarray(x, dtype=np.float64)
-    scores = rows @ head.weights + head.intercept
-    if member:
-        scores = head.left_out_scores(scores, labels)
-    smoothing, weight, log_likelihood = _most_likely(head, scores, labels, temperature)
+    known = as_blocks(labels)
+    rows = lazily(lambda block: _checked(head, block), as_blocks(x))
+    scores = each(lambda block, right: _scores(head, block, right, member=member), rows, known)
+    own_counts = np.sum([head.count(right) for right in known], axis=0)
+    smoothing, weight, log_likelihood = _most_likely(head, own_counts, scores, known, temperature)
     weights, intercept = weight * head.weights, weight * head.intercept
-    frequencies = head.left_out_log_frequencies(labels, smoothing)
-    owns = _own_regressions(rows, labels, weight * scores + frequencies) if refine else ()
+    frequencies = _frequencies(head, own_counts, known, smoothing)
+    owns: tuple[OwnRidge, ...] = ()
+    if refine:
+        logits = lazily(lambda some, usual: weight * some + usual, scores, frequencies)
+        owns = _own_regressions(rows, known, logits, len(head.classes))
     if owns:
         experts = Expert(scores, temperature, HEAD_DEVIATION), *(Expert(o.left_out, 0.0, OWN_DEVIATION) for o in owns)
-        found = best_weights(experts, frequencies, labels)
+        found = best_weights(experts, frequencies, known)
         if found.log_likelihood - log_likelihood > WORTHWHILE:
             of_head, *of_owns = found.values
             weights, intercept = of_head * head.weights, of_head * head.intercept
             for value, own in zip(of_owns, owns, strict=True):
                 weights, intercept = weights + value * own.weights, intercept + value * own.intercept
-    intercept = intercept + head.log_frequencies(labels, smoothing)
+    intercept = intercept + head.log_frequencies(own_counts, smoothing)
     return LinearModel(weights, head.classes, intercept, head.features, head.columns)
 
 
-def _own_regressions(rows: Array, labels: Labels, logits: Array) -> tuple[OwnRidge, ...]:
+def _checked(head: Head, x: npt.NDArray[Any]) -> Array:
+    if x.shape[1:] != head.scale.shape:
+        raise InvalidData(f"this head scores samples of shape (n, {len(head.scale)}), got {x.shape}")
+    return np.ascontiguousarray(x, dtype=np.float64)
+
+
+def _scores(head: Head, rows: Array, labels: Labels, *, member: bool) -> Array:
+    """Return the head's scores of samples, of a member's as if it had not seen them."""
+    scores = np.asarray(rows @ head.weights + head.intercept)
+    return head.left_out_scores(scores, labels) if member else scores
+
+
+def _frequencies(head: Head, own: Array, labels: Blocks[Labels], smoothing: float) -> Blocks[Array]:
+    return lazily(lambda block: head.left_out_log_frequencies(own, block, smoothing), labels)
+
+
+def _own_regressions(
+    rows: Blocks[Array], labels: Blocks[Labels], logits: Blocks[Array], classes: int
+) -> tuple[OwnRidge, ...]:
     """Return regressions on the client's own samples: of the labels, and of what the head leaves unexplained.
 
     The first is right where the head is of little use to the client, the second where it is nearly right.
@@ -63,15 +89,18 @@ def _own_regressions(rows: Array, labels: Labels, logits: Array) -> tuple[OwnRid
     design = Design.of(rows, intercept=True)
     if design is None:
         return ()
-    targets = np.eye(logits.shape[1])[labels]
-    return design.regress(targets), design.regress(targets - softmax(logits, axis=1))
+    targets = lazily(lambda block: np.eye(classes)[block], labels)
+    unexplained = lazily(lambda block, some: block - softmax(some, axis=1), targets, logits)
+    return design.regress(targets), design.regress(unexplained)
 
 
-def _most_likely(head: Head, scores: Array, labels: Labels, expected: float) -> tuple[float, float, float]:
+def _most_likely(
+    head: Head, own: Array, scores: Blocks[Array], labels: Blocks[Labels], expected: float
+) -> tuple[float, float, float]:
     """Return the smoothing and the head's weight under which left-out samples are most likely, and how likely."""
     candidates = []
     for smoothing in SMOOTHINGS:
-        frequencies = head.left_out_log_frequencies(labels, smoothing)
+        frequencies = _frequencies(head, own, labels, smoothing)
         found = best_weights([Expert(scores, expected, HEAD_DEVIATION)], frequencies, labels)
         candidates.append((smoothing, float(found.values[0]), found.log_likelihood))
     best = max(log_likelihood for *_, log_likelihood in candidates)

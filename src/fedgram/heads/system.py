@@ -10,6 +10,7 @@ from scipy.linalg import lapack
 
 from fedgram.core import wire
 from fedgram.core.arrays import Array
+from fedgram.core.blocks import Blocks, as_blocks, each, lazily
 from fedgram.core.columns import Columns
 from fedgram.core.errors import InvalidData, InvalidParameter, NotMoments
 from fedgram.core.labels import Classes
@@ -23,8 +24,8 @@ from fedgram.moments.moments import Moments
 from fedgram.moments.outcomes import feature_columns, regression_of
 from fedgram.moments.regression import Ridge
 
-# Label indices (m,), or one-hot rows or numeric outcomes (m, c).
-Targets: TypeAlias = npt.NDArray[Any]
+# Label indices (m,), or one-hot rows or numeric outcomes (m, c); or these in blocks.
+Targets: TypeAlias = adapt.Rows
 # Where "auto" looks: from not at all to own samples only, five steps a decade.
 ALPHAS = (0.0, *np.geomspace(0.1, 1e5, 31).tolist())
 
@@ -79,13 +80,14 @@ class System:
         return self._as_model(self.weights, self.frequencies, self.temperature)
 
     def emphasize(
-        self, x: npt.ArrayLike, y: Targets, alpha: float | Literal["auto"], *, member: bool = True
+        self, x: adapt.Rows, y: Targets, alpha: float | Literal["auto"], *, member: bool = True
     ) -> LinearModel:
         """Return a client's own model: (S + αX_kᵀX_k)⁻¹(XᵀY + αX_kᵀY_k) for its samples x (m, d) with label
         indices y (m,) or targets y (m, c).
 
         "auto" takes the α of least squared leave-one-out error. `member` says whether the client's samples are in
-        the total. With an α that was given, its probabilities have the global model's temperature.
+        the total. With an α that was given, its probabilities have the global model's temperature. Samples and targets
+        may be in blocks.
         """
         if alpha == "auto":
             model, _ = self.choose(x, y, member=member)
@@ -94,19 +96,20 @@ class System:
         v, residual = self._seen_by(x, y, lower)
         return self._changed(adapt.correction(v, residual, alpha), lower, self.temperature)
 
-    def choose(self, x: npt.ArrayLike, y: Targets, *, member: bool = True) -> tuple[LinearModel, adapt.Chosen]:
+    def choose(self, x: adapt.Rows, y: Targets, *, member: bool = True) -> tuple[LinearModel, adapt.Chosen]:
         """Return a client's own model with the α of least squared leave-one-out error, that α and that error."""
         lower = self._lower()
         v, residual = self._seen_by(x, y, lower)
-        spectrum = adapt.Spectrum.of(v)
-        errors = spectrum.leave_one_out(residual, ALPHAS, member=member)
+        projected = adapt.Spectrum.of(v).project(residual)
+        errors = projected.leave_one_out(ALPHAS, member=member)
         best = int(errors.argmin())
         temperature = self.temperature
         if temperature is not None:
-            [left_out] = spectrum.left_out_residuals(residual, ALPHAS[best], member=member)
-            targets = self._targets(y)
-            temperature = of_left_out(targets - left_out, targets.argmax(axis=1), temperature)
-        model = self._changed(spectrum.correction(residual, ALPHAS[best]), lower, temperature)
+            left_out = projected.left_out(ALPHAS[best], member=member)
+            targets = lazily(self._targets, as_blocks(y))
+            scores = each(np.subtract, targets, as_blocks(left_out))
+            temperature = of_left_out(scores, lazily(lambda block: block.argmax(axis=1), targets), temperature)
+        model = self._changed(projected.correction(ALPHAS[best]), lower, temperature)
         return model, adapt.Chosen(ALPHAS[best], float(errors[best]))
 
     def _changed(self, change: Array, lower: Array, temperature: float | None) -> LinearModel:
@@ -116,21 +119,31 @@ class System:
         own = None if self.frequencies is None else self.frequencies + change[d] / sqrt(self.n)
         return self._as_model(weights, own, temperature)
 
-    def leave_one_out(self, x: npt.ArrayLike, y: Targets, alphas: npt.ArrayLike, *, member: bool = True) -> Array:
+    def leave_one_out(self, x: adapt.Rows, y: Targets, alphas: npt.ArrayLike, *, member: bool = True) -> Array:
         """Return the mean squared error of a client's own models on its samples, each left out, for each α."""
         v, residual = self._seen_by(x, y, self._lower())
         return adapt.Spectrum.of(v).leave_one_out(residual, alphas, member=member)
 
-    def _seen_by(self, x: npt.ArrayLike, y: Targets, lower: Array) -> tuple[Array, Array]:
+    def _seen_by(self, x: adapt.Rows, y: Targets, lower: Array) -> tuple[Blocks[Array], Blocks[Array]]:
         """Return V of a client's samples, and what G leaves of their labels or outcomes."""
-        rows = np.ascontiguousarray(as_features(x), dtype=np.float64)
-        if rows.shape[1] != len(self.weights) or len(rows) != len(y):
-            raise InvalidData(f"samples {rows.shape} with {len(y)} labels do not fit {len(self.weights)} features")
-        rows = rows if self.mean is None else rows - self.mean
-        residual = self._targets(y) - rows @ self.weights
-        return self._whitened(rows, lower), residual if self.frequencies is None else residual - self.frequencies
+        rows = lazily(self._about_mean, as_blocks(x))
+        residual = each(self._left, rows, as_blocks(y))
+        return lazily(lambda block: self._whitened(block, lower), rows), residual
 
-    def _targets(self, y: Targets) -> Array:
+    def _about_mean(self, x: npt.NDArray[Any]) -> Array:
+        rows = np.ascontiguousarray(as_features(x), dtype=np.float64)
+        if rows.shape[1] != len(self.weights):
+            raise InvalidData(f"samples {rows.shape} do not fit {len(self.weights)} features")
+        return rows if self.mean is None else rows - self.mean
+
+    def _left(self, rows: Array, y: npt.NDArray[Any]) -> Array:
+        """Return what G leaves of the labels or outcomes of rows less the mean."""
+        if len(rows) != len(y):
+            raise InvalidData(f"{len(rows)} samples have {len(y)} labels")
+        residual = self._targets(y) - rows @ self.weights
+        return residual if self.frequencies is None else residual - self.frequencies
+
+    def _targets(self, y: npt.NDArray[Any]) -> Array:
         return y if y.ndim == 2 else np.eye(len(self.classes))[y]
 
     def influence(self, rows: Array) -> adapt.Influence:

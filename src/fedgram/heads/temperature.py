@@ -19,6 +19,7 @@ from scipy.optimize import brentq
 from scipy.special import ndtri, softmax
 
 from fedgram.core.arrays import Array
+from fedgram.core.blocks import Blocks, as_blocks, lazily
 from fedgram.heads.likelihood import Expert, Labels, best_weights
 from fedgram.moments import solve
 from fedgram.moments.regression import Regression
@@ -99,13 +100,14 @@ def of_regression(problem: Regression, counts: Array, weights: Array, freedom: f
     return temperature(ClassScores(scores, np.eye(len(counts)), scatter / n, counts / n, leverage, n))
 
 
-def of_left_out(scores: Array, labels: Labels, expected: float) -> float:
-    """Return the temperature for scores (n, c) of samples by models that have not seen them.
+def of_left_out(scores: Array | Blocks[Array], labels: Labels | Blocks[Labels], expected: float) -> float:
+    """Return the temperature for scores (n, c) of samples by models that have not seen them; both may be in blocks.
 
     `expected` is what to take if these samples have nothing to say on it. Twice as sure may well be, too.
     """
     sharpness = 1 / expected
-    found = best_weights([Expert(scores, sharpness, sharpness)], np.zeros(scores.shape), labels)
+    offset = lazily(np.zeros_like, as_blocks(scores))
+    found = best_weights([Expert(scores, sharpness, sharpness)], offset, labels)
     return 1 / max(float(found.values[0]), sharpness / HOTTEST)
 
 

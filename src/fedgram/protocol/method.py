@@ -8,9 +8,10 @@ from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias, TypeVar, o
 
 import numpy as np
 
+from fedgram.core.blocks import as_blocks
 from fedgram.core.columns import Columns
 from fedgram.core.errors import InvalidData, InvalidParameter, UnknownName
-from fedgram.core.labels import Label, distinct
+from fedgram.core.labels import Label
 from fedgram.data.client import Client
 from fedgram.evaluation import Calibration
 from fedgram.models import Model
@@ -201,20 +202,24 @@ class Method:
         client.admit(self)
         data = client.data
         return {
-            "n": len(data.x),
+            "n": client.n,
             "shape": data.x.shape[1:],
             "features": data.features,
             "columns": data.columns,
             "kind": NAMES if data.y.dtype.kind == "U" else NUMBERS,
-            "labels": None if client.classes else distinct(data.y, data.y_test),
+            "labels": None if client.classes else data.labels(),
             "tested": 0 if data.x_test is None else len(data.x_test),
         }
 
     @step(reply=lambda _, question: _sums_of(question))
     def column_sums(self, client: ClientSide) -> dict[str, Any]:
         """Return the sums of the columns and of their squares: all that standardising and imputing means need."""
-        x = client.data.x.astype(np.float64, copy=False)
-        return {"sums": x.sum(axis=0), "squares": np.square(x).sum(axis=0), "n": len(x)}
+        sums, squares = np.zeros(client.data.x.shape[1:]), np.zeros(client.data.x.shape[1:])
+        for block in as_blocks(client.data.x):
+            x = block.astype(np.float64, copy=False)
+            sums += x.sum(axis=0)
+            squares += np.square(x).sum(axis=0)
+        return {"sums": sums, "squares": squares, "n": client.n}
 
     @step
     def receive(self, client: ClientSide, model: Model) -> None:
@@ -230,14 +235,15 @@ class Method:
         judged = client.model if model is None else client.of_the_data(model)
         if judged is None:
             return None
-        return Calibration.judged(judged, client.data.x_test, client.y_test, least=client.minimum_cell).sums()
+        x_test = as_blocks(client.data.x_test)
+        return Calibration.judged(judged, x_test, client.y_test_blocks, least=client.minimum_cell).sums()
 
     @step(reply=Either(None, ErrorSums()))
     def sum_errors(self, client: ClientSide) -> dict[str, Any] | None:
         """Return sums of the errors in numeric outcomes that the client's model makes on its own test samples."""
         if client.model is None or client.basis is None or client.basis.outcomes is None:
             return None
-        return sum_errors_of(client.model, client.data.x_test, client.basis)
+        return sum_errors_of(client.model, as_blocks(client.data.x_test), client.basis)
 
 
 def check_outcomes(methods: Iterable[Method], outcomes: Columns) -> None:

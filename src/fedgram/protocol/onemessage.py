@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from fedgram.core.blocks import as_blocks
 from fedgram.core.columns import Columns, difference
 from fedgram.core.errors import InvalidData, Mismatch
 from fedgram.core.labels import Classes
@@ -42,9 +43,10 @@ class Publishing(Method):
             raise Mismatch(f"client {client.name!r} {unlike}")
         if not len(client.x):
             raise InvalidData(f"client {client.name!r} has no samples to make a model of its own from")
-        check_finite(client.x)
-        if np.abs(client.x).max() > LARGEST:
-            raise InvalidData(f"client {client.name!r} has features too large to be squared: rescale them")
+        for block in as_blocks(client.x):
+            check_finite(block)
+            if np.abs(block).max() > LARGEST:
+                raise InvalidData(f"client {client.name!r} has features too large to be squared: rescale them")
         side = ClientSide(client, classes=published.classes, columns=columns, member=member, basis=basis)
         self.personalize(side, published)
         if side.model is None:

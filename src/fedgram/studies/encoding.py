@@ -18,9 +18,10 @@ from fedgram.data.client import Client
 from fedgram.data.own.bad import SHOWN, OnBad, Reason, settle
 from fedgram.data.own.blocks import TableFile, open_table
 from fedgram.data.own.cells import Block, Coded, Mask, is_missing
-from fedgram.data.own.tables import stacked
+from fedgram.studies import streams
 from fedgram.studies.kinds import Column, Problem
 from fedgram.studies.media import Media
+from fedgram.studies.streams import collect
 from fedgram.studies.study import Study
 
 WIDE_ROWS = 4096  # at a time, where a cell becomes a thousand features
@@ -42,6 +43,7 @@ class Rows:
     keys: Coded | None
     problems: list[Problem]
     share: float  # of the table that has been read
+    media: tuple[Coded, ...] = ()  # cells as they stand in the table, of columns that backbones make features of
     values: Array | None = None
 
     @property
@@ -57,8 +59,8 @@ class Rows:
         labels, groups, keys = (
             None if cells is None else cells.rows(chosen) for cells in (self.labels, self.groups, self.keys)
         )
-        x = np.asfortranarray(self.x[chosen])
-        return Rows(self.start, x, labels, groups, keys, [], self.share)
+        x, media = np.asfortranarray(self.x[chosen]), tuple(cells.rows(chosen) for cells in self.media)
+        return Rows(self.start, x, labels, groups, keys, [], self.share, media)
 
     def reasons(self, row: int) -> str:
         """Say what is wrong with a row of these."""
@@ -88,6 +90,11 @@ class StudyTable:
         """The columns that are read; numeric outcomes are the last of them, and only of rows that must have them."""
         return {name: column for name, column in self.study.used.items() if name in self.places}
 
+    @cached_property
+    def media(self) -> list[str]:
+        """The columns that backbones make features of."""
+        return [name for name, column in self._used.items() if isinstance(column, Media)]
+
     def rows(self) -> Iterator[Rows]:
         """Yield the rows in blocks, as they are sent."""
         used = self._used
@@ -95,10 +102,9 @@ class StudyTable:
         numbers += [name for name in self.values if name is not None]
         texts = [self.places[name] for name, column in used.items() if not column.numeric]
         others = [name for name in (self.outcome, self.group, self.key) if name is not None]
-        wide = any(isinstance(column, Media) for column in used.values())
         space = np.zeros(0)
         for block in self.table.blocks(numbers, list(dict.fromkeys([*texts, *others]))):
-            for part in _parts(block) if wide else [block]:
+            for part in _parts(block) if self.media else [block]:
                 if space.size < part.rows * self._width:
                     space = np.empty(part.rows * self._width)  # fresh memory for each block costs more than to fill it
                 yield self._encoded(part, space[: part.rows * self._width].reshape(self._width, -1).T)
@@ -126,7 +132,8 @@ class StudyTable:
             problems += self._wrong_labels(labels)
         if groups is not None and (empty := groups.map(is_missing, bool)).any():
             problems.append(Problem(empty, f"column {self.group!r} must not be empty"))
-        return Rows(block.start, x, labels, groups, keys, problems, block.share, self._values(block))
+        media = tuple(block.texts[self.places[name]] for name in self.media)
+        return Rows(block.start, x, labels, groups, keys, problems, block.share, media, self._values(block))
 
     def _values(self, block: Block) -> Array | None:
         """Return the numeric outcomes of rows that need not have them."""
@@ -150,6 +157,12 @@ class StudyTable:
         if wrong.any():
             found.append(Problem(wrong, f"outcome {name!r} must be one of {classes}", labels))
         return found
+
+    def clean_rows(self) -> Iterator[Rows]:
+        """Yield the rows that break no rule, in blocks, once `good_rows` has settled what becomes of the others."""
+        for rows in self.rows():
+            good = rows.good
+            yield rows if good.all() else rows.only(good)
 
     def good_rows(self, on_bad: OnBad) -> Iterator[Rows]:
         """Yield the rows that break no rule, in blocks; the others are refused at the end, or left out."""
@@ -203,28 +216,24 @@ def open_for(
 
 
 def read_client(study: Study, name: str, source: Any, *, on_bad: OnBad = "refuse", **options: Any) -> Client:
-    """Return a party's table as a client of the study; rows that break a rule are refused by line, or left out."""
-    x, labels, _ = gather(open_for(study, source, **options), on_bad)
+    """Return a party's table as a client of the study; rows that break a rule are refused by line, or left out.
+
+    Rows of a large file are not held: the client reads them in blocks whenever they are needed (`streams`).
+    """
+    x, labels = collect(open_for(study, source, **options), on_bad, held=streams.HELD_BYTES).samples()
     return as_client(study, name, x, labels)
 
 
-def as_client(study: Study, name: str, x: Array, labels: Any, **test: Any) -> Client:
+def as_client(study: Study, name: str, x: Any, labels: Any, **test: Any) -> Client:
     """Return encoded rows as a client; where the outcome is a number, all rows are of one class."""
     return Client(name, x, labels, features=study.features, columns=study.sent, **test)
 
 
 def gather(table: StudyTable, on_bad: OnBad) -> tuple[Array, Any, Any]:
     """Return all rows that break no rule, their labels and groups."""
-    parts: list[Array] = []
-    labels: list[Coded] = []
-    groups: list[Coded] = []
-    for rows in table.good_rows(on_bad):
-        parts.append(np.array(rows.x, order="C"))
-        labels += [] if rows.labels is None else [rows.labels]
-        groups += [] if rows.groups is None else [rows.groups]
-    x = stacked(parts, len(table.study.sent) if not parts else parts[0].shape[1])
-    named = Coded.joined(labels).map(str, np.str_) if table.outcome is not None else np.zeros(len(x), dtype=np.int64)
-    return x, named, Coded.joined(groups).map(str, np.str_) if table.group is not None else None
+    found = collect(table, on_bad)
+    groups = Coded.joined(found.groups).map(str, np.str_) if table.group is not None else None
+    return *found.samples(), groups
 
 
 def _parts(block: Block) -> Iterator[Block]:

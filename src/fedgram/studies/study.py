@@ -141,7 +141,7 @@ class Study:
 
         `used` is of how few samples a reply may be made. A class that the party lacks altogether passes.
         """
-        self.admit_counts(client.name, np.unique(client.y, return_counts=True)[1], used)
+        self.admit_counts(client.name, np.array(list(client.label_counts().values()), dtype=np.int64), used)
 
     def admit_counts(self, party: str, counts: npt.NDArray[np.int64], used: int) -> None:
         """Do the same for a party with so many samples of each class.

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from fedgram.core.arrays import Array
 from fedgram.core.columns import Columns, as_columns, as_table, names_of
 from fedgram.core.errors import FedgramError, InvalidData
 from fedgram.core.extras import require
@@ -77,6 +80,17 @@ def open_table(source: Any) -> TableFile:
             f"{type(source).__name__}"
         )
     return TableFile(table, names, len(table))
+
+
+def stacked(parts: list[Array], columns: int) -> Array:
+    """Return blocks of rows as one array (n, columns); the list is emptied, so that there is hardly a second copy."""
+    whole = np.empty((sum(map(len, parts)), columns))
+    end = len(whole)
+    while parts:
+        part = parts.pop()
+        whole[end - len(part) : end] = part
+        end -= len(part)
+    return whole
 
 
 def _open_file(path: Path) -> TableFile:

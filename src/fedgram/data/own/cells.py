@@ -48,10 +48,18 @@ class Coded:
 
     @classmethod
     def joined(cls, parts: "Sequence[Coded]") -> "Coded":
-        """Return the columns one below the other, each text once among the values."""
+        """Return the columns one below the other, each text once among the values, and codes in as few bytes as do."""
         seen: dict[str, int] = {}
-        codes = [part.map(lambda text: seen.setdefault(text, len(seen)), np.int64) for part in parts]
-        return cls(tuple(seen), np.concatenate([np.zeros(0, dtype=np.int64), *codes]))
+        for part in parts:
+            for text in part.values:
+                seen.setdefault(text, len(seen))
+        kind = np.min_scalar_type(len(seen))
+        codes = [part.map(seen.__getitem__, kind) for part in parts]
+        return cls(tuple(seen), np.concatenate([np.zeros(0, dtype=kind), *codes]))
+
+    def compact(self) -> "Coded":
+        """Return the same column with codes in as few bytes as do."""
+        return Coded(self.values, self.codes.astype(np.min_scalar_type(len(self.values))))
 
     def __len__(self) -> int:
         return len(self.codes)

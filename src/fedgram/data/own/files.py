@@ -16,7 +16,7 @@ from fedgram.data.own.bad import OnBad, check_on_bad
 from fedgram.data.own.image_folder import open_image_folder
 from fedgram.data.own.images import Size
 from fedgram.data.own.npz import open_npz
-from fedgram.data.own.tables import Table, Wanted, read_table
+from fedgram.data.own.tables import Scan, Table, Wanted, read_table, scan
 
 MOST_LIKELY = 20  # classes that a table may have, however few rows
 
@@ -57,6 +57,11 @@ def open_samples(
     `columns` are the columns of a table that count, by name and in this order; others are left out.
     """
     return _open(Path(path).expanduser(), Wanted(label, None, columns or None, labelled=False), on_bad)
+
+
+def scan_for(path: Path, label: str | None, columns: Columns, on_bad: OnBad) -> Scan:
+    """Look through a table that is to be scored, by the same rules; its rows can then be read in blocks."""
+    return scan(path, Wanted(label, None, columns or None, labelled=False), on_bad)
 
 
 def _open(

@@ -35,10 +35,15 @@ def parse_labels(texts: Sequence[str], where: str) -> npt.NDArray[Any]:
     return values[inverse]
 
 
+def known_labels(labels: Coded, where: str) -> dict[str, Any]:
+    """Return the label that each text that occurs stands for; "" stands for none."""
+    there = [value for value in labels.counts() if value]
+    return dict(zip(there, parse_labels(there, where), strict=True)) if there else {}
+
+
 def parsed(labels: Coded, where: str) -> npt.NDArray[Any]:
     """Return the labels, masked where there is none."""
-    there = [value for value in labels.counts() if value]
-    known = dict(zip(there, parse_labels(there, where), strict=True)) if there else {}
+    known = known_labels(labels, where)
     missing = labels.map(lambda value: value not in known, bool)
     dtype = np.array(list(known.values())).dtype
     out = labels.map(lambda value: known.get(value, dtype.type()), dtype)

@@ -3,7 +3,7 @@
 import math
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,8 @@ from fedgram.core.columns import Columns, listed
 from fedgram.core.errors import BadSamples, Doubtful, InvalidData, Mismatch, UnknownName
 from fedgram.core.progress import with_bar
 from fedgram.data.own.bad import SHOWN, OnBad, Reason, check_expansion, settle
-from fedgram.data.own.blocks import TableFile, open_table
-from fedgram.data.own.cells import Coded, Mask, is_missing
+from fedgram.data.own.blocks import TableFile, open_table, stacked
+from fedgram.data.own.cells import Block, Coded, Mask, is_missing
 from fedgram.data.own.labels import parsed, tidied_column
 
 LABEL_NAMES = ("label", "y", "target", "class")
@@ -117,41 +117,72 @@ class Roles:
         return "; ".join(parts)
 
 
-def read_table(path: Path, wanted: Wanted, on_bad: OnBad) -> Table:
-    """Read a CSV or Parquet file; rows that cannot be used are refused or left out, as the user chose."""
+@dataclass(frozen=True)
+class Scan:
+    """What one pass through a table tells: which of its rows can be used, and the cells of label and client, tidied.
+
+    `parts` are the numbers of all rows, where they were kept.
+    """
+
+    source: TableFile
+    roles: Roles
+    good: Mask
+    labels: Coded | None
+    groups: Coded | None
+    parts: list[Array] | None
+
+    def blocks(self) -> Iterator[tuple[Mask, Array]]:
+        """Read the numbers again: yield which rows of a block can be used, and the numbers of these, (n, d)."""
+        for block in self.source.blocks(self.roles.columns, []):
+            good = self.good[block.start : block.start + block.rows]
+            yield good, _numbers(block, self.roles)[good]
+
+
+def scan(path: Path, wanted: Wanted, on_bad: OnBad, *, keep: bool = False) -> Scan:
+    """Read a CSV or Parquet file once; rows that cannot be used are refused, or marked, as the user chose."""
     source = open_table(path)
     roles = Roles.of(source.names, wanted, path)
     _refuse_words(source, roles)
     if source.rows is not None:
         check_expansion(source.rows * 8 * (len(roles.features) + len(roles.texts)), path)
-    parts: list[Array] = []
+    parts: list[Array] | None = [] if keep else None
     whole: list[Mask] = [np.zeros(0, dtype=bool)]
     texts: dict[str, list[Coded]] = {roles.names[place]: [] for place in roles.texts}
+    needed = [roles.names[place] for place in roles.texts if place != roles.label or roles.labelled]
     usable = np.zeros(len(roles.features), dtype=bool)  # whether a column has any number
+    shown: dict[int, Array] = {}
     for block in with_bar(source.blocks(roles.columns, list(texts)), f"reading {path.name}"):
-        x = np.empty((block.rows, len(roles.features)))
-        for place, name in enumerate(roles.columns):
-            x[:, place] = block.numbers[name]
-        if block.ragged is not None:
-            x[block.ragged] = np.nan
+        x = _numbers(block, roles)
         finite = np.isfinite(x)
         usable |= finite.any(axis=0)
-        whole.append(np.asarray(finite.all(axis=1)))
-        parts.append(x)
+        good = np.asarray(finite.all(axis=1))
+        for name in needed:
+            good &= ~block.texts[name].map(is_missing, bool)
+        whole.append(good)
+        for row in np.flatnonzero(~good)[: SHOWN - len(shown)].tolist():
+            shown[block.start + row] = x[row].copy()
+        if parts is not None:
+            parts.append(x)
         for name, cells in block.texts.items():
-            texts[name].append(cells)
-    x = stacked(parts, len(roles.features))
+            texts[name].append(cells.compact())
     labels, groups = (
         None if place is None else tidied_column(Coded.joined(texts[roles.names[place]]), f"{what} column of {path}")
         for place, what in ((roles.label, "label"), (roles.client, "client"))
     )
     good = np.concatenate(whole)
-    for texts_needed in (labels if roles.labelled else None, groups):
-        if texts_needed is not None:
-            good &= texts_needed.map(bool, bool)
+    bad = int(np.count_nonzero(~good))
+    reasons, remedy = _reasons(source, roles, shown), _remedy(usable, roles)
+    settle(reasons, len(good) - bad, str(path), "row", on_bad, total=bad, remedy=remedy)
+    return Scan(source, roles, good, labels, groups, parts)
+
+
+def read_table(path: Path, wanted: Wanted, on_bad: OnBad) -> Table:
+    """Read a CSV or Parquet file; rows that cannot be used are refused or left out, as the user chose."""
+    found = scan(path, wanted, on_bad, keep=True)
+    assert found.parts is not None
+    roles, good, labels, groups = found.roles, found.good, found.labels, found.groups
+    x = stacked(found.parts, len(roles.features))
     bad = np.flatnonzero(~good).tolist()
-    reasons = _reasons(source, roles, x, bad[:SHOWN])
-    settle(reasons, len(x) - len(bad), str(path), "row", on_bad, total=len(bad), remedy=_remedy(usable, roles))
     if bad:
         x, labels, groups = x[good], *(None if cells is None else cells.rows(good) for cells in (labels, groups))
     if roles.labelled:
@@ -165,15 +196,14 @@ def read_table(path: Path, wanted: Wanted, on_bad: OnBad) -> Table:
     )
 
 
-def stacked(parts: list[Array], columns: int) -> Array:
-    """Return blocks of rows as one array (n, columns); the list is emptied, so that there is hardly a second copy."""
-    whole = np.empty((sum(map(len, parts)), columns))
-    end = len(whole)
-    while parts:
-        part = parts.pop()
-        whole[end - len(part) : end] = part
-        end -= len(part)
-    return whole
+def _numbers(block: Block, roles: Roles) -> Array:
+    """Return the features of a block, (n, d); those of a row with more or fewer cells than columns are NaN."""
+    x = np.empty((block.rows, len(roles.features)))
+    for place, name in enumerate(roles.columns):
+        x[:, place] = block.numbers[name]
+    if block.ragged is not None:
+        x[block.ragged] = np.nan
+    return x
 
 
 def _refuse_words(source: TableFile, roles: Roles) -> None:
@@ -186,12 +216,12 @@ def _refuse_words(source: TableFile, roles: Roles) -> None:
             ).telling(f"column {name!r} must hold numbers")
 
 
-def _reasons(source: TableFile, roles: Roles, x: Array, bad: Sequence[int]) -> list[str]:
+def _reasons(source: TableFile, roles: Roles, bad: Mapping[int, Array]) -> list[str]:
     """Say what is wrong with rows, given by place: by the cells of a CSV file, or by the numbers that were read."""
     found = source.find(bad)
     return [
-        (_why_bad(found[place][1], roles) if source.is_csv else _why_not_finite(x[place], roles)).at(found[place][0])
-        for place in bad
+        (_why_bad(found[place][1], roles) if source.is_csv else _why_not_finite(numbers, roles)).at(found[place][0])
+        for place, numbers in bad.items()
     ]
 
 

@@ -1,22 +1,21 @@
 """A node under a study: what it has agreed to, and its own table as the columns that the study sends."""
 
 import json
-from itertools import chain, compress
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
-from fedgram.core.arrays import Array
 from fedgram.core.errors import FedgramError, InvalidData, InvalidParameter, Mismatch, UnknownName
 from fedgram.data.client import Client
 from fedgram.data.own.bad import OnBad, check_on_bad
+from fedgram.data.own.cells import Mask
 from fedgram.engines.flower.config import App, NodeConfig
 from fedgram.engines.flower.split import held_back, node_key
-from fedgram.studies import Study
-from fedgram.studies.encoding import StudyTable, as_client, gather, open_for
+from fedgram.studies import Study, streams
+from fedgram.studies.encoding import Rows, StudyTable, as_client, open_for
 from fedgram.studies.loading import table_files
-from fedgram.studies.media import Media
+from fedgram.studies.streams import collect
 
 
 def agreed_study(own: NodeConfig, app: App) -> Study | None:
@@ -62,32 +61,34 @@ def table_client(own: NodeConfig, study: Study) -> Client:
     check_on_bad(own.on_bad)
     on_bad = cast("OnBad", own.on_bad)
     table = open_for(study, _only(own.data, "data"))
-    x, labels, _ = gather(table, on_bad)
     if own.test_data:
-        x_test, y_test, _ = gather(open_for(study, _only(own.test_data, "test-data")), on_bad)
-        return as_client(study, own.client_name(), x, labels, x_test=x_test, y_test=y_test)
-    tested = held_back(_content(table, x), labels.tolist(), own.test_fraction, node_key(own.model_folder()))
-    return as_client(study, own.client_name(), x[~tested], labels[~tested], x_test=x[tested], y_test=labels[tested])
+        x, labels = collect(table, on_bad, held=streams.HELD_BYTES).samples()
+        tested = open_for(study, _only(own.test_data, "test-data"))
+        x_test, y_test = collect(tested, on_bad, held=streams.HELD_BYTES).samples()
+    else:
+        key = node_key(own.model_folder())
+
+        def aside(rows: Rows) -> Mask:
+            labels = [0] * len(rows.x) if rows.labels is None else rows.labels.tolist()
+            return held_back(_content(table, rows), labels, own.test_fraction, key)
+
+        found = collect(table, on_bad, held=streams.HELD_BYTES, aside=aside)
+        (x, labels), (x_test, y_test) = found.split()
+    return as_client(study, own.client_name(), x, labels, x_test=x_test, y_test=y_test)
 
 
-def _content(table: StudyTable, x: Array) -> Any:
-    """Return what decides on each row of x whether it is held back: never features of a backbone.
+def _content(table: StudyTable, rows: Rows) -> Any:
+    """Return what decides on each row whether it is held back: never features of a backbone.
 
     Their last digits depend on which samples ran together: with one row more, others would change sides. Images and
     texts count as the cells that they are in the table.
     """
-    media = [name for name, column in table.study.used.items() if isinstance(column, Media)]
-    if not media:
-        return x
-    made = {sent for name in media for sent in table.study.used[name].sent(name)}
-    numbers = x[:, [place for place, sent in enumerate(table.study.sent) if sent not in made]]
-    places = [table.places[name] for name in media]
-    cells = (
-        zip(*(block.texts[place].tolist() for place in places), strict=True) for block in table.table.blocks([], places)
-    )
-    kept = np.concatenate([rows.good for rows in table.rows()])
-    rows = zip(numbers.tolist(), compress(chain.from_iterable(cells), kept), strict=True)
-    return np.array([json.dumps(row) for row in rows], dtype=np.str_)
+    if not rows.media:
+        return rows.x
+    made = {sent for name in table.media for sent in table.study.used[name].sent(name)}
+    numbers = rows.x[:, [place for place, sent in enumerate(table.study.sent) if sent not in made]]
+    cells = zip(*(column.tolist() for column in rows.media), strict=True)
+    return np.array([json.dumps(row) for row in zip(numbers.tolist(), cells, strict=True)], dtype=np.str_)
 
 
 def _only(data: str, what: str) -> Path:

@@ -15,7 +15,6 @@ import numpy as np
 from platformdirs import user_data_path
 
 from fedgram.core.errors import InvalidData, InvalidParameter
-from fedgram.core.labels import distinct
 from fedgram.data import load_dataset
 from fedgram.data.client import Client
 from fedgram.data.own.bad import OnBad
@@ -280,11 +279,12 @@ class NodeConfig:
             raise InvalidData(f"{used} training samples in a reply, minimum-samples is {samples}").telling(
                 "minimum-samples: a reply would be made of fewer training samples than this node sends anything of"
             )
-        for label in distinct(client.y, client.y_test):
-            if (count := int((client.y == label).sum())) < cell:
+        counts = client.label_counts()
+        for label in client.labels():
+            if (count := counts.get(label, 0)) < cell:
                 raise InvalidData(f"{count} training samples of class {label!r}, minimum-cell is {cell}").telling(
                     "minimum-cell: a class has fewer training samples than this node sends anything of"
                 )
         if client.x_test is not None and len(client.x_test) < cell:
-            return replace(client, x_test=client.x_test[:0], y_test=client.y_test[:0])
+            return replace(client, x_test=np.zeros((0, *client.x_test.shape[1:])), y_test=np.asarray(client.y_test)[:0])
         return client

@@ -66,6 +66,5 @@ class FedGram(OneMessage):
             FedHiP(alone=self.refine).personalize(client, published)
             return
         expected, member = OVERCONFIDENT, client.member
-        client.keep(
-            personal_model(published, client.x, client.y, temperature=expected, member=member, refine=self.refine)
-        )
+        x, y = client.x_blocks, client.y_blocks
+        client.keep(personal_model(published, x, y, temperature=expected, member=member, refine=self.refine))

@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 from fedgram.heads import adapt
 from fedgram.heads.system import System
 from fedgram.models import LinearModel
@@ -58,13 +56,13 @@ class FedHiP(OneMessage):
     @step
     def personalize(self, client: ClientSide, published: System) -> None:
         """Keep P_k — (13), (14)."""
-        targets = client.targets
+        x, targets = client.x_blocks, client.target_blocks
         if self.alpha != "auto":
-            client.keep(published.emphasize(client.x, targets, self.alpha, member=client.member))
+            client.keep(published.emphasize(x, targets, self.alpha, member=client.member))
             return
-        model, chosen = published.choose(client.x, targets, member=client.member)
+        model, chosen = published.choose(x, targets, member=client.member)
         if self.alone:
-            own = adapt.own_ridge(client.x.astype(np.float64), targets, intercept=self.intercept)
+            own = adapt.own_ridge(x, targets, intercept=self.intercept)
             if own is not None and own.error < chosen.error:
                 model = client.least_squares(own, intercept=self.intercept)
         client.keep(model)

@@ -9,7 +9,6 @@ from fedgram.heads.head import Head
 from fedgram.heads.logistic import Logistic, Said
 from fedgram.heads.personal import personal_model
 from fedgram.models import LinearModel
-from fedgram.moments.accumulate import as_features
 from fedgram.moments.moments import Moments
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
@@ -74,7 +73,7 @@ class FedLogit(Publishing):
     @step(reply=lambda method, question: method.gradient_of(question))
     def gradient(self, client: ClientSide, asked: dict[str, Any]) -> dict[str, Any]:
         """Return the gradient of the log-likelihood here, how wrong the model is, and how undecided."""
-        return logistic.gradient(as_features(client.x), client.y, **asked)._asdict()
+        return logistic.gradient(client.x_blocks, client.y_blocks, **asked)._asdict()
 
     def gradient_of(self, question: Question) -> dict[str, Any]:
         """Return what a client's gradient must be."""
@@ -90,7 +89,8 @@ class FedLogit(Publishing):
     def personalize(self, client: ClientSide, head: Head) -> None:
         """Keep Bayes' rule with the client's own frequencies, and its own regressions if they are worth it."""
         expected, member = CALIBRATED, client.member
-        client.keep(personal_model(head, client.x, client.y, temperature=expected, member=member, refine=self.refine))
+        x, y = client.x_blocks, client.y_blocks
+        client.keep(personal_model(head, x, y, temperature=expected, member=member, refine=self.refine))
 
 
 def _remaining(lost: int) -> str:

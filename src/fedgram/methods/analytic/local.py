@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 from fedgram.heads import adapt
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
@@ -39,7 +37,7 @@ class Local(Method):
         """Keep the ridge solution of the client's own samples."""
         ridge: float | adapt.OwnRidge
         if self.ridge == "auto":
-            own = adapt.own_ridge(client.x.astype(np.float64), client.targets, intercept=self.intercept)
+            own = adapt.own_ridge(client.x_blocks, client.target_blocks, intercept=self.intercept)
             ridge = 1.0 if own is None else own
         else:
             ridge = self.ridge

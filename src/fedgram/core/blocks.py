@@ -1,0 +1,97 @@
+"""Blocks of rows, to be gone through any number of times: a list of what is in memory, or a stream that is read anew.
+
+What is computed of blocks in memory stays in memory. What is computed of a stream is computed anew on each pass
+(`lazily`), or once and then read from a temporary file (`each`).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from tempfile import TemporaryFile, gettempdir
+from typing import IO, Any, Generic, TypeAlias, TypeVar
+from weakref import finalize
+
+import numpy as np
+import numpy.typing as npt
+
+from fedgram.core.arrays import Array
+from fedgram.core.errors import InvalidData
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Stream(ABC, Generic[T_co]):
+    """Blocks that are made anew each time that somebody goes through them."""
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[T_co]:
+        """Begin another pass."""
+
+
+Blocks: TypeAlias = Sequence[T] | Stream[T]
+
+
+def as_blocks(x: npt.NDArray[Any] | Blocks[npt.NDArray[Any]]) -> Blocks[npt.NDArray[Any]]:
+    """Return an array as one block, and blocks as they are."""
+    return [x] if isinstance(x, np.ndarray) else x
+
+
+def together(blocks: Blocks[npt.NDArray[Any]]) -> npt.NDArray[Any] | Stream[npt.NDArray[Any]]:
+    """Return the one block that is in memory, or a stream as it is: what `as_blocks` takes."""
+    if isinstance(blocks, Stream):
+        return blocks
+    [whole] = blocks
+    return whole
+
+
+def lazily(function: Callable[..., T], *blocks: Blocks[Any]) -> Blocks[T]:
+    """Return what a function makes of the blocks, block by block; of a stream it is made anew on each pass.
+
+    >>> lazily(np.sum, [np.ones(2), np.ones(3)])
+    [np.float64(2.0), np.float64(3.0)]
+    """
+    made = _Made(function, blocks)
+    return made if any(isinstance(one, Stream) for one in blocks) else list(made)
+
+
+def each(function: Callable[..., Array], *blocks: Blocks[Any]) -> Blocks[Array]:
+    """Return the same, made once: of a stream it goes into a temporary file, so it should be small for each row."""
+    made = lazily(function, *blocks)
+    return _Spool(made) if isinstance(made, Stream) else made
+
+
+@dataclass(frozen=True, eq=False)
+class _Made(Stream[T]):
+    function: Callable[..., T]
+    blocks: Sequence[Blocks[Any]]
+
+    def __iter__(self) -> Iterator[T]:
+        return (self.function(*parts) for parts in zip(*self.blocks, strict=True))
+
+
+class _Spool(Stream[Array]):
+    """Blocks in a temporary file, which has no name and goes with them."""
+
+    def __init__(self, blocks: Stream[Array]) -> None:
+        self._file: IO[bytes] = TemporaryFile()  # noqa: SIM115 - closed by `finalize`, with the last that reads it
+        finalize(self, self._file.close)
+        self._shapes: list[tuple[int, ...]] = []
+        for block in blocks:
+            try:
+                self._file.write(np.ascontiguousarray(block, dtype=np.float64).data)
+            except OSError as error:
+                raise InvalidData(
+                    f"cannot write what was computed for a large table into {gettempdir()}: "
+                    f"{error.strerror or error}; set TMPDIR to a folder with more room"
+                ).telling("the temporary folder is full") from error
+            self._shapes.append(block.shape)
+
+    def __iter__(self) -> Iterator[Array]:
+        start = 0
+        for shape in self._shapes:
+            block = np.empty(shape)
+            self._file.seek(start)  # several passes may be under way at once
+            self._file.readinto(block.data)  # type: ignore[attr-defined]
+            start += block.nbytes
+            yield block
