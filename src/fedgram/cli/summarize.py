@@ -37,7 +37,7 @@ def summarize(
     out: Annotated[Path | None, typer.Option(help="Where to write it. Default: PARTY.fgm.")] = None,
     request: Annotated[
         Path | None,
-        typer.Option("--round", help="Answer this file of the coordinator, a round of FedLogit.", show_default=False),
+        typer.Option("--round", help="Answer this file of the coordinator: apfl and fedlogit ask.", show_default=False),
     ] = None,
     on_bad: OnBadOption = "refuse",
     as_json: JsonOption = False,
