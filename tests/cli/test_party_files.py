@@ -179,35 +179,6 @@ def test_a_round_is_answered(folder):
     assert files.read("north.fgm").header.kind == "summary"
 
 
-def test_apfl_from_the_summary_to_predictions(folder):
-    for name in PARTIES:
-        fedgram("summarize", "study.toml", f"{name}.csv", "--key", f"{name}.key")
-    fedgram("join", "store", *(f"{name}.fgm" for name in PARTIES))
-    options = ("publish", "store", "--method", "apfl", "--set", "dim_primary=48", "--set", "dim_refine=32")
-    assert told(*options)["file"] == "round-1.fgm"
-    assert "apfl, round 1" in told("inspect", "round-1.fgm")["reveals"]
-    for name in PARTIES:
-        told("summarize", "study.toml", f"{name}.csv", "--key", f"{name}.key", "--round", "round-1.fgm")
-    assert "48 random features of the columns over 60 samples" in told("inspect", "north-round-1.fgm")["reveals"]
-    fedgram("join", "store", *(f"{name}-round-1.fgm" for name in PARTIES))
-    assert told(*options)["method"] == "apfl"
-    (folder / "new.csv").write_text(table(20, 40))
-    study = Study.read("study.toml")
-    parties = [read_client(study, name, f"{name}.csv") for name in PARTIES]
-    fit = fg.APFL(dim_primary=48, dim_refine=32).fit(parties, study=study, classes=study.classes)
-    new = read_client(study, "north", "new.csv").x
-    for name in PARTIES:
-        told("personalize", "global.fgm", f"{name}.csv", "--key", f"{name}.key", "--out", f"mine-{name}.fgm")
-        assert told("predict", f"mine-{name}.fgm", "new.csv")["labels"] == fit.personal[name].predict(new).tolist()
-    (folder / "west.csv").write_text(table(21))
-    key_of(8).save("west.key")
-    said = told("personalize", "global.fgm", "west.csv", "--key", "west.key", "--out", "west-own.fgm")
-    assert (said["method"], said["member"]) == ("apfl", False)
-    assert told("predict", "global.fgm", "new.csv")["labels"] == fit.model.predict(new).tolist()
-    for file in ("global.fgm", "mine-north.fgm", "west-own.fgm"):
-        assert told("evaluate", file, "new.csv")["accuracy"] > 0.6
-
-
 def test_own_models_predict_and_are_judged(folder, published):
     said = told("personalize", "global.fgm", "north.csv", "--key", "north.key")
     assert (said["party"], said["member"], said["samples"]) == ("north", True, 60)

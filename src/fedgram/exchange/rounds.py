@@ -16,6 +16,7 @@ from fedgram.core import wire
 from fedgram.core.errors import InvalidParameter, Mismatch, RefusedMessage, Revealing
 from fedgram.data.client import Client, warn_if_few
 from fedgram.exchange.bounds import Own, check_features, check_gradient
+from fedgram.exchange.coordinator import check_coordinator
 from fedgram.exchange.files import File
 from fedgram.models import Model, probabilities
 from fedgram.moments.basis import Basis
@@ -225,6 +226,7 @@ def _asked(study: Study, request: File) -> Round:
             f"{request.name} is of study {request.header.study}, and this is study {study.name!r} "
             f"{study.fingerprint}: give the study file that the coordinator has"
         )
+    check_coordinator(request, study)
     if asked.basis.source != len(study.sent):
         raise Mismatch(f"{request.name} asks about {asked.basis.source} columns, the study sends {len(study.sent)}")
     if not study.classes and not asked.configured().numeric:

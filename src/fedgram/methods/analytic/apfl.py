@@ -167,7 +167,7 @@ class APFL(OneMessage):
     @step(reply=lambda method, question: method.moments_of(question))
     def summarize(self, client: ClientSide) -> Moments:
         """Return Φ_kᵀΦ_k and Φ_kᵀY_k — (3), (5), (6): moments of another map are of another kind."""
-        primary = self.primary(client.x.shape[1])
+        primary, _ = self._maps(client.x.shape[1])
         phi, features = primary(client.x.astype(np.float64)), client.data.features + primary.fingerprint
         return client.moments_of(phi, features=features)
 
