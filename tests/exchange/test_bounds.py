@@ -12,11 +12,13 @@ from fedgram.core.errors import RefusedMessage
 from fedgram.exchange import files
 from fedgram.exchange.asking import advance, waited_for
 from fedgram.exchange.bounds import Own, check_features, check_gradient
-from fedgram.exchange.rounds import Answer, answer
+from fedgram.exchange.rounds import Answer, Round, answer, check_answer
 from fedgram.features.projection import ACTIVATIONS
 from fedgram.heads import logistic
 from fedgram.models import LinearModel
 from fedgram.moments.basis import Basis
+from fedgram.protocol.clientside import ClientSide
+from fedgram.protocol.recipe import basis_of
 from support.stores import STUDY, answered, client, store_of
 
 NAMES = ("north", "south", "east")
@@ -149,3 +151,25 @@ def test_honest_rounds_join(tmp_path):
         asked = advance(store, "fedlogit", {"rounds": 4})
         joined = store.join(*(answered(name, asked.data) for name in NAMES))
         assert [each.outcome for each in joined] == ["answered"] * 3
+
+
+RIDGES = st.sampled_from(["auto", 1e-6, 10.0])
+
+
+@pytest.mark.filterwarnings("ignore::fedgram.core.errors.Revealing")  # so few samples show in their gradient
+@given(sizes=st.lists(st.integers(5, 30), min_size=2, max_size=3), seed=st.integers(0, 2**16), ridge=RIDGES)
+def test_honest_answers_of_small_studies_are_never_refused(sizes, seed, ridge):
+    parties = [client(name, seed, n) for name, n in zip(NAMES, sizes, strict=False)]
+    joined = [ClientSide(party, classes=STUDY.classes, columns=STUDY.sent).moments() for party in parties]
+    total = sum(joined[1:], joined[0])
+    basis = basis_of(STUDY, total)
+    ascent = logistic.Logistic(basis.moments(total), ridge)
+    for number in range(1, 4):
+        payload = {"model": ascent.ahead, "leverage": ascent.leverage}
+        asked = Round(number, "fedlogit", {}, basis, payload)
+        request = files.read(files.encode("round", asked, study=STUDY, party="coordinator"))
+        said = []
+        for party, moments in zip(parties, joined, strict=True):
+            data = gradient_file(party.name, request, answer(STUDY, request, party).reply, len(party.y))
+            said.append(check_answer(STUDY, request, files.read(data), moments).reply)
+        ascent.climb(logistic.Said(**{name: sum(one[name] for one in said) for name in said[0]}))

@@ -6,19 +6,20 @@ by them. Each bound has room for rounding, and nothing else: honest answers are 
 
 from dataclasses import dataclass
 from math import inf, isfinite, log, sqrt
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from fedgram.core.arrays import Array
 from fedgram.core.errors import RefusedMessage
-from fedgram.heads.logistic import IMPOSSIBLE
-from fedgram.methods.analytic.apfl import APFL
 from fedgram.models import LinearModel
 from fedgram.moments import solve
 from fedgram.moments.basis import Basis
 from fedgram.moments.moments import Moments
 from fedgram.protocol.replies import MUCH
+
+if TYPE_CHECKING:
+    from fedgram.methods.analytic.apfl import APFL
 
 REMEDY = "answer with the table that was summarized"
 VANISHING = 1e-300  # squares below are lost, and what they are squares of is not
@@ -50,12 +51,14 @@ class Own:
         return self.moments.n
 
 
-def check_gradient(reply: dict[str, Any], own: Own, method: Any, payload: Any) -> None:
+def check_gradient(reply: dict[str, Any], own: Own, _: Any, payload: Any) -> None:
     """Refuse what FedLogit's step cannot say of a model: a gradient Σ xᵢ rᵢᵀ of residuals r = y - p, and five sums.
 
     A residual is from -1 to 1, so |g_jc| ≤ √(Σᵢ r_ic²) √A_jj (Cauchy and Schwarz), and Σᵢ r_ic² is at most n and at
     most Σᵢ ‖rᵢ‖², which is `unexplained`. The intercept's part is n_c - Σᵢ p_ic.
     """
+    from fedgram.heads.logistic import IMPOSSIBLE  # takes a while
+
     n, counts = own.n, own.moments.counts
     c = len(counts)
     _check_range("unexplained", reply["unexplained"], 0, 2 * n, "‖y - p‖² is at most 2 for each sample")
@@ -99,12 +102,11 @@ def _apart(own: Own, model: LinearModel, leverage: float) -> float:
     return sqrt(2 * max(squares, 0)) + 2 * abs(leverage) * sqrt(own.n) if isfinite(squares) else inf
 
 
-def check_features(reply: Moments, own: Own, method: Any, _: Any) -> None:
+def check_features(reply: Moments, own: Own, method: "APFL", _: Any) -> None:
     """Refuse moments of APFL's random features that samples with the party's own moments cannot have.
 
     Numeric outcomes are among both moments, and must be the same in both.
     """
-    assert isinstance(method, APFL)
     if not np.array_equal(reply.counts, own.moments.counts):
         raise RefusedMessage(
             f"it is of {reply.counts.tolist()} samples by class, and its summary of {own.moments.counts.tolist()}: "

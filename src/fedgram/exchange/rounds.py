@@ -41,7 +41,7 @@ class Asking:
     """
 
     name: str
-    check: Callable[[Any, Own, Method, Any], None]
+    check: Callable[[Any, Own, Any, Any], None]
 
 
 # Once summaries have joined, these are asked for, and nothing else: FedLogit's gradients are of a model that is not
