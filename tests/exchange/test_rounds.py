@@ -8,6 +8,8 @@ from fedgram.core.errors import InvalidParameter, Revealing
 from fedgram.core.labels import NUMERIC
 from fedgram.exchange import files
 from fedgram.exchange.asking import Asked, advance, waited_for
+from fedgram.exchange.known import KnownSums, Unanswered, clients_of
+from fedgram.exchange.publishing import pool_of
 from fedgram.exchange.rounds import MOST_FEATURES, Answer, Round, answer
 from fedgram.exchange.store import Store
 from fedgram.exchange.summaries import fit_of
@@ -141,3 +143,15 @@ def test_moments_that_cannot_be_the_partys_are_refused(tmp_path):
         data = files.encode("answer", said, study=STUDY.fingerprint, party="north", samples=40, columns=STUDY.sent)
         assert store.join(data)[0].outcome == "refused"
     assert waited_for(store) == list(NAMES)
+
+
+def test_a_step_that_is_not_listed_is_never_answered(tmp_path):
+    store = store_of(tmp_path, *NAMES)
+    method = fg.FedLogit()
+    pool = pool_of(store, store.total())
+    clients = clients_of(method, pool, KnownSums(method, pool, []))
+    with pytest.raises(InvalidParameter, match="step 'hello' cannot be answered by files: only 'gradient'"):
+        clients.sum(method.hello)
+    with pytest.raises(Unanswered) as asked:
+        clients.sum(method.gradient, {"leverage": 0.5})
+    assert asked.value.payload == {"leverage": 0.5}
