@@ -15,6 +15,7 @@ from fedgram.exchange.bounds import Own, check_features, check_gradient
 from fedgram.exchange.rounds import Answer, Round, answer, check_answer
 from fedgram.features.projection import ACTIVATIONS
 from fedgram.heads import logistic
+from fedgram.heads.head import NEVER
 from fedgram.models import LinearModel
 from fedgram.moments.basis import Basis
 from fedgram.protocol.clientside import ClientSide
@@ -68,8 +69,12 @@ def problems(draw):
     names = tuple(f"x{i}" for i in range(d))
     made = {name: ({name: scale}, -scale * mean[i]) for i, name in enumerate(names)}
     basis = Basis.of(made, names)
-    weights = rng.normal(size=(d, c)) * 10.0 ** draw(st.integers(-3, 4))
-    model = LinearModel(weights, tuple(range(c)), rng.normal(size=c), "", names)
+    # What the classes have in common, and what sets them apart.
+    common = rng.normal(size=(d + 1, 1)) * draw(st.sampled_from([0.0, 1.0, 1e4]))
+    weights = common + rng.normal(size=(d + 1, c)) * draw(st.sampled_from([0.0, 1e-12, 1e-3, 1.0, 1e4]))
+    if draw(st.booleans()):
+        weights[-1, -1] = NEVER if (y < c - 1).all() else 0.0  # a class that nobody has
+    model = LinearModel(weights[:-1], tuple(range(c)), weights[-1], "", names)
     return z, y, basis, model, draw(st.sampled_from([0.0, 0.1, 1.0, 1e3]))
 
 
@@ -82,6 +87,28 @@ def said_of(z, y, basis, model, leverage):
 def test_honest_gradients_are_never_refused(problem):
     own, reply = said_of(*problem)
     check_gradient(reply, own, None, {"model": problem[3], "leverage": problem[4]})
+
+
+def test_a_model_that_is_right_for_sure_has_a_gradient_all_the_same():
+    """The other class has p = 1e-200, whose square is 0."""
+    z, y, basis = np.array([[1.0]]), np.array([0]), Basis.of({"x": ({"x": 1.0}, 0.0)}, ("x",))
+    model = LinearModel(np.array([[460.0, 0.0]]), (0, 1), np.zeros(2), "", ("x",))
+    own, reply = said_of(z, y, basis, model, 0.0)
+    assert reply["unexplained"] == 0
+    assert reply["gradient"][0, 1] < 0
+    check_gradient(reply, own, None, {"model": model, "leverage": 0.0})
+
+
+def test_what_classes_have_in_common_may_leave_its_rounding():
+    """Scores near 1e4 that differ by much less than their last digit: some come out a whole digit apart."""
+    basis = Basis.of({"x": ({"x": 1.0}, 0.0)}, ("x",))
+    model = LinearModel(np.array([[1e4, np.nextafter(1e4, 2e4)]]), (0, 1), np.full(2, 1e4), "", ("x",))
+    x = np.random.default_rng(0).uniform(0.01, 0.02, size=(2000, 1))
+    apart = np.ptp(model.scores(x), axis=1)
+    z, y = x[[apart.argmax()]], np.array([0])
+    assert apart.max() > 10 * np.ptp(z @ model.weights)
+    own, reply = said_of(z, y, basis, model, 0.0)
+    check_gradient(reply, own, None, {"model": model, "leverage": 0.0})
 
 
 @given(problems(), st.data())

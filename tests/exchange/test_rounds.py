@@ -66,9 +66,11 @@ def file_of(study, name, said):
     return files.encode("answer", said, study=study.fingerprint, party=name, samples=30, columns=study.sent)
 
 
-def test_apfl_of_numeric_outcomes(tmp_path):
+@pytest.mark.filterwarnings("ignore::fedgram.core.errors.Revealing")  # fewer samples than features
+@pytest.mark.parametrize("dimension", [8, 200])  # the second is sent as a factor
+def test_apfl_of_numeric_outcomes(tmp_path, dimension):
     store, study, parties = numeric_store(tmp_path)
-    settings = {"dim_primary": 8, "dim_refine": 8}
+    settings = {"dim_primary": dimension, "dim_refine": 8}
     request = files.read(advance(store, "apfl", settings).data)
     said = {name: answer(study, request, parties[name]) for name in NAMES}
     [other] = store.join(file_of(study, "north", said["south"]))

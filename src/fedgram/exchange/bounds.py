@@ -95,11 +95,15 @@ def _apart(own: Own, model: LinearModel, leverage: float) -> float:
     gram, sums = own.moments.gram, own.moments.cross.sum(axis=1)
     whole = np.block([[gram, sums[:, None]], [sums[None, :], np.array([[own.n]])]])
     weights = np.vstack([model.weights, np.zeros(model.width) if model.intercept is None else model.intercept])
-    weights = weights - weights.mean(axis=1, keepdims=True)
-    noise = np.append(own.noise, 8 * solve.rounding_level(len(sums), own.n) * own.n)
+    centred = weights - weights.mean(axis=1, keepdims=True)
+    level = 8 * solve.rounding_level(len(sums), own.n)
+    noise = np.append(own.noise, level * own.n)
     with np.errstate(over="ignore", invalid="ignore"):  # a class that nobody has is infinitely far away
-        squares = float(np.vdot(weights, whole @ weights) + np.square(np.sqrt(noise) @ np.abs(weights)).sum())
-    return sqrt(2 * max(squares, 0)) + 2 * abs(leverage) * sqrt(own.n) if isfinite(squares) else inf
+        squares = float(np.vdot(centred, whole @ centred) + np.square(np.sqrt(noise) @ np.abs(centred)).sum())
+        # What all classes have in common cancels, and leaves its rounding.
+        rounding = level * float((np.sqrt(np.diag(whole) + noise) @ np.abs(weights)).sum())
+    found = sqrt(2 * max(squares, 0)) + 2 * abs(leverage) * sqrt(own.n) + rounding
+    return found if isfinite(found) else inf
 
 
 def check_features(reply: Moments, own: Own, method: "APFL", _: Any) -> None:
@@ -131,7 +135,7 @@ def _check_outcomes(reply: Moments, own: Own) -> None:
     if not own.outcomes:
         return
     last = slice(-own.outcomes, None)
-    noise = np.sqrt(own.noise[last])
+    noise = np.sqrt(own.noise[last] * reply.d)  # few samples come as a factor of all columns, which rounds more
     # A sum of n numbers is off by √n times the root of what their squares are off by.
     sums = np.abs(reply.cross[last] - own.moments.cross[last]) <= sqrt(own.n) * noise[:, None]
     products = np.abs(reply.gram[last, last] - own.moments.gram[last, last]) <= np.outer(noise, noise)
