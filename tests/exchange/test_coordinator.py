@@ -130,6 +130,12 @@ def test_a_store_has_the_coordinators_key(tmp_path):
         Store(tmp_path / "store").join(summary("west", study=NAMED))
 
 
+def test_a_store_of_an_unnamed_coordinator_changes_without_its_key(tmp_path):
+    store_with(tmp_path, STUDY, None)
+    (tmp_path / "coordinator.key").unlink()
+    assert Store(tmp_path).remove("north").detail("party") == "north"
+
+
 def test_regions_have_keys_of_their_own(tmp_path):
     parties = {name: KEYS[name].public.text for name in NAMES}
     study = replace(NAMED, parties=parties, regions=("south",))

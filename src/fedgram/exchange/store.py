@@ -229,7 +229,8 @@ class Store:
             self._open()  # another process may have made it meanwhile
             if self._index is None:
                 self._create(first)
-            check_store_key(self.path, self.terms.study, self.key.public, self._given_key)
+            if self._given_key is not None or (self.terms.study is not None and self.terms.study.coordinator):
+                check_store_key(self.path, self.terms.study, self.key.public, self._given_key)
             saving = Saving(self, caught_up(self))
             try:
                 yield saving
