@@ -35,10 +35,10 @@ awk 'NR == 1 || NR % 4 != 0' west.csv >learned.csv
 mv learned.csv west.csv
 
 say "keys, entered into the study"
-for party in north south east west centre; do
+for party in north south east west centre coordinator; do
     fedgram keys new "$party"
 done
-fedgram study keys study.toml north.pub south.pub east.pub west.pub centre.pub
+fedgram study keys study.toml north.pub south.pub east.pub west.pub centre.pub --coordinator coordinator.pub
 fedgram study show study.toml | head -n 1
 
 say "each party summarizes its table: the one file that it sends"
@@ -48,7 +48,7 @@ done
 fedgram inspect north.fgm
 
 say "the coordinator adds up"
-fedgram join store north.fgm south.fgm east.fgm west.fgm
+fedgram join store north.fgm south.fgm east.fgm west.fgm --key coordinator.key
 fedgram publish store --out first.fgm
 
 say "centre is late"

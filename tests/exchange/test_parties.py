@@ -141,7 +141,7 @@ def test_fedlogit_by_files_is_fedlogit_in_one_process(study, paths, summaries):
         for party, name in enumerate(PARTIES):
             answered = files.read(reply(study, paths[name], Party(name, key_of(party)), asked))
             answered.verify(key_of(party).public)
-            said.append(check_answer(study, asked, answered, summaries[party].header.samples).reply)
+            said.append(check_answer(study, asked, answered, summaries[party].payload).reply)
         ascent.climb(Said(**{name: sum(one[name] for one in said) for name in said[0]}))
     by_files = basis.back(ascent.model, study.sent)
     assert np.allclose(by_files.weights, fit.model.weights, rtol=1e-9, atol=1e-12)
@@ -160,9 +160,10 @@ def test_an_answer_to_something_else_is_refused(study, paths, summaries, asked):
     party = Party("north", key_of(0))
     answered = files.read(reply(study, paths["north"], party, asked))
     assert answered.payload.request == asked.digest
-    assert check_answer(study, asked, answered, 60).number == 2
-    with pytest.raises(Mismatch, match="is of 60 samples, and 'north' has joined with 59"):
-        check_answer(study, asked, answered, 59)
+    joined = summaries[0].payload
+    assert check_answer(study, asked, answered, joined).number == 2
+    with pytest.raises(Mismatch, match="is of 60 samples, and 'north' has joined with 120"):
+        check_answer(study, asked, answered, joined + summaries[1].payload)
 
     def changed(**options):
         given = {"number": 2, "request": asked.digest, "reply": answered.payload.reply} | options
@@ -171,13 +172,13 @@ def test_an_answer_to_something_else_is_refused(study, paths, summaries, asked):
 
     for wrong in ({"number": 1}, {"number": 3}, {"request": "0" * 64}):
         with pytest.raises(Mismatch, match="answer the newest round's file"):
-            check_answer(study, asked, changed(**wrong), 60)
+            check_answer(study, asked, changed(**wrong), joined)
     for wrong in ({"gradient": np.zeros((2, 2))}, {"undecided": 61.0}, {"bend": -1.0}, {"more": 1}):
         with pytest.raises(RefusedMessage, match="refused"):
-            check_answer(study, asked, changed(reply=answered.payload.reply | wrong), 60)
+            check_answer(study, asked, changed(reply=answered.payload.reply | wrong), joined)
     other = Study.parse(TEXT)
     with pytest.raises(Mismatch, match="is of study"):
-        check_answer(other, asked, answered, 60)
+        check_answer(other, asked, answered, joined)
     with pytest.raises(Mismatch, match="give the study file that the coordinator has"):
         reply(other, paths["north"], party, asked)
     with pytest.raises(Mismatch, match="is a summary file, and a round file is wanted"):

@@ -12,8 +12,15 @@ from fedgram.cli.outputs import check_output
 from fedgram.core import terminal
 from fedgram.core.files import replace_file, writing
 from fedgram.exchange import files
+from fedgram.exchange.coordinator import check_agreed
 from fedgram.exchange.page import passport_page
 from fedgram.exchange.passport import Passport
+from fedgram.studies import Study
+
+StudyOption = Annotated[
+    Path | None,
+    typer.Option("--study", help="The study that you agreed on: a file of another one is refused.", show_default=False),
+]
 
 
 def inspect(
@@ -21,11 +28,13 @@ def inspect(
     html: Annotated[
         Path | None, typer.Option("--html", help="Also write it as one page, to be printed and signed.")
     ] = None,
+    study: StudyOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead.")] = False,
 ) -> None:
     """Show the passport of a file: whose it is, what it holds, which thresholds it passed, what it reveals.
 
-    The file is checked like any that a stranger sends, and its signature must fit.
+    The file is checked like any that a stranger sends, and its signature must fit. Where its study names a coordinator,
+    rounds and published models must be signed by it.
 
     Examples:
       fedgram inspect north.fgm
@@ -33,7 +42,10 @@ def inspect(
       fedgram inspect north.fgm --html north.html
 
     """
-    passport = Passport.of(files.read(file))
+    read = files.read(file)
+    if study is not None:
+        check_agreed(read, Study.read(study))
+    passport = Passport.of(read)
     if html is not None:
         check_output("--html", html, file)
         with writing(html):

@@ -23,6 +23,10 @@ def join(
     study: Annotated[
         Path | None, typer.Option(help="The study, for a new store. Default: the one in the first summary.")
     ] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option(help="The coordinator's private key, for a new store. Default: a fresh one.", show_default=False),
+    ] = None,
     wait: Wait = False,
     as_json: Json = False,
 ) -> None:
@@ -41,7 +45,7 @@ def join(
     """
     if store.suffix == ".fgm":
         raise InvalidParameter(f"{store} is a file's name: name the store's folder first, then the files that join")
-    kept = opened(store, wait=wait, study=study)
+    kept = opened(store, wait=wait, study=study, key=key)
     with count_bar("joining", len(paths), None if len(paths) > 1 else False, transient=True) as advance:
         found = kept.join(*paths, replace=replace, progress=advance)
     if as_json:

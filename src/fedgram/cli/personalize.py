@@ -6,12 +6,15 @@ from typing import Annotated
 
 import typer
 
+from fedgram.cli.inspect import StudyOption
 from fedgram.cli.outputs import check_output
 from fedgram.cli.summarize import JsonOption, KeyOption, OnBadOption, PartyOption
 from fedgram.core.terminal import echo
 from fedgram.exchange import files
+from fedgram.exchange.coordinator import check_agreed, signer_line
 from fedgram.exchange.summaries import Party, fit_of, received
 from fedgram.exchange.summaries import personalize as personalized
+from fedgram.studies import Study
 
 
 def personalize(
@@ -27,12 +30,14 @@ def personalize(
         ),
     ] = None,
     out: Annotated[Path, typer.Option(help="Where to write the model; it is the party's own.")] = Path("mine.fgm"),
+    agreed: StudyOption = None,
     on_bad: OnBadOption = "refuse",
     as_json: JsonOption = False,
 ) -> None:
     """Make a party's own model from a published one and its own table. Nothing leaves this machine.
 
-    Parties that took part and newcomers can both do so. The study comes with the published file.
+    Parties that took part and newcomers can both do so. The study comes with the published file; --study says which one
+    it must be.
 
     Example:
       fedgram personalize global.fgm north.csv --key north.key --out mine.fgm
@@ -41,9 +46,12 @@ def personalize(
     check_output("--out", out, published, table, key)
     file = received(published)
     fit, study = fit_of(file)
+    if agreed is not None:
+        check_agreed(file, Study.read(agreed))
     who = Party.of(study, key, party, newcomers=True)
     belongs = who.name in fit.contributors if member is None else member
     data = personalized(file, table, who, member=belongs, on_bad=on_bad)
+    echo(signer_line(file, study), err=True)
     files.write(out, data)
     made = files.read(data, name=str(out), checked=True)
     if as_json:

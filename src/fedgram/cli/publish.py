@@ -25,7 +25,9 @@ from fedgram.protocol.parameters import read_settings
 
 def publish(
     store: StoreFolder,
-    method: Annotated[str | None, typer.Option(help="afl, fedhip, fedgram or fedlogit. Default: the study's.")] = None,
+    method: Annotated[
+        str | None, typer.Option(help="afl, fedhip, fedgram, apfl or fedlogit. Default: the study's.")
+    ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A hyper-parameter; may be repeated.")
     ] = None,
@@ -39,15 +41,15 @@ def publish(
         ),
     ] = None,
     restart: Annotated[
-        bool, typer.Option("--restart", help="fedlogit: discard all answers so far, and begin with round 1 again.")
+        bool, typer.Option("--restart", help="apfl, fedlogit: discard all answers, and begin with round 1 again.")
     ] = False,
     wait: Wait = False,
     as_json: Json = False,
 ) -> None:
     """Write the global model of all contributions; nobody is asked again, and no contribution is read again.
 
-    fedlogit takes rounds: this writes round-1.fgm for all parties to answer, then round-2.fgm when all answers have
-    joined, and in the end the model.
+    apfl and fedlogit do ask again: this writes round-1.fgm for all parties to answer. When all answers have joined, it
+    writes the model of apfl; fedlogit goes on with round-2.fgm, and ends with the model.
 
     Examples:
       fedgram publish store/ --method fedgram --out global.fgm

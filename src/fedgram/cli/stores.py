@@ -18,13 +18,13 @@ Json = Annotated[bool, typer.Option("--json", help="Print one line of JSON inste
 Wait = Annotated[bool, typer.Option("--wait", help="Wait while another coordinator changes the store; else stop.")]
 
 
-def opened(path: Path, *, wait: bool = False, study: Path | None = None) -> Store:
+def opened(path: Path, *, wait: bool = False, study: Path | None = None, key: Path | None = None) -> Store:
     """Return a store, which only joining may make."""
 
     def told(busy: str) -> None:
         terminal.console(stderr=True).print(f"waiting: {one_line(busy)}")
 
-    return Store(path, study=study, wait=told if wait else None)
+    return Store(path, study=study, wait=told if wait else None, key=key)
 
 
 def existing(path: Path, *, wait: bool = False) -> Store:

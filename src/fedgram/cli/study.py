@@ -16,7 +16,7 @@ from fedgram.studies import Study
 from fedgram.studies.checking import Findings, check_table
 from fedgram.studies.drafting import draft
 from fedgram.studies.media import identify
-from fedgram.studies.parties import with_keys
+from fedgram.studies.parties import with_coordinator, with_keys
 from fedgram.studies.study import read_text
 
 app = typer.Typer(
@@ -99,6 +99,8 @@ def show(study: StudyFile, as_json: Json = False) -> None:
         console.print("parties, and the public keys that their names belong to:")
         for name, key in agreed.parties.items():
             console.print(escape(f"  {name}  {key or 'none yet'}"), soft_wrap=True, highlight=False)
+    if agreed.coordinator:
+        console.print(escape(f"coordinator, whose key signs rounds and models: {agreed.coordinator}"), soft_wrap=True)
     console.print(
         f"a party sends nothing of fewer than {agreed.minimum_samples} samples, or {agreed.minimum_cell} of a class"
     )
@@ -116,19 +118,27 @@ def backbone(
 @app.command(epilog="Example: [bold]fedgram study keys study.toml north.pub south.pub[/bold]")
 def keys(
     study: StudyFile,
-    public: Annotated[list[Path], typer.Argument(help="The parties' .pub files.", show_default=False)],
+    public: Annotated[list[Path] | None, typer.Argument(help="The parties' .pub files.", show_default=False)] = None,
+    coordinator: Annotated[
+        Path | None, typer.Option(help="The coordinator's .pub file: nobody else's rounds and models are taken.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Enter the public keys that the parties have sent into the study file; names are bound to them from then on.
 
     The fingerprint changes with it: send the new file to all parties before anyone summarizes.
     """
+    if not public and coordinator is None:
+        raise InvalidParameter("whose keys? give .pub files, or --coordinator with the coordinator's")
     collected: dict[str, str] = {}
-    for path in public:
+    for path in public or ():
         name, key = read_public(path)
         if collected.setdefault(name, key.text) != key.text:
             raise InvalidParameter(f"{path}: {name!r} has another key in a file before: use one of them")
-    text = with_keys(read_text(study), collected, where=str(study))
+    text = read_text(study)
+    text = with_keys(text, collected, where=str(study)) if collected else text
+    if coordinator is not None:
+        text = with_coordinator(text, read_public(coordinator)[1].text, where=str(study))
     with writing(study):
         replace_file(study, text.encode())
     agreed = Study.read(study)
@@ -137,7 +147,8 @@ def keys(
         typer.echo(json.dumps({"fingerprint": agreed.fingerprint, "keys": collected, "lacking": lacking}))
         return
     console = terminal.console(soft_wrap=True, highlight=False)
-    console.print(escape(f"{study}: {len(collected)} keys entered, fingerprint {agreed.fingerprint}"))
+    entered = len(collected) + (coordinator is not None)
+    console.print(escape(f"{study}: {entered} keys entered, fingerprint {agreed.fingerprint}"))
     if lacking:
         console.print(escape(f"still without a key: {', '.join(lacking)}"))
 

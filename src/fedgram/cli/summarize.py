@@ -11,6 +11,7 @@ from fedgram.cli.outputs import check_output
 from fedgram.core.terminal import echo
 from fedgram.data.own.bad import OnBad
 from fedgram.exchange import files
+from fedgram.exchange.coordinator import signer_line
 from fedgram.exchange.pairs import file_name
 from fedgram.exchange.passport import Passport
 from fedgram.exchange.rounds import Round
@@ -37,7 +38,7 @@ def summarize(
     out: Annotated[Path | None, typer.Option(help="Where to write it. Default: PARTY.fgm.")] = None,
     request: Annotated[
         Path | None,
-        typer.Option("--round", help="Answer this file of the coordinator, a round of FedLogit.", show_default=False),
+        typer.Option("--round", help="Answer this file of the coordinator: apfl and fedlogit ask.", show_default=False),
     ] = None,
     on_bad: OnBadOption = "refuse",
     as_json: JsonOption = False,
@@ -61,6 +62,7 @@ def summarize(
         data = summarized(agreed, table, who, on_bad=on_bad)
     else:
         data = reply(agreed, table, who, asked, on_bad=on_bad)
+        echo(signer_line(asked, agreed), err=True)
     files.write(target, data)
     passport = Passport.of(files.read(data, name=str(target)))
     if as_json:

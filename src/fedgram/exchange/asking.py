@@ -5,9 +5,9 @@ beginning each time, with the sums that are known; where it asks for one that is
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch
 from fedgram.exchange import files, ledger
 from fedgram.exchange.files import File
 from fedgram.exchange.fixedpoint import Fixed
+from fedgram.exchange.known import KnownSums, Unanswered, clients_of
 from fedgram.exchange.publishing import (
     COORDINATOR,
     Publication,
@@ -27,11 +28,13 @@ from fedgram.exchange.publishing import (
     write,
 )
 from fedgram.exchange.records import AskedRound
-from fedgram.exchange.rounds import STEPS, Answer, Round, check_answer
+from fedgram.exchange.rounds import Answer, Round, check_answer
 from fedgram.exchange.store import Store
-from fedgram.protocol.clients import Clients
+from fedgram.exchange.sums import Sum
+from fedgram.moments.moments import Moments
 from fedgram.protocol.method import Method
 from fedgram.protocol.pool import Pool
+from fedgram.protocol.registry import registry
 
 
 @dataclass(frozen=True)
@@ -53,15 +56,15 @@ def advance(
     """
     chosen = configured(store, method, settings)
     with store.changing() as saving:
-        if not restart and (known := published(store, chosen)) is not None:
-            return known
+        if not restart and (earlier := published(store, chosen)) is not None:
+            return earlier
         pool = pool_of(store, saving.total)
         if pool.basis is None or any(each.kind != "summary" for each in store.contributions()):
             raise InvalidParameter(
                 f"{chosen.name} asks every party, round by round: that needs a study, and summaries that joined "
                 "directly, not in combined files"
             )
-        run = json.dumps([_last_change(store), chosen.settings()])
+        run = json.dumps([_last_change(store), chosen.name, chosen.settings()])
         rounds = store.index.rounds()
         if rounds and (restart or rounds[0].run != run):  # who takes part, or the settings, have changed: begin anew
             if not restart:
@@ -73,33 +76,36 @@ def advance(
             if not store.index.answers():
                 return Asked(len(rounds), store.published.read(rounds[-1].digest).data)
             rounds[-1] = _closed(store, rounds[-1])
-        replay = _Replay(pool, [wire.decode(cast("bytes", each.said)) for each in rounds])
+        known = KnownSums(chosen, pool, [each.said for each in rounds if each.said is not None])
         try:
-            model = chosen.serve(cast("Clients", replay))
-        except _Unanswered as next_round:
+            model = chosen.serve(clients_of(chosen, pool, known))
+        except Unanswered as next_round:
             return _ask(store, pool, chosen, run, len(rounds) + 1, next_round.payload)
-        return write(store, saving.total, chosen, fit_of(chosen, pool, replay.message, model, replay.notes))
+        fit = fit_of(chosen, pool, known.published, model, warned_of_two(pool, chosen))
+        return write(store, saving.total, chosen, fit)
 
 
 def _check_nothing_is_lost(store: Store, method: Method, rounds: list[AskedRound]) -> None:
-    """Refuse to begin a run anew with other settings while one is under way that parties have answered."""
+    """Refuse to begin a run while another is under way that parties have answered: of a method, or of settings."""
+    _, name, under_way = json.loads(rounds[0].run)
     answers = len(store.index.answers())
-    if (len(rounds) == 1 and not answers) or _ended(store, method):
+    if (len(rounds) == 1 and not answers) or _ended(store, name):
         return
-    wanted = json.loads(json.dumps(method.settings()))
-    under_way = json.loads(rounds[0].run)[1]
-    settings = " ".join(f"--set {name}={value}" for name, value in under_way.items() if wanted.get(name) != value)
+    same = name == method.name
+    wanted = json.loads(json.dumps(method.settings() if same else registry[name]().settings()))
+    options = [] if same else [f"--method {name}"]
+    options += [f"--set {setting}={value}" for setting, value in under_way.items() if wanted.get(setting) != value]
     raise InvalidParameter(
-        f"{method.name} is at round {len(rounds)}, with {answers} answers, in a run with other settings: go on with "
-        f"{settings}, or give --restart to discard all answers and begin anew"
+        f"{name} is at round {len(rounds)}, with {answers} answers, in another run: go on with {' '.join(options)}, or "
+        "give --restart to discard all answers and begin anew"
     )
 
 
-def _ended(store: Store, method: Method) -> bool:
+def _ended(store: Store, name: str) -> bool:
     """Whether the model of the last rounds has been published, so that their answers are not needed any more."""
     for entry in reversed(store.log()):
         what = entry.detail("what")
-        if what in (ledger.ROUND, ledger.PUBLISH) and entry.detail("method") == method.name:
+        if what in (ledger.ROUND, ledger.PUBLISH) and entry.detail("method") == name:
             return bool(what == ledger.PUBLISH)
     return False
 
@@ -118,7 +124,8 @@ def take_answer(store: Store, file: File, *, replace: bool) -> bool:
             f"{file.name} refused: {party.party!r} has answered round {rounds[-1].number} with another file: give "
             "--replace if this one is to take its place"
         )
-    check_answer(study, store.published.read(rounds[-1].digest), file, party.samples)
+    joined = store.objects.read(party.digest).holding(Moments)
+    check_answer(study, store.published.read(rounds[-1].digest), file, joined)
     store.answers.add(file.digest, file.data)
     with store.index.changing():
         store.index.answer(party.party, file.digest)
@@ -142,13 +149,13 @@ def _closed(store: Store, round: AskedRound) -> AskedRound:
             f"round {round.number} waits for {len(missing)} answers, of {named}: join them, or remove who will not "
             "answer"
         )
-    total: Fixed | None = None
+    total: Fixed | Sum | None = None
     for digest in store.index.answers().values():
         reply = store.answers.read(digest).holding(Answer).reply
-        part = Fixed.of(_flat(reply), name="an answer")
+        part: Any = Sum.of(reply) if isinstance(reply, Moments) else Fixed.of(_flat(reply), name="an answer")
         total = part if total is None else total + part
     assert total is not None
-    said = wire.encode(_like(reply, total.floats()))
+    said = wire.encode(total.moments() if isinstance(total, Sum) else _like(reply, total.floats()))
     with store.index.changing():
         store.index.close_round(round.number, said)
     store.answers.sweep(())
@@ -167,46 +174,6 @@ def _ask(store: Store, pool: Pool, method: Method, run: str, number: int, payloa
         store.index.ask(AskedRound(number, digest, run, None))
         store.append(ledger.ROUND, method=method.name, round=number, digest=digest)
     return Asked(number, data)
-
-
-class _Unanswered(Exception):
-    """A method asks for a sum that nobody has been asked for yet."""
-
-    def __init__(self, payload: Any) -> None:
-        super().__init__()
-        self.payload = payload
-
-
-class _Replay:
-    """Stands in for the clients of a run whose answers come by files, as far as a method of sums needs them."""
-
-    def __init__(self, pool: Pool, said: list[Any]) -> None:
-        self.names = list(pool.contributors)
-        self.message: Any = None
-        self.notes: dict[str, str] = {}
-        self._pool, self._said = pool, iter(said)
-
-    def sum(self, step: Any, payload: Any = None, **_: Any) -> Any:
-        """Return the pooled moments, or the answers of the next round; publishing validates the sites."""
-        if step.__name__ not in STEPS.values():
-            return self._pool.total
-        for said in self._said:
-            return said
-        raise _Unanswered(payload)
-
-    def rounds_of(self, count: int) -> Iterator[int]:
-        """Count the rounds."""
-        return iter(range(count))
-
-    def report(self, *_: Any) -> None:
-        """Judge nothing: test samples are with the parties."""
-
-    def warn_of_two(self, what: str) -> None:
-        """Warn before something is published from which each of two contributors can subtract its own part."""
-        self.notes |= warned_of_two(self._pool, what)
-
-    def each(self, *_: Any) -> None:
-        """Ask for nothing: parties personalize by themselves, from what is published."""
 
 
 def _last_change(store: Store) -> int:

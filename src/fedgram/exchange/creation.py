@@ -35,8 +35,11 @@ def settled_by(sources: Iterable["Source"]) -> tuple[Study | None, Kind | None]:
     raise InvalidData(f"a new store must know its study: {why}")
 
 
-def prepare(contributions: Path, index: Path, key: Path) -> None:
-    """Make the coordinator's key for a new store; refused where another store has lost its index, or files are."""
+def prepare(contributions: Path, index: Path, key: Path, given: PrivateKey | None = None) -> None:
+    """Write the coordinator's key for a new store, the given one or a fresh one.
+
+    Refused where another store has lost its index, or files are.
+    """
     found = [contributions.name] if contributions.is_dir() and any(contributions.iterdir()) else []
     if key.exists() and not index.exists():
         found.append(key.name)
@@ -47,17 +50,18 @@ def prepare(contributions: Path, index: Path, key: Path) -> None:
         )
     with writing(index, StoreError):
         index.touch()  # before the key, so that a crash never leaves a key without an index
-    _make_key(key)
+    _make_key(key, given)
 
 
-def _make_key(path: Path) -> None:
-    """Write a new key, whole or not at all; a usable one that a crash has left is kept."""
+def _make_key(path: Path, given: PrivateKey | None) -> None:
+    """Write the store's key, whole or not at all; a usable one that a crash has left is kept."""
     with suppress(FedgramError):
-        PrivateKey.load(path)
-        return
+        left = PrivateKey.load(path)
+        if given is None or left.public == given.public:
+            return
     made = path.with_name(f".{path.name}.new")
     with writing(path, StoreError):
         made.unlink(missing_ok=True)
-        PrivateKey.new().save(made)
+        (given or PrivateKey.new()).save(made)
         sync(made)
         os.replace(made, path)

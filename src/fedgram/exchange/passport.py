@@ -6,6 +6,7 @@ from typing import Any
 
 from fedgram.core.errors import RefusedMessage
 from fedgram.core.labels import NUMERIC
+from fedgram.exchange.coordinator import BY_COORDINATOR, check_coordinator
 from fedgram.exchange.files import File
 from fedgram.exchange.keys import PublicKey
 from fedgram.exchange.reveals import reveals
@@ -15,7 +16,6 @@ from fedgram.studies.kinds import Category, Flag, Number, unknown
 from fedgram.studies.study import Study
 
 UNSIGNED = "nobody: the file is not signed"
-BY_PARTIES = ("summary", "answer", "personal", "combined")  # others are about a party, and the coordinator signs them
 SHOWN = 5  # of a list
 CELL = "minimum_cell"
 
@@ -212,10 +212,16 @@ def _smallest_group(study: Study, moments: Moments) -> tuple[int, str] | None:
 
 def _signed(file: File) -> str:
     """Say whose signature it is, as far as the file itself and its study tell."""
+    study = _study(file)
+    if file.header.kind in BY_COORDINATOR and study is not None:
+        check_coordinator(file, study)
     if file.signer is None:
         return "none"
     file.verify()
-    study = _study(file) if file.header.kind in BY_PARTIES else None
+    if file.header.kind in BY_COORDINATOR:
+        if study is not None and study.coordinator:
+            return "fits, and the study names this key as its coordinator's"
+        return "fits; the file names no coordinator's key to compare it with"
     listed = "" if study is None else study.parties.get(file.header.party, "")
     if listed and PublicKey(listed) != file.signer:
         raise RefusedMessage(

@@ -18,7 +18,7 @@ from fedgram.exchange.sums import Sum
 from fedgram.models import with_columns
 from fedgram.protocol.fit import Fit
 from fedgram.protocol.method import Method
-from fedgram.protocol.onemessage import OneMessage
+from fedgram.protocol.onemessage import Publishing
 from fedgram.protocol.pool import Pool, Pooling
 from fedgram.protocol.recipe import in_source
 from fedgram.protocol.registry import registry
@@ -44,15 +44,10 @@ def configured(store: Store, name: str | None, settings: Mapping[str, Any] | Non
     study = store.terms.study
     name = name or ("fedgram" if study is None else study.method)
     method = registry[name](**dict(settings or {}))
-    if isinstance(method, Pooling) and not method.finds_columns:
+    if name not in STEPS and not (isinstance(method, Pooling) and method.finds_columns):
         raise InvalidParameter(
-            f"{name} makes its moments of random features of standardised columns, which summaries do not hold: "
-            "publish afl, fedhip, fedgram or fedlogit"
-        )
-    if not isinstance(method, Pooling) and name not in STEPS:
-        raise InvalidParameter(
-            f"{name} is not made of moments, so it cannot be published from a store: publish afl, fedhip, fedgram or "
-            "fedlogit"
+            f"{name} is not made of the moments that summaries hold, so it cannot be published from a store: publish "
+            f"afl, fedhip or fedgram, or {' or '.join(STEPS)}, which ask once more"
         )
     if store.terms.outcomes and not method.numeric:
         raise InvalidParameter(f"{name} needs classes, and the outcome of the study is a number: publish another one")
@@ -62,15 +57,14 @@ def configured(store: Store, name: str | None, settings: Mapping[str, Any] | Non
 def publish(store: Store, method: str | None = None, settings: Mapping[str, Any] | None = None) -> Publication:
     """Return the global model of all contributions as a signed file; the ledger has an entry of it."""
     chosen = configured(store, method, settings)
-    if not isinstance(chosen, Pooling):
-        raise InvalidParameter(f"{chosen.name} takes rounds: see fedgram.exchange.asking")
+    if chosen.name in STEPS or not isinstance(chosen, Pooling):
+        raise InvalidParameter(f"{chosen.name} takes rounds: call fedgram.exchange.asking.advance, round by round")
     with store.changing() as saving:
         if (known := published(store, chosen)) is not None:
             return known
         pool = pool_of(store, saving.total)
         message = chosen.publish(pool)
-        what = chosen.reveals() if isinstance(chosen, OneMessage) and chosen.personal else ""
-        fit = fit_of(chosen, pool, message, chosen.global_model(message), warned_of_two(pool, what))
+        fit = fit_of(chosen, pool, message, chosen.global_model(message), warned_of_two(pool, chosen))
         return write(store, saving.total, chosen, fit)
 
 
@@ -127,8 +121,9 @@ def published(store: Store, method: Method) -> Publication | None:
     return None
 
 
-def warned_of_two(pool: Pool, what: str) -> dict[str, str]:
+def warned_of_two(pool: Pool, method: Method) -> dict[str, str]:
     """Warn before something is published from which each of two contributors can subtract its own part."""
+    what = method.reveals() if isinstance(method, Publishing) and method.personal else ""
     if not what or pool.parties != 2:
         return {}
     told = f"with two contributors, what is published gives each of them the other's {what}: ask a third to join"

@@ -23,14 +23,17 @@ def reveals(file: File) -> Sentences:
 
 
 def _moments(file: File) -> Sentences:
-    moments: Moments = file.payload
+    return _of_moments(file.payload, "columns")
+
+
+def _of_moments(moments: Moments, what: str) -> Sentences:
     first = (
-        f"It holds counts, sums and sums of products of {moments.d:,} columns over {moments.n:,} samples, by class, "
+        f"It holds counts, sums and sums of products of {moments.d:,} {what} over {moments.n:,} samples, by class, "
         "and no single row."
     )
     if moments.n <= moments.d:
         return first, (
-            "With no more samples than columns, single rows can be computed from it: treat it like the table itself."
+            f"With no more samples than {what}, single rows can be computed from it: treat it like the table itself."
         )
     return first, (
         "As a rule rows cannot be solved for, but counts of small groups can be read off, and whoever knows all rows "
@@ -39,6 +42,8 @@ def _moments(file: File) -> Sentences:
 
 
 def _answer(file: File) -> Sentences:
+    if isinstance(file.payload.reply, Moments):
+        return _of_moments(file.payload.reply, "random features of the columns")
     return (
         f"It holds a gradient, the sum over {file.header.samples:,} samples of each sample's columns times how wrong "
         f"the coordinator's model is about it, for round {file.payload.number}.",
@@ -49,10 +54,12 @@ def _answer(file: File) -> Sentences:
 
 def _round(file: File) -> Sentences:
     asked: Round = file.payload
+    holds, made = ("the pooled means and spreads of the columns", "They are")
+    if asked.payload is not None:
+        holds, made = f"the model so far, and {holds}", "Both are"
     return (
-        f"It asks all parties for the step {asked.step!r} of {asked.method}, round {asked.number}, and holds the model "
-        "so far.",
-        "The model is made of sums over all parties, and shows their means.",
+        f"It asks all parties for the step {asked.step!r} of {asked.method}, round {asked.number}, and holds {holds}.",
+        f"{made} made of sums over all parties.",
     )
 
 

@@ -5,7 +5,7 @@ the steps that are listed here, whatever a file asks for.
 """
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
@@ -14,20 +14,48 @@ import numpy as np
 
 from fedgram.core import wire
 from fedgram.core.errors import InvalidParameter, Mismatch, RefusedMessage, Revealing
-from fedgram.data.client import Client
+from fedgram.data.client import Client, warn_if_few
+from fedgram.exchange.bounds import Own, check_features, check_gradient
+from fedgram.exchange.coordinator import check_coordinator
 from fedgram.exchange.files import File
 from fedgram.models import Model, probabilities
 from fedgram.moments.basis import Basis
+from fedgram.moments.moments import Moments
 from fedgram.protocol import replies
 from fedgram.protocol.agreement import Agreement
 from fedgram.protocol.clientside import ClientSide, perform
 from fedgram.protocol.method import Method
 from fedgram.protocol.registry import registry
+from fedgram.protocol.replies import MomentsOf, Question
 from fedgram.studies.study import Study
 
-# The one step of each method that parties answer by files, once their summaries have been joined.
-STEPS: Mapping[str, str] = MappingProxyType({"fedlogit": "gradient"})
 MOST_ROUNDS = 10_000
+MOST_FEATURES = 1 << 14  # that a party makes moments of: a file of 1 GB
+
+
+@dataclass(frozen=True)
+class Asking:
+    """The one step of a method that parties answer by files, and what refuses replies that cannot be theirs.
+
+    `check` takes a reply, the party's own moments, the method and what was asked.
+    """
+
+    name: str
+    check: Callable[[Any, Own, Any, Any], None]
+
+
+# Once summaries have joined, these are asked for, and nothing else: FedLogit's gradients are of a model that is not
+# known before, and APFL's features are not linear in the columns, so that no sums of these give theirs.
+STEPS: Mapping[str, Asking] = MappingProxyType(
+    {"fedlogit": Asking("gradient", check_gradient), "apfl": Asking("summarize", check_features)}
+)
+
+
+def step_of(method: str) -> Asking:
+    """Return the step of a method that is answered by files."""
+    if method not in STEPS:
+        raise InvalidParameter(f"{method!r} has no step that is answered by files: only {', '.join(STEPS)}")
+    return STEPS[method]
 
 
 @wire.register_message
@@ -51,9 +79,7 @@ class Round:
     @property
     def step(self) -> str:
         """The step that is asked for."""
-        if self.method not in STEPS:
-            raise InvalidParameter(f"{self.method!r} has no step that is answered by files: only {', '.join(STEPS)}")
-        return STEPS[self.method]
+        return step_of(self.method).name
 
     def configured(self) -> Method:
         """Return the method with its settings."""
@@ -110,9 +136,18 @@ class Answer:
 def answer(study: Study, request: File, client: Client) -> Answer:
     """Return a party's answer to a round, from its rows as the study encodes them."""
     asked = _asked(study, request)
-    method = asked.configured()
-    study.admit(client, method.fewest_samples(len(client.y)))
-    side = ClientSide(client, classes=study.classes, columns=study.sent, basis=asked.basis)
+    method, n = asked.configured(), len(client.y)
+    study.admit(client, method.fewest_samples(n))
+    wanted = _wanted(study, asked, client.name, n)[0]
+    if isinstance(wanted, MomentsOf) and wanted.dimension is not None:
+        if wanted.dimension > MOST_FEATURES:
+            raise InvalidParameter(
+                f"{request.name} asks for moments of {wanted.dimension} features, and a party makes at most "
+                f"{MOST_FEATURES}: ask the coordinator for fewer"
+            )
+        if study.minimum_samples or study.minimum_cell:
+            warn_if_few(client.name, wanted.dimension, n)
+    side = ClientSide(client, classes=study.kind.classes, columns=study.sent, basis=asked.basis)
     order = {"step": asked.step, "round": asked.number - 1, "seed": 0, "classes": None, "payload": asked.payload}
     [reply] = perform(method, [side], [order])
     _warn_of_few(study, side, asked.payload)
@@ -141,10 +176,10 @@ def _warn_of_few(study: Study, side: ClientSide, payload: Any) -> None:
         )
 
 
-def check_answer(study: Study, request: File, answered: File, samples: int) -> Answer:
-    """Return the answer in a party's file, if it answers this round and is what the step replies with.
+def check_answer(study: Study, request: File, answered: File, joined: Moments) -> Answer:
+    """Return the answer in a party's file, if it answers this round and can be what the step replies with.
 
-    `samples` are those of the summary that the party has joined with.
+    `joined` are the moments of the summary that the party has joined with.
     """
     asked, found = _asked(study, request), answered.of_kind("answer").holding(Answer)
     party = answered.header.party
@@ -155,13 +190,25 @@ def check_answer(study: Study, request: File, answered: File, samples: int) -> A
             f"{answered.name} answers round {found.number} (request {found.request[:16]}), and round {asked.number} "
             f"(request {request.digest[:16]}) is asked: answer the newest round's file"
         )
-    if answered.header.samples != samples:
+    if answered.header.samples != joined.n:
         raise Mismatch(
-            f"{answered.name} is of {answered.header.samples} samples, and {party!r} has joined with {samples}: answer "
-            "with the same table"
+            f"{answered.name} is of {answered.header.samples} samples, and {party!r} has joined with {joined.n}: "
+            "answer with the same table"
         )
+    wanted, question = _wanted(study, asked, party, joined.n)
+    try:
+        replies.check(found.reply, wanted, question)
+        step_of(asked.method).check(found.reply, Own.of(asked.basis, joined), asked.configured(), asked.payload)
+    except RefusedMessage as error:
+        raise RefusedMessage(f"{answered.name} of {party!r} refused: {error}") from error
+    return found
+
+
+def _wanted(study: Study, asked: Round, party: str, samples: int) -> tuple[Any, Question]:
+    """Return what a party with so many samples must reply, and the question that it replies to."""
+    kind = study.kind
     question = Agreement(
-        study.classes,
+        kind.classes,
         (len(study.sent),),
         study.features,
         study.sent,
@@ -171,11 +218,7 @@ def check_answer(study: Study, request: File, answered: File, samples: int) -> A
     ).question(party, asked.payload, asked.number - 1)
     method = asked.configured()
     expected: Any = replies.expected(type(method), asked.step)  # type: ignore[arg-type]
-    try:
-        replies.check(found.reply, expected(method, question) if callable(expected) else expected, question)
-    except RefusedMessage as error:
-        raise RefusedMessage(f"{answered.name} refused: {error}") from error
-    return found
+    return expected(method, question) if callable(expected) else expected, question
 
 
 def _asked(study: Study, request: File) -> Round:
@@ -186,6 +229,7 @@ def _asked(study: Study, request: File) -> Round:
             f"{request.name} is of study {request.header.study}, and this is study {study.name!r} "
             f"{study.fingerprint}: give the study file that the coordinator has"
         )
+    check_coordinator(request, study)
     if asked.basis.source != len(study.sent):
         raise Mismatch(f"{request.name} asks about {asked.basis.source} columns, the study sends {len(study.sent)}")
     if not study.classes and not asked.configured().numeric:

@@ -26,6 +26,7 @@ from fedgram.core.lock import only_writer
 from fedgram.exchange import certificates, files, ledger
 from fedgram.exchange.admission import Terms
 from fedgram.exchange.combined import Combined, sum_of
+from fedgram.exchange.coordinator import check_store_key
 from fedgram.exchange.creation import prepare, settled_by
 from fedgram.exchange.header import now, party_name
 from fedgram.exchange.index import Index
@@ -62,8 +63,9 @@ class Joined:
 class Store:
     """A folder that holds the contributions to one study, their sum in fixed point, and the ledger.
 
-    `study` is needed once, when the folder is new. With `wait`, a change waits while another process makes one, after
-    `wait` has been called with who it is; without, it is refused.
+    `study` is needed once, when the folder is new, and so is `key`, the coordinator's private key, where the study
+    names who that is; by default a new store makes a key of its own. With `wait`, a change waits while another process
+    makes one, after `wait` has been called with who it is; without, it is refused.
     """
 
     def __init__(
@@ -72,10 +74,12 @@ class Store:
         *,
         study: Study | str | os.PathLike[str] | None = None,
         wait: Callable[[str], None] | None = None,
+        key: PrivateKey | str | os.PathLike[str] | None = None,
     ) -> None:
         self.path = Path(path)
         self._wait = wait
         self._given = study if study is None or isinstance(study, Study) else Study.read(study)
+        self._given_key = key if key is None or isinstance(key, PrivateKey) else PrivateKey.load(key)
         self.objects = Objects(self.path / "contributions")
         self.answers = Objects(self.path / "answers")
         self.published = Objects(self.path / "published")
@@ -225,6 +229,8 @@ class Store:
             self._open()  # another process may have made it meanwhile
             if self._index is None:
                 self._create(first)
+            if self._given_key is not None or (self.terms.study is not None and self.terms.study.coordinator):
+                check_store_key(self.path, self.terms.study, self.key.public, self._given_key)
             saving = Saving(self, caught_up(self))
             try:
                 yield saving
@@ -250,7 +256,8 @@ class Store:
         """Make a new store; the study, or without one the kind of the first file, is settled for good."""
         study, kind = (self._given, None) if self._given is not None else settled_by(first)
         settings = {STUDY: wire.encode(study)} if kind is None else {KIND: json.dumps(about(kind)).encode()}
-        prepare(self.objects.folder, self.path / INDEX, self.path / KEY)
+        check_store_key(self.path, study, None, self._given_key)
+        prepare(self.objects.folder, self.path / INDEX, self.path / KEY, self._given_key)
         said = {"study": "" if study is None else study.fingerprint, "key": self.key.public.text}
         entry = Entry.after(None, ledger.OPEN, time=now(), software=files.software(), **said)
         self._index = Index.created(self.path / INDEX, settings, entry)

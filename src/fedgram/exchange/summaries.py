@@ -8,6 +8,7 @@ from typing import Any
 from fedgram.core.errors import Doubtful, InvalidData, InvalidParameter, Mismatch, UnknownName
 from fedgram.data.client import Client
 from fedgram.data.own.bad import OnBad
+from fedgram.exchange.coordinator import check_coordinator
 from fedgram.exchange.files import File, encode, read
 from fedgram.exchange.header import party_name
 from fedgram.exchange.keys import PrivateKey, PublicKey
@@ -96,7 +97,7 @@ def personalize(
 def received(path: Path) -> File:
     """Return a file that someone else may have written; a signature must fit, and a missing one is warned of.
 
-    Whose key it is, a person must say: a study lists the keys of parties, not that of the coordinator.
+    Whose key it should be, the study says, if it names its coordinator; else a person must know it.
     """
     file = read(path)
     if file.signer is None:
@@ -112,6 +113,7 @@ def fit_of(published: File) -> tuple[Fit, Study]:
     study = fit.recipe
     if not isinstance(study, Study) or study.fingerprint != published.header.study:
         raise Mismatch(f"{published.name} holds a fit of another study than its header names")
+    check_coordinator(published, study)
     # A file must not choose what is set up here: settings of other methods may name code to be imported.
     if not issubclass(registry[fit.method], Publishing):
         raise Mismatch(f"{published.name} holds a fit of {fit.method}, which is never published by files")

@@ -119,6 +119,18 @@ class RandomFeatures:
         scale = self.dim_in**-0.5 if self.scale is None else self.scale
         return _projection(self.dim_in, self.dim_out, self.seed, scale)
 
+    def largest_squares(self, gram: Array, n: int, noise: Array) -> Array:
+        """Return how large each feature's sum of squares can be, (dim_out,), over n samples with this Gram matrix.
+
+        |σ(u)| ≤ σ(0) + |u| for every activation, and Σ (xᵢᵀr)² is rᵀXᵀXr. `noise` (dim_in,) is how far rounding may put
+        the root of each diagonal element off.
+        """
+        projection = self.matrix
+        lengths = np.sqrt(np.maximum((projection * (gram @ projection)).sum(axis=0), 0))
+        lengths += noise @ np.abs(projection)
+        at_zero = float(ACTIVATIONS[self.activation](np.zeros(1))[0])
+        return np.asarray((at_zero * np.sqrt(n) + lengths) ** 2)
+
     def __call__(self, x: Array) -> Array:
         """Return the features (n, dim_out) of x: (n, dim_in); float32 stays, all else becomes float64."""
         out = np.empty((len(x), self.dim_out), dtype=_dtype(x))

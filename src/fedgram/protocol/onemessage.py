@@ -26,6 +26,10 @@ LARGEST = 1e100  # what sums of products of features can still be made of
 class Publishing(Method):
     """Base of methods whose server publishes a message from which any client can make its own model."""
 
+    def reveals(self) -> str:
+        """Say what of the pooled moments can be computed from what is published, "" for nothing."""
+        return ""
+
     @step
     def personalize(self, client: ClientSide, published: Any) -> None:
         """Keep the client's own model; a method without personal ones is never asked."""
@@ -77,10 +81,6 @@ class OneMessage(Publishing):
     def publish(self, pool: Pool) -> Any:
         """Return the message to all clients."""
         raise TypeError(f"{type(self).__name__} must define publish(self, pool)")
-
-    def reveals(self) -> str:
-        """Say what of the pooled moments can be computed from what is published, "" for nothing."""
-        return ""
 
     def global_model(self, published: Any) -> Model:
         """Return the global model in what was published, by default that itself."""

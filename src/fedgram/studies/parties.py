@@ -10,6 +10,7 @@ from fedgram.core.errors import InvalidData, UnknownName
 from fedgram.studies.study import Study
 
 _SETTING = re.compile(r"\s*parties\s*=")
+_STUDY = re.compile(r"^[ \t]*\[[ \t]*study[ \t]*\][ \t]*(#.*)?$", re.MULTILINE)
 _TABLE = re.compile(r"\s*\[\s*(study\s*\.\s*)?parties\s*\]\s*(#.*)?")
 
 
@@ -34,6 +35,20 @@ def with_keys(text: str, keys: Mapping[str, str], *, where: str = "study") -> st
     made = f"{_without_parties(text).rstrip()}\n\n{table}\n"
     if Study.parse(made, where=where) != replace(study, parties=parties):
         raise InvalidData(f"{where} is written in a way that cannot be edited here: put this at its end:\n{table}")
+    return made
+
+
+def with_coordinator(text: str, key: str, *, where: str = "study") -> str:
+    """Return a study file's text with the coordinator's key in `[study]`; another one that is there is refused."""
+    study = Study.parse(text, where=where)
+    if study.coordinator not in ("", key):
+        raise InvalidData(f"{where} names another coordinator already: take that line out, if the new one is right")
+    if study.coordinator:
+        return text
+    setting = f"coordinator = {json.dumps(key)}"
+    made = _STUDY.sub(lambda found: f"{found[0]}\n{setting}", text, count=1)
+    if Study.parse(made, where=where) != replace(study, coordinator=key):
+        raise InvalidData(f"{where} is written in a way that cannot be edited here: put this into [study]: {setting}")
     return made
 
 

@@ -10,7 +10,18 @@ from fedgram.core.errors import InvalidData, UnknownName
 from fedgram.studies.kinds import Category, Column, Flag, Ignore, Number
 from fedgram.studies.media import Image, Media, Text
 
-STUDY_KEYS = ("name", "outcome", "classes", "unit", "parties", "regions", "method", "minimum_samples", "minimum_cell")
+STUDY_KEYS = (
+    "name",
+    "outcome",
+    "classes",
+    "unit",
+    "parties",
+    "regions",
+    "coordinator",
+    "method",
+    "minimum_samples",
+    "minimum_cell",
+)
 TABLES = ("study", "parties", "columns", "witnesses")
 MOST_DEPTH = 8  # of brackets; deeper ones are no study
 KINDS: dict[str, type[Number] | type[Flag] | type[Category] | type[Ignore] | type[Image] | type[Text]] = {
@@ -52,6 +63,7 @@ def read_tables(tables: Mapping[str, Any], where: str) -> dict[str, Any]:
         "classes": tuple(_classes(study["classes"], f"{at} classes")) if "classes" in study else (),
         "parties": _parties(tables, study, where),
         "regions": tuple(_texts(study["regions"], f"{at} regions")) if study.get("regions") else (),
+        "coordinator": _text(study.get("coordinator", ""), f"{at} coordinator"),
         "method": _text(study.get("method", "fedgram"), f"{at} method"),
         "minimum_samples": _count(study.get("minimum_samples", 10), f"{at} minimum_samples"),
         "minimum_cell": _count(study.get("minimum_cell", 3), f"{at} minimum_cell"),

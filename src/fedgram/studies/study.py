@@ -57,6 +57,7 @@ class Study:
     minimum_samples: int = 10
     minimum_cell: int = 3
     regions: tuple[str, ...] = ()  # those among the parties who may send a sum of others' summaries
+    coordinator: str = ""  # the public key that rounds and published models are signed with, "" where nobody says
 
     wire_name: ClassVar[str] = "study"
     wire_version: ClassVar[int] = 1
@@ -226,8 +227,9 @@ class Study:
             "method": self.method,
             "minimum_samples": self.minimum_samples,
             "minimum_cell": self.minimum_cell,
-            # Most studies have none, and had their fingerprints before there were any.
+            # Most studies have neither, and had their fingerprints before there were any.
             **({"regions": list(self.regions)} if self.regions else {}),
+            **({"coordinator": self.coordinator} if self.coordinator else {}),
         }
 
     @classmethod
@@ -236,6 +238,7 @@ class Study:
         study = {key: fields[key] for key in ("name", "outcome", "method", "minimum_samples", "minimum_cell")}
         study |= {"classes": list(fields["classes"])} if fields["classes"] else {}
         study |= {"parties": dict(fields["parties"]), "regions": list(fields.get("regions", ()))}
+        study |= {"coordinator": fields["coordinator"]} if "coordinator" in fields else {}
         columns = {name: {"kind": kind, **settings} for name, kind, settings in fields["columns"]}
         return cls(**read_tables({"study": study, "columns": columns}, "message"))
 

@@ -119,6 +119,10 @@ class APFL(OneMessage):
         super().__post_init__()
         self._maps(1)  # refuses unknown activations and impossible dimensions
 
+    def primary(self, d: int) -> RandomFeatures:
+        """Return the map Φ of d features."""
+        return self._maps(d)[0]
+
     def _maps(self, d: int) -> tuple[RandomFeatures, RandomFeatures]:
         # Fewer random features than features cost some points where samples are few, whatever γ is.
         width = max(1024, 1 << (d - 1).bit_length()) if self.dim_primary == "auto" else self.dim_primary
@@ -130,7 +134,7 @@ class APFL(OneMessage):
         """Solve the primary stream; the total is (6), (7)."""
         total, problem = pool.total, regression_of(pool.total, pool.outcomes, intercept=False)
         gamma = problem.cross_validated(GAMMAS) if self.gamma == "auto" else self.gamma
-        primary, _ = self._maps(*pool.shape)
+        primary = self.primary(*pool.shape)
         backbone = total.kind.features.removesuffix(primary.fingerprint)
         # G — (10)
         solved = (
@@ -169,7 +173,7 @@ class APFL(OneMessage):
 
     def moments_of(self, question: Question) -> MomentsOf:
         """Return what a client's moments must be."""
-        primary, _ = self._maps(*question.shape)
+        primary = self.primary(*question.shape)
         return MomentsOf(primary.dim_out, question.features + primary.fingerprint)
 
     @step

@@ -59,10 +59,14 @@ class FedLogit(Publishing):
             clients.report(number, ascent.model)
         if remains:
             clients.note("remains", remains)
-        clients.warn_of_two("class counts")
+        clients.warn_of_two(self.reveals())
         clients.message = Head.of_model(ascent.model, total, ascent.pull)
         clients.each(self.personalize, clients.message)
         return replace(ascent.model, temperature=ascent.temperature)
+
+    def reveals(self) -> str:
+        """How many samples each class has."""
+        return "class counts"
 
     # client
     @step

@@ -1,0 +1,141 @@
+"""Parties and coordinator, as they type it: APFL's round, and a study that names its coordinator."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import fedgram as fg
+from fedgram.cli import app
+from fedgram.core.errors import InvalidParameter, Mismatch, RefusedMessage, StoreError
+from fedgram.exchange import files
+from fedgram.exchange.keys import PrivateKey
+from fedgram.exchange.models import model_of
+from fedgram.studies import Study
+from fedgram.studies.encoding import read_client
+from support.command import run
+from support.exchange import PARTIES, TEXT, key_of, table, tables
+
+SUMMARIES = [f"{name}.fgm" for name in PARTIES]
+
+
+def invoked(*options):
+    done = CliRunner().invoke(app, list(map(str, options)))
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    assert done.exit_code == 0, done.output
+    return done
+
+
+def fedgram(*options):
+    return invoked(*options).stdout
+
+
+def told(*options):
+    return json.loads(fedgram(*options, "--json"))
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Return a folder with the study, tables, and keys that have been entered into the study."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "study.toml").write_text(TEXT)
+    tables(tmp_path)
+    for name in PARTIES:
+        fedgram("keys", "new", name)
+    fedgram("study", "keys", "study.toml", *(f"{name}.pub" for name in PARTIES))
+    return tmp_path
+
+
+def summarize_all(*more):
+    for name in PARTIES:
+        fedgram("summarize", "study.toml", f"{name}.csv", "--key", f"{name}.key", *more)
+
+
+def test_apfl_from_the_summary_to_predictions(folder):
+    summarize_all()
+    fedgram("join", "store", *SUMMARIES)
+    options = ("publish", "store", "--method", "apfl", "--set", "dim_primary=48", "--set", "dim_refine=32")
+    assert told(*options)["file"] == "round-1.fgm"
+    assert "apfl, round 1" in told("inspect", "round-1.fgm")["reveals"]
+    summarize_all("--round", "round-1.fgm")
+    assert "48 random features of the columns over 60 samples" in told("inspect", "north-round-1.fgm")["reveals"]
+    fedgram("join", "store", *(f"{name}-round-1.fgm" for name in PARTIES))
+    assert told(*options)["method"] == "apfl"
+    (folder / "new.csv").write_text(table(20, 40))
+    study = Study.read("study.toml")
+    parties = [read_client(study, name, f"{name}.csv") for name in PARTIES]
+    fit = fg.APFL(dim_primary=48, dim_refine=32).fit(parties, study=study, classes=study.classes)
+    x = read_client(study, "north", "new.csv").x
+    for name in PARTIES:
+        told("personalize", "global.fgm", f"{name}.csv", "--key", f"{name}.key", "--out", f"mine-{name}.fgm")
+        scores = model_of(f"mine-{name}.fgm").scores("new.csv")
+        np.testing.assert_allclose(scores, fit.personal[name].scores(x), rtol=1e-9, atol=1e-9)
+        assert told("predict", f"mine-{name}.fgm", "new.csv")["labels"] == fit.personal[name].predict(x).tolist()
+    (folder / "west.csv").write_text(table(21))
+    key_of(8).save("west.key")
+    said = told("personalize", "global.fgm", "west.csv", "--key", "west.key", "--out", "west-own.fgm")
+    assert (said["method"], said["member"]) == ("apfl", False)
+    assert told("predict", "global.fgm", "new.csv")["labels"] == fit.model.predict(x).tolist()
+    for file in ("global.fgm", "mine-north.fgm", "west-own.fgm"):
+        assert told("evaluate", file, "new.csv")["accuracy"] > 0.6
+    # A process that has read nothing of APFL yet finds its messages.
+    assert json.loads(run("evaluate", "mine-north.fgm", "new.csv", "--json").stdout)["samples"] == 40
+
+
+def test_the_signer_is_shown_where_no_coordinator_is_named(folder):
+    summarize_all()
+    fedgram("join", "store", *SUMMARIES)
+    fedgram("publish", "store", "--method", "fedlogit", "--set", "rounds=1")
+    fedgram("publish", "store")
+    key, north = files.read("global.fgm").signer, ("north.csv", "--key", "north.key")
+    for options in (
+        ("summarize", "study.toml", *north, "--round", "round-1.fgm"),
+        ("personalize", "global.fgm", *north),
+    ):
+        shown = invoked(*options).stderr
+        assert f"is signed by {key}; study 'walks'" in shown
+        assert len(shown.splitlines()) == 1
+
+
+def test_a_named_coordinator_is_the_only_one(folder):
+    for name in ("coordinator", "other"):
+        fedgram("keys", "new", name)
+    with pytest.raises(InvalidParameter, match="whose keys"):
+        fedgram("study", "keys", "study.toml")
+    before = Study.read("study.toml")
+    found = told("study", "keys", "study.toml", "--coordinator", "coordinator.pub")
+    study = Study.read("study.toml")
+    assert found["fingerprint"] == study.fingerprint != before.fingerprint
+    assert study.coordinator in fedgram("study", "show", "study.toml")
+    summarize_all()
+    for options in ((), ("--key", "other.key")):
+        with pytest.raises(StoreError, match="names .* as its coordinator's: begin a store in a new folder with --key"):
+            fedgram("join", "store", *SUMMARIES, *options)
+    fedgram("join", "store", *SUMMARIES, "--key", "coordinator.key")
+    fedgram("publish", "store", "--method", "fedlogit", "--set", "rounds=1")
+    answering = ("summarize", "study.toml", "north.csv", "--key", "north.key", "--round", "round-1.fgm")
+    told_so = f"round-1.fgm is signed by the coordinator of study 'walks' {study.fingerprint}"
+    assert invoked(*answering).stderr.strip() == told_so
+    fedgram("publish", "store")
+    assert "coordinator's" in told("inspect", "global.fgm", "--study", "study.toml")["signed"]
+    told("personalize", "global.fgm", "north.csv", "--key", "north.key", "--study", "study.toml")
+    for name in ("round-1", "global"):
+        file, forger = files.read(f"{name}.fgm"), PrivateKey.load("other.key")
+        inside = file.study or study.fingerprint
+        data = files.encode(file.header.kind, file.payload, study=inside, party="coordinator", key=forger)
+        files.write(f"{name}.fgm", data)
+    for options in (
+        ("inspect", "round-1.fgm"),
+        ("inspect", "global.fgm"),
+        answering,
+        ("personalize", "global.fgm", "north.csv", "--key", "north.key"),
+        ("evaluate", "global.fgm", "north.csv"),
+    ):
+        with pytest.raises(RefusedMessage, match="someone else wrote it"):
+            fedgram(*options)
+    (folder / "plain.toml").write_text((folder / "study.toml").read_text().replace("coordinator =", "# coordinator ="))
+    for command in (("inspect", "north.fgm"), ("inspect", "round-1.fgm")):
+        with pytest.raises(Mismatch, match="you have agreed on 'walks'"):
+            fedgram(*command, "--study", "plain.toml")
