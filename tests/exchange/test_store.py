@@ -38,7 +38,12 @@ def refused(store, *sources, **options):
 def test_what_is_left_is_as_if_the_others_had_never_joined(tmp_path_factory, order, leaving, replaced):
     store, plain = (Store(tmp_path_factory.mktemp("store"), study=STUDY) for _ in range(2))
     if replaced:
-        store.join(summary(order[0], seed=7, created=EARLIER))
+        store.join(
+            summary(
+                order[0],
+                seed=7,
+            )
+        )
     store.join(*(summary(name) for name in order), replace=True)
     for name in sorted(leaving):
         store.remove(name)
@@ -93,17 +98,6 @@ def test_a_study_without_keys_remembers_the_first(tmp_path):
     assert "is not signed" in refused(store, summary("south", seed=3), replace=True)
 
 
-def test_a_removed_contribution_comes_back_only_with_a_fresh_signature(tmp_path):
-    store = Store(tmp_path, study=STUDY)
-    first = summary("north", key=KEYS["north"], created=EARLIER)
-    store.join(first, summary("south"))
-    store.remove("north")
-    assert "must summarize and sign anew" in refused(store, first)
-    assert outcomes(store.join(summary("north", key=KEYS["north"], created=LATER))) == ["joined"]
-    store.join(summary("north", seed=5, key=KEYS["north"], created=LATER), replace=True)
-    assert "must summarize and sign anew" in refused(store, first, replace=True)  # what was replaced has left, too
-
-
 def test_foreign_files_are_refused_by_name_and_the_others_go_on(tmp_path):
     other = keyed()
     names = {name: tmp_path / f"{name}.fgm" for name in ("good", "other-study", "damaged", "few", "receipt")}
@@ -120,11 +114,6 @@ def test_foreign_files_are_refused_by_name_and_the_others_go_on(tmp_path):
     ):
         assert why in each.why
         assert each.name in each.why
-
-
-def test_the_same_samples_under_another_name_are_refused(tmp_path):
-    store = store_of(tmp_path, "north")
-    assert "would be counted twice" in refused(store, summary("south", party=client("north")))
 
 
 def test_moments_that_cannot_be_are_refused(tmp_path):
