@@ -144,6 +144,8 @@ class Store:
                         f"{party!r} is in as part of {each.party!r}: remove it there, combine again, and join the new "
                         "file with --replace"
                     )
+            if (time := ledger.removed(self.log()).get(party)) is not None:
+                raise InvalidData(f"{party!r} was removed already, at {time}: Store.certificate gives its certificate")
             raise UnknownName("contributor", party, [each.party for each in self.contributions()])
         return found
 

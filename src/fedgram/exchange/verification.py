@@ -21,6 +21,8 @@ STATED = {
     "certificate": ("party", "digest", "samples", "before", "after"),
 }
 
+STATEMENTS = (*STATED, "global")  # kinds of files that carry a head of the ledger
+
 
 def problems(store: Store) -> list[str]:
     """Say what is wrong with a store: its ledger, and what the index says otherwise than the ledger."""
@@ -55,7 +57,7 @@ def check_statement(store: Store, file: File) -> Entry:
         )
     file.verify()
     entries = store.log()
-    if file.of_kind(*STATED, "global").header.kind == "global":
+    if file.of_kind(*STATEMENTS).header.kind == "global":
         told = file.holding(Fit).notes.get("ledger")
         if not any(each.says.get("digest") == file.digest for each in entries if each.says.get("what") == PUBLISH):
             raise Mismatch(f"{file.name} is publication {file.digest[:16]}, which the ledger does not have")
