@@ -60,7 +60,11 @@ class Calibration:
     @classmethod
     def judged(cls, model: Model, x: Any, y: Indices, *, least: int = 1) -> Self:
         """Return the sums for a model and samples x with labels y, indices into its classes."""
-        scores = finite(model.scores(x))
+        return cls.of_scores(model, finite(model.scores(x)), y, least=least)
+
+    @classmethod
+    def of_scores(cls, model: Model, scores: Array, y: Indices, *, least: int = 1) -> Self:
+        """Return the same for samples whose scores (n, c) by the model are known."""
         # By scores, since probabilities that are nearly equal may be equal after rounding.
         return cls._of(probabilities_of(model, scores), y, scores.argmax(axis=1), BINS, least)
 

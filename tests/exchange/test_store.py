@@ -192,11 +192,13 @@ def test_only_a_region_speaks_for_others(tmp_path):
         replace(study, regions=("nobody",))
 
 
-def test_rules_hold_for_files_that_do_not_bring_their_study(tmp_path):
+@pytest.mark.parametrize("study", [STUDY, STUDY.fingerprint], ids=["with its study", "without"])
+def test_the_studys_rules_hold_at_the_door(tmp_path, study):
     party = client("north")
     party = replace(party, x=party.x * 1e7)
     moments = ClientSide(party, classes=STUDY.classes, columns=STUDY.sent).moments()
-    data = files.encode("summary", moments, study=STUDY.fingerprint, party="north", samples=40, columns=STUDY.sent)
+    data = files.encode("summary", moments, study=study, party="north", samples=40, columns=STUDY.sent)
+    assert files.read(data).payload == moments  # whoever inspects it sees what is in it
     assert "is from -1 to 1 in units of its range" in refused(Store(tmp_path, study=STUDY), data)
 
 

@@ -23,6 +23,7 @@ from fedgram.features import featurize
 from fedgram.features.backbones.specs import in_catalogue
 from fedgram.models import Model, finite
 from fedgram.models import probabilities as probabilities_of
+from fedgram.moments.kind import study_of
 from fedgram.nets import admit
 from fedgram.studies.model import StudyModel
 
@@ -85,7 +86,7 @@ def predict(
         _refuse_for_studies(label=label, backbone=backbone)
         lines = predictions.of_study(scorer, data, key, on_bad, tally)
     else:
-        if scorer.features.startswith("study:"):
+        if study_of(scorer.features):
             raise InvalidParameter(
                 f"{model} holds a model of the columns that {scorer.features!r} sends, without that study: "
                 "save study.model(model)"

@@ -5,15 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from fedgram.core.errors import InvalidData
-from fedgram.core.labels import to_indices
 from fedgram.data.own.bad import OnBad
 from fedgram.evaluation import Calibration
-from fedgram.models import finite, probabilities
+from fedgram.models import finite
 from fedgram.numeric_evaluation import Errors, as_errors, sum_errors
-from fedgram.studies.encoding import read_client
-from fedgram.studies.kinds import Number
-from fedgram.studies.model import StudyModel
+from fedgram.studies.encoding import Rows, open_for
+from fedgram.studies.model import ROWS, StudyModel
 
 
 @dataclass(frozen=True)
@@ -44,34 +41,66 @@ class Judged:
 
 
 def judge(model: StudyModel, table: Any, *, on_bad: OnBad = "refuse") -> Judged:
-    """Return how good the model is on a table with the outcome."""
-    study, client = model.study, read_client(model.study, "table", table, on_bad=on_bad)
-    if not len(client.y):
-        raise InvalidData(f"{table} has no rows to judge a model by")
-    if not study.classes:
-        return _numbers(model, client.x)
-    labels = to_indices(client.y, model.classes)
-    found = probabilities(model.model, finite(model.model.scores(client.x)))
-    known, right = Calibration.of(found, labels), found.argmax(axis=1) == labels
-    counts = np.bincount(labels, minlength=len(model.classes))
-    hits = np.bincount(labels[right], minlength=len(model.classes))
-    return Judged(
-        samples=len(labels),
-        accuracy=float(right.mean()),
-        usual=float(counts.max() / len(labels)),
-        brier=known.brier,
-        calibration=known.error,
-        classes={
-            str(label): (n, hit) for label, n, hit in zip(model.classes, counts.tolist(), hits.tolist(), strict=True)
-        },
-    )
+    """Return how good the model is on a table with the outcome, of which one block is in memory at a time.
+
+    A table without a usable row is refused.
+    """
+    sums = _Labels(model) if model.study.classes else _Numbers(model)
+    for rows in open_for(model.study, table).good_rows(on_bad):
+        # A block of a narrow table has very many rows, and the scores of a row may take more memory than the row.
+        for start in range(0, len(rows.x), ROWS):
+            sums.add(rows, slice(start, start + ROWS))
+    return sums.judged()
 
 
-def _numbers(model: StudyModel, x: Any) -> Judged:
-    """Return the errors in numeric outcomes, which are the last columns, in units of their ranges."""
-    study = model.study
-    columns = [column for name in study.targets if isinstance(column := study.columns[name], Number)]
-    own, width = x[:, -len(columns) :], x.shape[1] - len(columns)
-    values = own * np.array([column.half for column in columns]) + np.array([column.centre for column in columns])
-    sums = sum_errors(model.model, x[:, :width], values)
-    return Judged(samples=len(x), errors=as_errors(sums, len(x), study.targets))
+class _Labels:
+    """Sums over rows of how right a model is about classes."""
+
+    def __init__(self, model: StudyModel) -> None:
+        self.samples = 0
+        self._model, self._place = model.model, {label: place for place, label in enumerate(model.classes)}
+        self._counts = np.zeros((2, len(self._place)), dtype=np.int64)  # rows of each class, and the right ones
+        self._known: Calibration | None = None
+
+    def add(self, rows: Rows, part: slice) -> None:
+        assert rows.labels is not None
+        labels = rows.labels.rows(part).map(self._place.__getitem__, np.int64)
+        scores = finite(self._model.scores(rows.x[part]))
+        right = labels[scores.argmax(axis=1) == labels]
+        self._counts += [np.bincount(found, minlength=len(self._place)) for found in (labels, right)]
+        known = Calibration.of_scores(self._model, scores, labels)
+        self._known = known if self._known is None else self._known + known
+        self.samples += len(labels)
+
+    def judged(self) -> Judged:
+        assert self._known is not None
+        counts, hits = self._counts.tolist()
+        return Judged(
+            samples=self.samples,
+            accuracy=self._known.correct / self.samples,
+            usual=max(counts) / self.samples,
+            brier=self._known.brier,
+            calibration=self._known.error,
+            classes={str(label): pair for label, pair in zip(self._place, zip(counts, hits, strict=True), strict=True)},
+        )
+
+
+class _Numbers:
+    """Sums over rows of the errors in numeric outcomes, which are the last columns, in units of their ranges."""
+
+    def __init__(self, model: StudyModel) -> None:
+        self.samples = 0
+        self._model, self._outcomes = model.model, model.study.numeric({})
+        self._errors: dict[str, Errors] = {}
+
+    def add(self, rows: Rows, part: slice) -> None:
+        assert self._outcomes is not None
+        x, outcomes = rows.x[part], self._outcomes
+        width = x.shape[1] - len(outcomes)
+        sums = sum_errors(self._model, x[:, :width], outcomes.in_own_unit(x[:, width:]))
+        found = as_errors(sums, len(x), outcomes.names)
+        self._errors = {name: self._errors[name] + each if self._errors else each for name, each in found.items()}
+        self.samples += len(x)
+
+    def judged(self) -> Judged:
+        return Judged(samples=self.samples, errors=self._errors)
