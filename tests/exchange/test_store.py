@@ -147,6 +147,14 @@ def test_combined_summaries_are_sums_to_the_bit_and_do_not_overlap(tmp_path):
     assert files.read(country.publish("afl").data).payload.contributors == ("north", "south", "east", "west")
     with pytest.raises(InvalidData, match="is in as part of 'upper': remove it there"):
         country.remove("south")
+    again = Store(tmp_path / "again", study=STUDY)  # the same leaves, and one more
+    again.join(upper.combine("upper"))
+    upper.join(files_of["c"])
+    assert outcomes(again.join(upper.combine("upper"), replace=True)) == ["replaced"]
+    assert problems(again) == []
+    again.remove("upper")
+    assert problems(again) == []
+    assert "must summarize and sign anew" in refused(again, summary("south", created=EARLIER))
     country.remove("upper")
     assert country.total() == store_of(tmp_path / "west", "west").total()
     check_total(country)

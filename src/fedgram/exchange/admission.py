@@ -180,7 +180,7 @@ def _check_fresh(file: File, leaf: Leaf, gone: Gone, now: str) -> None:
     if leaf.created <= gone.time:
         raise InvalidData(
             f"{file.name} refused: it is {taken_out}, and it was signed at {leaf.created}, not after {gone.time}: "
-            f"{anew}"
+            f"{anew} (with a clock that is right)"
         )
     if leaf.created > now:
         raise InvalidData(

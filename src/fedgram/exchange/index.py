@@ -140,6 +140,7 @@ class Index:
         row = list(astuple(contribution))
         row[4] = json.dumps(row[4])
         self._do(f"INSERT INTO contributions VALUES ({', '.join('?' * len(row))})", *row)
+        self._do("DELETE FROM gone WHERE digest = ?", contribution.digest)
         for leaf in leaves:
             self._do("INSERT INTO leaves VALUES (?, ?, ?, ?, ?, ?)", *astuple(leaf), contribution.digest)
             self._do("DELETE FROM gone WHERE digest = ?", leaf.digest)
@@ -155,6 +156,9 @@ class Index:
         for leaf in self.leaves(contribution.digest):
             row = (leaf.digest, leaf.party, leaf.content, contribution.digest, max(time, leaf.created))
             self._do("INSERT OR REPLACE INTO gone VALUES (?, ?, ?, ?, ?)", *row)
+        # A sum of others is none of its leaves, and these may all be in the one that takes its place.
+        itself = (contribution.digest, contribution.party, "", contribution.digest, time)
+        self._do("INSERT OR IGNORE INTO gone VALUES (?, ?, ?, ?, ?)", *itself)
         self._do("DELETE FROM contributions WHERE digest = ?", contribution.digest)
 
     def marked(self, marks: Iterable[str]) -> list[str]:
@@ -162,17 +166,13 @@ class Index:
         found = {leaf: None for mark in marks for (leaf,) in self._rows("SELECT leaf FROM marks WHERE mark = ?", mark)}
         return list(found)
 
-    def gone(self, leaf: Leaf, alike: Iterable[str] = ()) -> list[Gone]:
-        """Return the summaries that have left and are this one: by digest, by content, or listed in `alike`."""
-        columns, digests = ", ".join(field.name for field in fields(Gone)), {leaf.digest, *alike}
-        places = ", ".join("?" * len(digests))
-        query = f"SELECT {columns} FROM gone WHERE content = ? OR digest IN ({places})"
-        return [Gone(*row) for row in self._rows(query, leaf.content, *digests)]
-
-    def all_gone(self) -> list[Gone]:
-        """Return all summaries that have left."""
-        columns = ", ".join(field.name for field in fields(Gone))
-        return [Gone(*row) for row in self._rows(f"SELECT {columns} FROM gone ORDER BY rowid")]
+    def gone(self, leaf: Leaf | None = None, alike: Iterable[str] = ()) -> list[Gone]:
+        """Return what has left; of a leaf, only what is the same, by digest or content, or is listed in `alike`."""
+        query, values = f"SELECT {', '.join(field.name for field in fields(Gone))} FROM gone", list[str]()
+        if leaf is not None:
+            values = [leaf.content, leaf.digest, *alike]
+            query += f" WHERE content = ? OR digest IN ({', '.join('?' * (len(values) - 1))})"
+        return [Gone(*row) for row in self._rows(query, *values)]
 
     # Names and keys
     def key_of(self, party: str) -> str | None:

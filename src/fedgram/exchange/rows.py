@@ -86,7 +86,7 @@ def _keys(index: Index, changes: Iterable[Entry]) -> Iterator[str]:
 
 def _departed(index: Index, joined: dict[str, Entry], left: dict[str, Entry]) -> Iterator[str]:
     """Compare what has left: without these rows it could come back without a fresh signature."""
-    gone = {each.contribution: each for each in index.all_gone()}
+    gone = {each.contribution: each for each in index.gone()}
     for digest, entry in left.items():
         party, time = entry.says.get("party"), str(entry.detail("time"))
         if (row := gone.get(digest)) is None:
