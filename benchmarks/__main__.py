@@ -21,6 +21,7 @@ ALL = (
     "large_tables",
     "estimators",
     "exchange",
+    "summarize",
     "extraction",
     "flower",
 )

@@ -13,7 +13,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -70,15 +70,14 @@ def write_tables(folder: Path, rows: int) -> None:
             as_parquet.write_table(part)
 
 
-def bare(batches: Iterable[Any]) -> Any:
-    """Return XᵀX of as many columns as the study sends; what is no number is read, and its columns hold anything."""
-    width = len(STUDY.sent)
+def bare(batches: Iterable[Any], numbers: Iterable[str], width: int) -> Any:
+    """Return XᵀX of so many columns, as a study sends; what is no number is read, and its columns hold anything."""
     gram, space = np.zeros((width, width), order="F"), np.zeros(0)
     for batch in batches:
         if space.size < batch.num_rows * width:
             space = np.zeros(batch.num_rows * width)
         x = space[: batch.num_rows * width].reshape(width, -1).T
-        for place, name in enumerate(NUMBERS):
+        for place, name in enumerate(numbers):
             x[:, place] = batch.column(name).to_numpy(zero_copy_only=False)
         gram = blas.dsyrk(1.0, x, beta=1.0, c=gram, trans=1, overwrite_c=1)
     return gram
@@ -87,14 +86,20 @@ def bare(batches: Iterable[Any]) -> Any:
 def bare_csv(path: Path) -> Any:
     """Read a CSV file as pyarrow does it in blocks, told what the columns are."""
     types = {name: pa.float64() if name in NUMBERS else pa.string() for name in COLUMNS}
-    return bare(arrow_csv.open_csv(path, convert_options=arrow_csv.ConvertOptions(column_types=types)))
+    batches = arrow_csv.open_csv(path, convert_options=arrow_csv.ConvertOptions(column_types=types))
+    return bare(batches, NUMBERS, len(STUDY.sent))
 
 
 def bare_parquet(path: Path) -> Any:
+    """Read a Parquet file and add up."""
+    return bare(parquet_batches(path), NUMBERS, len(STUDY.sent))
+
+
+def parquet_batches(path: Path) -> Iterator[Any]:
     """Read a Parquet file row group by row group."""
     with pq.ParquetFile(path) as file:
-        groups = (file.read_row_group(place) for place in range(file.num_row_groups))
-        return bare(batch for group in groups for batch in group.to_batches())
+        for place in range(file.num_row_groups):
+            yield from file.read_row_group(place).to_batches()
 
 
 def predict(path: Path) -> None:

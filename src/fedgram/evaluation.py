@@ -79,11 +79,15 @@ class Calibration:
         """Return the sums for a model and samples x with labels y, indices into its classes; both may be in blocks."""
         total: Self | None = None
         for rows, labels in zip(as_blocks(x), as_blocks(y), strict=True):
-            scores = finite(model.scores(rows))
-            # By scores, since probabilities that are nearly equal may be equal after rounding.
-            found = cls._of(probabilities_of(model, scores), labels, scores.argmax(axis=1), BINS)
+            found = cls.of_scores(model, finite(model.scores(rows)), labels)
             total = found if total is None else total + found
         return (total or cls._of_bins(0.0, np.zeros((3, BINS)))).at_least(least)
+
+    @classmethod
+    def of_scores(cls, model: Model, scores: Array, y: Indices) -> Self:
+        """Return the sums for samples whose scores (n, c) by the model are known."""
+        # By scores, since probabilities that are nearly equal may be equal after rounding.
+        return cls._of(probabilities_of(model, scores), y, scores.argmax(axis=1), BINS)
 
     @classmethod
     def of_sums(cls, sums: Mapping[str, Any]) -> Self:

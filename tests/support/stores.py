@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedgram.exchange import files
+from fedgram.exchange.header import now
 from fedgram.exchange.keys import PrivateKey
 from fedgram.exchange.rounds import answer
 from fedgram.exchange.store import Store
@@ -20,8 +21,18 @@ COLUMNS = {
     "sex": Category(("F", "M")),
 }
 STUDY = Study("walks", "y", COLUMNS, ("ill", "well"), minimum_samples=5, minimum_cell=1)
-EARLIER, LATER = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
+EARLIER, LATER = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"  # for stores with a clock of the tests
 KEYS = {name: PrivateKey.new() for name in ("north", "south", "east", "west")}
+
+
+class Clock:
+    """A clock that says what it was set to."""
+
+    def __init__(self, time=EARLIER):
+        self.time = time
+
+    def __call__(self):
+        return self.time
 
 
 def keyed(names=("north", "south", "east")):
@@ -57,9 +68,9 @@ def answered(name, request, seed=0, n=40, *, study=STUDY, key=None):
     return files.encode("answer", said, study=study.fingerprint, party=name, samples=n, columns=study.sent, key=key)
 
 
-def store_of(path, *names, study=STUDY, **options):
+def store_of(path, *names, study=STUDY, clock=now, **options):
     """Return a store that these parties have joined."""
-    store = Store(path, study=study)
+    store = Store(path, study=study, clock=clock)
     joined = store.join(*(summary(name, study=study, **options) for name in names))
     assert [each.outcome for each in joined] == ["joined"] * len(names), joined
     return store

@@ -1,6 +1,5 @@
 """The command line. Bad input is one clear line and exit code 2; Ctrl-C is exit code 130."""
 
-import io
 import sys
 import warnings
 
@@ -65,8 +64,7 @@ def version(show: bool = typer.Option(False, "--version", help="Print the versio
 
 def main() -> None:
     """Run the command line."""
-    if isinstance(sys.stdout, io.TextIOWrapper):  # a pipe may have an encoding without ± or α
-        sys.stdout.reconfigure(errors="backslashreplace")
+    sys.stdout, sys.stderr = terminal.unbroken(sys.stdout), terminal.unbroken(sys.stderr)
     errors = terminal.console(stderr=True, soft_wrap=True, highlight=False)
 
     def show_warning(message: Warning | str, *_: object, **__: object) -> None:

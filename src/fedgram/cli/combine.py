@@ -6,16 +6,17 @@ from typing import Annotated
 
 import typer
 
+from fedgram.cli.outputs import Force, write_file
 from fedgram.cli.stores import Json, StoreFolder, check_outside, existing, size
 from fedgram.core import terminal
 from fedgram.core.terminal import one_line
-from fedgram.exchange import files
 
 
 def combine(
     store: StoreFolder,
     out: Annotated[Path, typer.Option(help="The file to write.")] = Path("region.fgm"),
     name: Annotated[str | None, typer.Option(help="What the region is called. Default: the store's folder.")] = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Write all contributions of a store as one summary of summaries, for another store to join.
@@ -33,7 +34,7 @@ def combine(
     check_outside("--out", out, store)
     region = name or store.resolve().name
     data = kept.combine(region)
-    files.write(out, data)
+    write_file(out, data, force=force)
     summaries = len(kept.index.leaves())
     found = {"party": region, "summaries": summaries, "samples": kept.total().n, "bytes": len(data), "file": str(out)}
     if as_json:

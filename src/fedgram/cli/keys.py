@@ -8,6 +8,7 @@ import typer
 from rich.markup import escape
 
 from fedgram.core import terminal
+from fedgram.core.errors import InvalidParameter
 from fedgram.exchange.header import party_name
 from fedgram.exchange.keys import PrivateKey
 from fedgram.exchange.pairs import named_by, new_pair, read_public
@@ -30,6 +31,10 @@ def new(
 
     Existing keys are never overwritten.
     """
+    if name in (".", "..") or set(name) & set("/\\"):
+        raise InvalidParameter(
+            f"{name!r} is a path, and a party's name is wanted: give the name alone, and the folder with --in"
+        )
     private, public, key = new_pair(name, folder)
     if as_json:
         typer.echo(json.dumps({"party": name, "key": str(private), "pub": str(public), "public": key.text}))

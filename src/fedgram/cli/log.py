@@ -8,14 +8,14 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from fedgram.cli.stores import NOT_RIGHT, Json, StoreFolder, existing
+from fedgram.cli.stores import NOT_RIGHT, Json, StoreFolder, check_kind, existing
 from fedgram.core import terminal
 from fedgram.core.errors import Mismatch
 from fedgram.core.terminal import one_line
 from fedgram.exchange import files
 from fedgram.exchange.ledger import check_head
 from fedgram.exchange.store import Store
-from fedgram.exchange.verification import check_statement, problems
+from fedgram.exchange.verification import STATEMENTS, check_statement, problems
 
 HIDDEN = ("number", "time", "what", "party", "previous", "software", "note")
 
@@ -79,6 +79,8 @@ def _short(value: Any) -> str:
 def _check(store: Store, expect: str) -> None:
     """Refuse a head that the ledger lacks, or a file that states something else than the ledger."""
     if Path(expect).is_file():
-        check_statement(store, files.read(expect))
+        file = files.read(expect)
+        check_kind(file, *STATEMENTS, remedy="give one of these: the coordinator sends them, a receipt of each join")
+        check_statement(store, file)
     else:
         check_head(store.log(), expect)

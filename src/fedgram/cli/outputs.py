@@ -1,8 +1,14 @@
 """Where commands may write."""
 
 from pathlib import Path
+from typing import Annotated
 
-from fedgram.core.errors import InvalidParameter
+import typer
+
+from fedgram.core.errors import FedgramError, InvalidParameter
+from fedgram.exchange import files
+
+Force = Annotated[bool, typer.Option("--force", help="Write over an earlier file that holds something else.")]
 
 
 def check_output(option: str, target: Path, *inputs: Path | None) -> None:
@@ -12,3 +18,20 @@ def check_output(option: str, target: Path, *inputs: Path | None) -> None:
             raise InvalidParameter(
                 f"{option} {target} is {given} itself, which would be overwritten: give another name"
             )
+
+
+def write_file(target: Path, data: bytes, *, force: bool) -> None:
+    """Write an exchanged file; an earlier one stays unless it holds the same, signed or not, or `force` is given."""
+    if target.exists() and not force and _digest(target) != files.read(data, checked=True).digest:
+        raise InvalidParameter(
+            f"{target} exists and holds something else: give another name with --out, or --force to write over it"
+        )
+    files.write(target, data)
+
+
+def _digest(path: Path) -> str | None:
+    """Return the digest of an exchanged file, None of any other."""
+    try:
+        return files.read(path, checked=True).digest
+    except FedgramError:
+        return None

@@ -26,6 +26,7 @@ from fedgram.exchange.models import model_of
 from fedgram.features import featurize
 from fedgram.features.backbones.specs import in_catalogue
 from fedgram.models import Model
+from fedgram.moments.kind import study_of
 from fedgram.nets import admit
 from fedgram.numeric_evaluation import Errors
 from fedgram.studies.loading import TABLES
@@ -92,7 +93,7 @@ def predict(
         _refuse_for_studies(label=label, backbone=backbone)
         lines = predictions.of_study(scorer, data, key, on_bad, tally)
     else:
-        if scorer.features.startswith("study:"):
+        if study_of(scorer.features):
             raise InvalidParameter(
                 f"{model} holds a model of the columns that {scorer.features!r} sends, without that study: "
                 "save study.model(model)"

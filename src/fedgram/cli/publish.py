@@ -8,12 +8,12 @@ import typer
 from rich.table import Table
 
 from fedgram.cli.options import split_settings
+from fedgram.cli.outputs import Force, write_file
 from fedgram.cli.stores import Json, StoreFolder, Wait, check_outside, existing
 from fedgram.core import terminal
 from fedgram.core.errors import InvalidParameter
 from fedgram.core.progress import counted
 from fedgram.core.terminal import one_line
-from fedgram.exchange import files
 from fedgram.exchange.asking import Asked, advance
 from fedgram.exchange.publishing import configured
 from fedgram.exchange.rounds import STEPS
@@ -43,6 +43,7 @@ def publish(
     restart: Annotated[
         bool, typer.Option("--restart", help="apfl, fedlogit: discard all answers, and begin with round 1 again.")
     ] = False,
+    force: Force = False,
     wait: Wait = False,
     as_json: Json = False,
 ) -> None:
@@ -65,14 +66,16 @@ def publish(
     if chosen.name in STEPS:
         found = advance(kept, chosen.name, given, restart=restart)
         if isinstance(found, Asked):
-            _wrote_round(found, out or Path(f"round-{found.number}.fgm"), as_json=as_json)
+            path = out or Path(f"round-{found.number}.fgm")
+            write_file(path, found.data, force=force or restart)
+            _wrote_round(found, path, as_json=as_json)
             return
     elif restart:
         raise InvalidParameter(f"--restart is for methods of rounds, and {chosen.name} has none: leave it out")
     else:
         found = kept.publish(chosen.name, **given)
     path, about = out or Path("global.fgm"), found.entry.says
-    files.write(path, found.data)
+    write_file(path, found.data, force=force)  # if this is refused, nothing is lost: the store keeps the publication
     errors = validated(kept, wanted=sites)
     head = found.entry.hash
     told: dict[str, Any] = {name: about[name] for name in ("version", "method", "samples", "digest", "total")}
@@ -108,7 +111,6 @@ def validated(store: Store, *, wanted: bool | None) -> dict[str, SiteValidation]
 
 
 def _wrote_round(asked: Asked, path: Path, *, as_json: bool) -> None:
-    files.write(path, asked.data)
     if as_json:
         typer.echo(json.dumps({"round": asked.number, "file": str(path)}))
         return

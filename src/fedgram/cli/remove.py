@@ -8,10 +8,11 @@ import typer
 
 from fedgram.cli.stores import Json, StoreFolder, Wait, check_outside, existing
 from fedgram.core import terminal
-from fedgram.core.errors import InvalidParameter, UnknownName
+from fedgram.core.errors import InvalidParameter
 from fedgram.core.terminal import one_line
 from fedgram.exchange import files
 from fedgram.exchange.certificates import file_name
+from fedgram.exchange.ledger import removed
 
 
 def remove(
@@ -33,21 +34,18 @@ def remove(
     if path.exists() and out is None:
         raise InvalidParameter(f"{path} exists: say where the certificate is to go, with --out")
     check_outside("--out", path, store)
-    try:
+    earlier = removed(kept.log()).get(party)
+    if earlier is None:
         kept.remove(party)
-    except UnknownName as unknown:
-        try:
-            data = kept.certificate(party)
-        except UnknownName:
-            raise unknown from None
-    else:
-        data = kept.certificate(party)
+    data = kept.certificate(party)
     files.write(path, data)
     said = files.read(data).payload
     if as_json:
         typer.echo(json.dumps({**said, "certificate": str(path)}))
         return
     console = terminal.console(soft_wrap=True, highlight=False)
+    if earlier is not None:
+        console.print(one_line(f"{party} was removed already, at {earlier}: this is its certificate again"))
     console.print(one_line(f"{party} is out: {said['samples']:,} samples, contribution {said['digest'][:16]}"))
     console.print(f"total before {said['before'][:16]}, after {said['after'][:16]}, ledger's head {said['head'][:16]}")
     for text in (said["states"], said["does_not_state"]):

@@ -12,7 +12,7 @@ from fedgram.cli.stores import Json, StoreFolder, check_outside, existing, size
 from fedgram.core import terminal
 from fedgram.core.files import replace_file, writing
 from fedgram.core.terminal import one_line
-from fedgram.exchange.status import LISTED
+from fedgram.exchange.status import LISTED, others
 from fedgram.exchange.status import status as status_of
 from fedgram.exchange.status_page import status_page
 from fedgram.exchange.verification import problems
@@ -68,9 +68,8 @@ def _show(found: dict[str, Any]) -> None:
     console.print(table)
     if any(each["key"] != LISTED for each in found["contributions"]):
         console.print("keys that the study does not list are only as good as the way in which the first file came")
-    for what, names in (("missing", found["missing"]), ("has not answered the round", found["waiting"])):
-        if names:
-            console.print(one_line(f"{what}: {', '.join(names)}"))
+    for what, names in others(found):
+        console.print(one_line(f"{what}: {names}"))
     for each in found["publications"][-3:]:
         console.print(
             f"published version {each['version']}: {each['method']}, {each['samples']:,} samples, {each['time']}"

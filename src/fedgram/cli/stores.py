@@ -9,6 +9,7 @@ from fedgram.cli.outputs import check_output
 from fedgram.core import terminal
 from fedgram.core.errors import InvalidParameter
 from fedgram.core.terminal import one_line
+from fedgram.exchange.files import File
 from fedgram.exchange.running import TOTAL
 from fedgram.exchange.store import INDEX, KEY, Store
 
@@ -38,6 +39,13 @@ def existing(path: Path, *, wait: bool = False) -> Store:
 def check_outside(option: str, target: Path, store: Path) -> None:
     """Refuse to write over a store's index, key or total."""
     check_output(option, target, *(store / name for name in (INDEX, KEY, TOTAL)))
+
+
+def check_kind(file: File, *kinds: str, remedy: str) -> None:
+    """Refuse a file of another kind as wrong usage: it says nothing about whether the store is right."""
+    if file.header.kind not in kinds:
+        wanted = " or ".join(f"a {'publication' if kind == 'global' else kind}" for kind in kinds)
+        raise InvalidParameter(f"{file.name} is a {file.header.kind} file, not {wanted}: {remedy}")
 
 
 def size(count: int) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fedgram.cli.inspect import show
-from fedgram.cli.outputs import check_output
+from fedgram.cli.outputs import Force, check_output, write_file
 from fedgram.core.terminal import echo
 from fedgram.data.own.bad import OnBad
 from fedgram.exchange import files
@@ -41,6 +41,7 @@ def summarize(
         typer.Option("--round", help="Answer this file of the coordinator: apfl and fedlogit ask.", show_default=False),
     ] = None,
     on_bad: OnBadOption = "refuse",
+    force: Force = False,
     as_json: JsonOption = False,
 ) -> None:
     """Make the one file that a party sends, sums over its table, and show its passport. Nothing is sent by this.
@@ -63,7 +64,7 @@ def summarize(
     else:
         data = reply(agreed, table, who, asked, on_bad=on_bad)
         echo(signer_line(asked, agreed), err=True)
-    files.write(target, data)
+    write_file(target, data, force=force)
     passport = Passport.of(files.read(data, name=str(target)))
     if as_json:
         typer.echo(json.dumps(passport.fields()))

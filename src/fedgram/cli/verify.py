@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fedgram.cli.stores import NOT_RIGHT, Json, StoreFolder, existing
+from fedgram.cli.stores import NOT_RIGHT, Json, StoreFolder, check_kind, existing
 from fedgram.core import terminal
 from fedgram.core.errors import Mismatch
 from fedgram.core.progress import spinner
@@ -34,11 +34,14 @@ def verify(
 
     """
     kept = existing(store)
+    file = None if certificate is None else files.read(certificate)
+    if file is not None:
+        check_kind(file, "certificate", remedy="give what fedgram remove wrote, such as north-removed.fgm")
     wrong, right = [], []
     try:
         with spinner("adding up"):
-            if certificate is not None:
-                right = verified(kept, files.read(certificate))
+            if file is not None:
+                right = verified(kept, file)
             else:
                 wrong += problems(kept)
                 if not wrong:  # there is no total to compare with where the ledger is damaged

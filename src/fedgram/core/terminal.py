@@ -3,10 +3,12 @@
 An escape sequence in a client's name could otherwise recolour, erase or forge what a terminal shows.
 """
 
+import io
+import os
 import re
 import sys
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TextIO
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -56,3 +58,30 @@ def echo(text: object, *, end: str = "\n", err: bool = False) -> None:
     shown = visible(str(text), lines=True) if watched else _HALVES.sub(_written_out, str(text))
     # With colour, because without it some sequences would be taken out of what goes to a pipe.
     typer.echo(shown + end, nl=False, err=err, color=True)
+
+
+class _Unbroken(io.FileIO):
+    """A stream that may lose its reader, such as `head`: what is written after that goes nowhere, and work goes on.
+
+    Any other failure, such as a full disk, is told once.
+    """
+
+    def write(self, data: Any) -> Any:
+        try:
+            return super().write(data)
+        except OSError as error:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.fileno())
+            os.close(nowhere)
+            if not isinstance(error, BrokenPipeError):
+                raise
+            return len(data)
+
+
+def unbroken(stream: TextIO) -> TextIO:
+    """Return a standard stream that a closed pipe does not break, and that prints ± or α where its encoding cannot."""
+    if not isinstance(stream, io.TextIOWrapper):
+        return stream
+    raw = io.BufferedWriter(_Unbroken(stream.fileno(), "w", closefd=False))
+    watched = stream.line_buffering
+    return io.TextIOWrapper(raw, encoding=stream.encoding, errors="backslashreplace", line_buffering=watched)

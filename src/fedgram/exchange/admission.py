@@ -9,11 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedgram.core.errors import Doubtful, FedgramError, InvalidData, Mismatch, RefusedMessage, UnknownName
-from fedgram.exchange.combined import Combined, leaves_of
+from fedgram.exchange.combined import Combined, leaves_of, part_of
 from fedgram.exchange.files import File
 from fedgram.exchange.index import Index
 from fedgram.exchange.keys import PublicKey
-from fedgram.exchange.records import Contribution, Leaf
+from fedgram.exchange.marks import equal_to_rounding
+from fedgram.exchange.objects import Objects
+from fedgram.exchange.records import Contribution, Gone, Leaf
 from fedgram.exchange.sums import Sum
 from fedgram.moments.kind import Kind
 from fedgram.moments.moments import Moments
@@ -57,8 +59,21 @@ def check_study(file: File, terms: Terms) -> None:
         )
 
 
-def check_name(file: File, terms: Terms, index: Index) -> str:
-    """Refuse a name that the study does not list, or another key than the name's; return the key's text.
+def check_alone(file: File, terms: Terms, *, remembered: str | None = None) -> Moments | Sum:
+    """Refuse a summary for anything but what else is in the store; return what it adds to the total.
+
+    `remembered` is the key that its name came with first.
+    """
+    check_study(file, terms)
+    check_name(file, terms, remembered=remembered)
+    check_sender(file, terms)
+    part = part_of(file)
+    check_moments(file, part, terms)
+    return part
+
+
+def check_name(file: File, terms: Terms, *, remembered: str | None) -> None:
+    """Refuse a name that the study does not list, or another key than the name's.
 
     A name without a key in the study has the one that it came with first.
     """
@@ -66,14 +81,13 @@ def check_name(file: File, terms: Terms, index: Index) -> str:
     party = file.header.party
     if listed and party not in listed:
         raise UnknownName(f"party in {file.name}", party, listed)
-    known = listed.get(party) or index.key_of(party)
+    known = listed.get(party) or remembered
     if known:
         file.verify(PublicKey(known))
     elif file.signer is not None:
         file.verify()
     elif any(listed.values()):
         raise RefusedMessage(f"{file.name} is not signed, and the study lists keys: summarize with --key")
-    return file.header.signer
 
 
 def check_sender(file: File, terms: Terms) -> None:
@@ -119,9 +133,15 @@ def check_moments(file: File, part: Moments | Sum, terms: Terms) -> None:
         )
 
 
-def check_overlaps(file: File, index: Index, *, replaced: Contribution | None) -> list[Leaf]:
-    """Return the summaries in a file; refuse one that is in the store already, or that has left and is not fresh."""
+def check_overlaps(
+    file: File, index: Index, objects: Objects, *, replaced: Contribution | None, marks: list[str], now: str
+) -> list[Leaf]:
+    """Return the summaries in a file; refuse one that is in the store already, or that has left and is not fresh.
+
+    `now` is no earlier than anything that the ledger has.
+    """
     leaves, besides = leaves_of(file), "" if replaced is None else replaced.digest
+    alike = index.marked(marks)
     for leaf in leaves:
         if (found := index.overlap(leaf, besides=besides)) is not None:
             other, whole = found
@@ -131,13 +151,42 @@ def check_overlaps(file: File, index: Index, *, replaced: Contribution | None) -
                 f"{file.name} refused: {other.party!r} is in the store{as_part}, and {what} would be counted twice: "
                 "leave one of the two out"
             )
-        left = index.gone(leaf.digest)
-        if left is not None and leaf.created <= left:
-            raise InvalidData(
-                f"{file.name} refused: this contribution of {leaf.party!r} was taken out of the store, and it was "
-                f"signed at {leaf.created}, before that: to come back, {leaf.party!r} must summarize and sign anew"
-            )
+        for gone in index.gone(leaf, alike):
+            _check_fresh(file, leaf, gone, now)
+    for digest in alike:
+        if digest != besides and (known := index.contribution(digest=digest)) is not None:
+            _check_unlike(file, known, objects)
     return leaves
+
+
+def _check_unlike(file: File, known: Contribution, objects: Objects) -> None:
+    """Refuse moments that are those of a contribution but for rounding; a shared mark alone may be chance."""
+    if equal_to_rounding(file.holding(Moments), objects.read(known.digest).holding(Moments)):
+        raise InvalidData(
+            f"{file.name} refused: {known.party!r} is in the store, and the sums of {file.header.party!r} differ from "
+            "its sums by rounding only: the same samples would be counted twice, leave one of the two out"
+        )
+
+
+def _check_fresh(file: File, leaf: Leaf, gone: Gone, now: str) -> None:
+    """Refuse a contribution that has left, unless its own party has signed it since."""
+    taken_out = f"a contribution of {gone.party!r} that was taken out of the store"
+    anew = f"to come back, {gone.party!r} must summarize and sign anew"
+    if leaf.party != gone.party:
+        raise InvalidData(
+            f"{file.name} refused: {leaf.party!r} brings the samples of {taken_out}, and nobody else may bring them "
+            f"back: {anew}, under its own name"
+        )
+    if leaf.created <= gone.time:
+        raise InvalidData(
+            f"{file.name} refused: it is {taken_out}, and it was signed at {leaf.created}, not after {gone.time}: "
+            f"{anew} (with a clock that is right)"
+        )
+    if leaf.created > now:
+        raise InvalidData(
+            f"{file.name} refused: it is {taken_out}, and its signature is of {leaf.created}, while it is {now} here: "
+            "set the clock that is wrong, then summarize and sign anew"
+        )
 
 
 def _warn_of_small(file: File, part: Moments | Sum) -> None:

@@ -1,4 +1,4 @@
-"""How a store begins: what its first file settles, its key, and the folders in which none may begin."""
+"""How a store begins: what its first accepted file settles, its key, and the folders in which none may begin."""
 
 import os
 from collections.abc import Iterable
@@ -6,33 +6,45 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedgram.core.errors import FedgramError, InvalidData, StoreError
+from fedgram.core.errors import FedgramError, InvalidData, Mismatch, StoreError
 from fedgram.core.files import writing
 from fedgram.exchange import files
-from fedgram.exchange.combined import sum_of
+from fedgram.exchange.admission import Terms, check_alone
+from fedgram.exchange.combined import part_of
 from fedgram.exchange.keys import PrivateKey
 from fedgram.exchange.objects import sync
-from fedgram.moments.kind import Kind
-from fedgram.studies.study import Study
+from fedgram.exchange.sums import Sum
 
 if TYPE_CHECKING:
     from fedgram.exchange.store import Source
 
 
-def settled_by(sources: Iterable["Source"]) -> tuple[Study | None, Kind | None]:
-    """Return the study of the first summary, or where it names none, the kind of its moments."""
-    why = "begin with a summary that has it in it, or give --study"
+class NothingAccepted(InvalidData):
+    """None of the files that came can begin a store; `why` says of each why it is refused, by its place."""
+
+    def __init__(self, why: list[str]) -> None:
+        super().__init__("a new store has the study of the first file that it accepts: give one, or --study")
+        self.why = why
+
+
+def settled_by(sources: Iterable["Source"]) -> Terms:
+    """Return the terms of the first file that a store of these terms accepts: what is refused settles nothing."""
+    why = []
     for source in sources:
         try:
             file = files.read(source).of_kind("summary", "combined")
+            if file.study is None and file.header.study:
+                raise Mismatch(
+                    f"{file.name} refused: it names study {file.header.study}, and does not have it in it: a new store "
+                    "must know its study, give --study"
+                )
+            terms = Terms(None, part_of(file).kind) if file.study is None else Terms.of(file.study)
+            Sum.empty(terms.kind).plus(check_alone(file, terms))
         except FedgramError as error:
-            why = f"{error}; give --study"
-            continue
-        if file.study is not None:
-            return file.study, None
-        if not file.header.study:
-            return None, sum_of(file).kind
-    raise InvalidData(f"a new store must know its study: {why}")
+            why.append(str(error))
+        else:
+            return terms
+    raise NothingAccepted(why)
 
 
 def prepare(contributions: Path, index: Path, key: Path, given: PrivateKey | None = None) -> None:

@@ -65,8 +65,8 @@ class Fixed:
         found = np.empty(len(self.low))
         for part in _blocks(len(found)):
             negative = self.high[part] >= TOP
-            high, low = np.empty_like(self.high[part]), np.empty_like(self.low[part])
-            _negated_where(negative, self.high[part], self.low[part], high, low)
+            high, low = self.high[part].copy(), self.low[part].copy()
+            _negate_where(negative, high, low)
             # The upper 64 bits of the number that are not 0, and a last bit that is set if anything follows.
             shift = np.frexp(high.astype(np.float64))[1].astype(np.uint64)
             rest = np.uint64(64) - shift
@@ -132,18 +132,14 @@ def _blocks(count: int) -> Iterator[slice]:
     return (slice(start, start + BLOCK) for start in range(0, count, BLOCK))
 
 
-def _integers(whole: Array) -> Limbs:
-    """Return whole numbers from 0 to below 2⁶³ as such; by way of int64, which processors convert to much faster."""
-    return whole.astype(np.int64).view(np.uint64)
-
-
-def _negated_where(negative: npt.NDArray[np.bool_], high: Limbs, low: Limbs, out_high: Limbs, out_low: Limbs) -> None:
-    """Write the two's complement of some of the numbers, and the others as they are."""
-    flip = np.negative(negative.astype(np.uint64))  # all bits, or none
-    np.bitwise_xor(low, flip, out=out_low)
-    np.bitwise_xor(high, flip, out=out_high)
-    np.subtract(out_low, flip, out=out_low)  # one more, where all bits were flipped
-    out_high += negative & (out_low == 0)
+def _negate_where(negative: npt.NDArray[np.bool_], high: Limbs, low: Limbs) -> None:
+    """Turn some of the numbers into their two's complement, in place."""
+    flip = negative.astype(np.uint64)
+    np.negative(flip, out=flip)  # all bits, or none
+    low ^= flip
+    high ^= flip
+    low -= flip  # one more, where all bits were flipped
+    high += negative & (low == 0)
 
 
 def _room(count: int) -> tuple[Limbs, Limbs]:
@@ -155,13 +151,20 @@ def _convert(x: Array, high: Limbs, low: Limbs, limit: float, name: str) -> None
     size = np.abs(x)
     if size.size and not size.max() < limit:  # not a number is not less, either
         raise _too_large(x, limit, name)
-    # Differences and products are exact: rounding takes place where bits go below 2⁻⁶⁴, and nowhere else.
+    # Differences and products are exact: rounding takes place where bits go below 2⁻⁶⁴, and nowhere else. Whole numbers
+    # below 2⁶³ are written as int64, which processors convert to much faster; and in place, since memory is what takes
+    # the time.
     whole = np.floor(size)
-    size = (size - whole) * HALF
-    upper = np.floor(size)
-    lower = np.rint((size - upper) * HALF)
-    fraction = (_integers(upper) << np.uint64(32)) + _integers(lower)
-    _negated_where(x < 0, _integers(whole), fraction, high, low)
+    np.copyto(high.view(np.int64), whole, casting="unsafe")
+    size -= whole
+    size *= HALF
+    np.floor(size, out=whole)
+    np.copyto(low.view(np.int64), whole, casting="unsafe")
+    low <<= np.uint64(32)
+    size -= whole
+    size *= HALF
+    low += np.rint(size, out=size).astype(np.int64).view(np.uint64)
+    _negate_where(x < 0, high, low)
 
 
 def _add(high: Limbs, low: Limbs, other_high: Limbs, other_low: Limbs, out_high: Limbs, out_low: Limbs) -> None:

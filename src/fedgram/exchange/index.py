@@ -7,7 +7,7 @@ or none. The ledger's table takes new rows only.
 import json
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import astuple, fields
 from pathlib import Path
@@ -15,27 +15,10 @@ from typing import Any, Self
 
 from fedgram.core.errors import StoreError
 from fedgram.exchange.ledger import Entry
-from fedgram.exchange.records import AskedRound, Contribution, Leaf
+from fedgram.exchange.records import AskedRound, Contribution, Gone, Leaf
+from fedgram.exchange.tables import SCHEMA, statements
 
-SCHEMA = 1
-_TABLES = """
-CREATE TABLE settings (name TEXT PRIMARY KEY, value BLOB NOT NULL);
-CREATE TABLE contributions (
-  digest TEXT PRIMARY KEY, party TEXT NOT NULL UNIQUE, kind TEXT NOT NULL, samples INTEGER NOT NULL,
-  counts TEXT NOT NULL, size INTEGER NOT NULL, signer TEXT NOT NULL, created TEXT NOT NULL, joined TEXT NOT NULL
-);
-CREATE TABLE leaves (
-  digest TEXT PRIMARY KEY, party TEXT NOT NULL UNIQUE, content TEXT NOT NULL UNIQUE, samples INTEGER NOT NULL,
-  created TEXT NOT NULL, contribution TEXT NOT NULL REFERENCES contributions (digest) ON DELETE CASCADE
-);
-CREATE TABLE gone (digest TEXT PRIMARY KEY, party TEXT NOT NULL, created TEXT NOT NULL);
-CREATE TABLE names (party TEXT PRIMARY KEY, signer TEXT NOT NULL);
-CREATE TABLE rounds (number INTEGER PRIMARY KEY, digest TEXT NOT NULL, run TEXT NOT NULL, said BLOB);
-CREATE TABLE answers (party TEXT PRIMARY KEY, digest TEXT NOT NULL UNIQUE);
-CREATE TABLE ledger (number INTEGER PRIMARY KEY, text TEXT NOT NULL, hash TEXT NOT NULL);
-CREATE TRIGGER ledger_keeps_entries BEFORE DELETE ON ledger BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
-CREATE TRIGGER ledger_keeps_texts BEFORE UPDATE ON ledger BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
-"""
+LATEST = "latest"  # the setting
 
 
 class Index:
@@ -52,9 +35,8 @@ class Index:
         index = cls(path, create=True)
         with index._telling():
             if not index._rows("SELECT 1 FROM sqlite_master WHERE name = 'ledger'"):
-                # A script would end the transaction by itself.
                 with index.changing():
-                    for statement in _statements(_TABLES):
+                    for statement in statements():
                         index._do(statement)
                     index._do(f"PRAGMA user_version = {SCHEMA}")
                     for name, value in settings.items():
@@ -68,14 +50,31 @@ class Index:
         return bool(self._rows("SELECT 1 FROM sqlite_master WHERE name = 'ledger'"))
 
     def check_schema(self) -> None:
-        """Refuse the index of a newer version."""
+        """Refuse the index of another version."""
         [(schema,)] = self._rows("PRAGMA user_version")
         if schema != SCHEMA:
-            raise StoreError(f"{self.path} has schema {schema}, this version of fedgram reads {SCHEMA}: update fedgram")
+            remedy = "update fedgram" if schema > SCHEMA else "make a new store of its files with fedgram join"
+            raise StoreError(f"{self.path} has schema {schema}, this version of fedgram reads {SCHEMA}: {remedy}")
 
     def close(self) -> None:
         """Close the database."""
         self._database.close()
+
+    def checkpoint(self) -> None:
+        """Bring what stands in the journal into the database file, so that `stamp` can tell whether it changes."""
+        self._rows("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def stamp(self) -> str:
+        """Return a text that changes when anybody writes to the database; "" while something is in its journal.
+
+        The file itself is only looked at: opening and closing it here would undo SQLite's locks on it.
+        """
+        journal = journal_of(self.path)
+        if journal.exists() and journal.stat().st_size:
+            return ""
+        about = self.path.stat()
+        [(schema,)] = self._rows("PRAGMA schema_version")
+        return f"{about.st_ino} {about.st_size} {about.st_mtime_ns} {schema}"
 
     @contextmanager
     def changing(self) -> Iterator[None]:
@@ -136,31 +135,54 @@ class Index:
         assert of is not None
         return Leaf(*found[0][:-1]), of
 
-    def add(self, contribution: Contribution, leaves: list[Leaf]) -> None:
-        """Write a contribution with its leaves."""
+    def add(self, contribution: Contribution, leaves: list[Leaf], marks: Iterable[str] = ()) -> None:
+        """Write a contribution with its leaves, and the marks of its moments where it is a single summary."""
         row = list(astuple(contribution))
         row[4] = json.dumps(row[4])
         self._do(f"INSERT INTO contributions VALUES ({', '.join('?' * len(row))})", *row)
+        self._do("DELETE FROM gone WHERE digest = ?", contribution.digest)
         for leaf in leaves:
             self._do("INSERT INTO leaves VALUES (?, ?, ?, ?, ?, ?)", *astuple(leaf), contribution.digest)
             self._do("DELETE FROM gone WHERE digest = ?", leaf.digest)
+        for mark in marks:
+            self._do("INSERT OR IGNORE INTO marks VALUES (?, ?)", mark, contribution.digest)
 
-    def drop(self, contribution: Contribution) -> None:
-        """Take a contribution out, and remember that its leaves have left."""
+    # What is known again
+    def drop(self, contribution: Contribution, time: str) -> None:
+        """Take a contribution out, and remember that its leaves have left, and when.
+
+        A summary that says it was signed later than that is not let in again on the strength of the same signature.
+        """
         for leaf in self.leaves(contribution.digest):
-            self._do("INSERT OR REPLACE INTO gone VALUES (?, ?, ?)", leaf.digest, leaf.party, leaf.created)
+            row = (leaf.digest, leaf.party, leaf.content, contribution.digest, max(time, leaf.created))
+            self._do("INSERT OR REPLACE INTO gone VALUES (?, ?, ?, ?, ?)", *row)
+        # A sum of others is none of its leaves, and these may all be in the one that takes its place.
+        itself = (contribution.digest, contribution.party, "", contribution.digest, time)
+        self._do("INSERT OR IGNORE INTO gone VALUES (?, ?, ?, ?, ?)", *itself)
         self._do("DELETE FROM contributions WHERE digest = ?", contribution.digest)
 
-    def gone(self, digest: str) -> str | None:
-        """Return when a summary that has left was signed, None if it never left."""
-        found = self._rows("SELECT created FROM gone WHERE digest = ?", digest)
-        return str(found[0][0]) if found else None
+    def marked(self, marks: Iterable[str]) -> list[str]:
+        """Return the digests of leaves, present or gone, that share one of these marks."""
+        found = {leaf: None for mark in marks for (leaf,) in self._rows("SELECT leaf FROM marks WHERE mark = ?", mark)}
+        return list(found)
+
+    def gone(self, leaf: Leaf | None = None, alike: Iterable[str] = ()) -> list[Gone]:
+        """Return what has left; of a leaf, only what is the same, by digest or content, or is listed in `alike`."""
+        query, values = f"SELECT {', '.join(field.name for field in fields(Gone))} FROM gone", list[str]()
+        if leaf is not None:
+            values = [leaf.content, leaf.digest, *alike]
+            query += f" WHERE content = ? OR digest IN ({', '.join('?' * (len(values) - 1))})"
+        return [Gone(*row) for row in self._rows(query, *values)]
 
     # Names and keys
     def key_of(self, party: str) -> str | None:
         """Return the key that a name came with first, "" if that was not signed, None if it never came."""
         found = self._rows("SELECT signer FROM names WHERE party = ?", party)
         return str(found[0][0]) if found else None
+
+    def names(self) -> dict[str, str]:
+        """Return the key of each name that has come."""
+        return dict(self._rows("SELECT party, signer FROM names"))
 
     def bind(self, party: str, signer: str) -> None:
         """Remember the key of a name."""
@@ -216,6 +238,15 @@ class Index:
     def append(self, entry: Entry) -> None:
         """Write an entry."""
         self._do("INSERT INTO ledger VALUES (?, ?, ?)", entry.number, entry.text, entry.hash)
+        self._do(
+            "INSERT INTO settings VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = max(value, excluded.value)",
+            LATEST,
+            entry.detail("time").encode(),
+        )
+
+    def latest(self) -> str:
+        """Return the latest time of any entry; that of the last one is earlier if a clock went back."""
+        return (self.get(LATEST) or b"").decode()
 
     def _rows(self, query: str, *values: Any) -> list[Any]:
         with self._telling():
@@ -242,7 +273,7 @@ def _connect(path: Path, *, create: bool) -> sqlite3.Connection:
     quoted = path.absolute().as_uri()
     if not create and not _may_write(path.parent):
         # What was written last may still stand in a journal beside it, which only who may write can bring in.
-        journal = path.with_name(f"{path.name}-wal")
+        journal = journal_of(path)
         mode = "mode=ro" if journal.exists() and journal.stat().st_size else "immutable=1"
         return sqlite3.connect(f"{quoted}?{mode}", uri=True, isolation_level=None)
     database = sqlite3.connect(f"{quoted}?mode={'rwc' if create else 'rw'}", uri=True, isolation_level=None, timeout=60)
@@ -251,17 +282,13 @@ def _connect(path: Path, *, create: bool) -> sqlite3.Connection:
     return database
 
 
+def journal_of(path: Path) -> Path:
+    """Return where SQLite keeps what is not in the database file yet."""
+    return path.with_name(f"{path.name}-wal")
+
+
 def _may_write(folder: Path) -> bool:
     return os.access(folder, os.W_OK)
-
-
-def _statements(script: str) -> Iterator[str]:
-    statement = ""
-    for line in script.splitlines():
-        statement += line + "\n"
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""
 
 
 def _contribution(row: tuple[Any, ...]) -> Contribution:

@@ -1,6 +1,5 @@
 """How files enter a store: checked, written, then named in the index and the ledger in one transaction."""
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace as changed
 from pathlib import Path
@@ -10,13 +9,15 @@ from fedgram.core.errors import FedgramError, InvalidData, StoreError
 from fedgram.core.files import replace_file, writing
 from fedgram.exchange import admission, certificates, files, ledger
 from fedgram.exchange.asking import take_answer
-from fedgram.exchange.combined import part_of, sum_of
+from fedgram.exchange.combined import sum_of
 from fedgram.exchange.files import File
-from fedgram.exchange.header import now
 from fedgram.exchange.ledger import Entry
+from fedgram.exchange.marks import marks_of
 from fedgram.exchange.records import Contribution
 from fedgram.exchange.running import Saving
-from fedgram.exchange.store import Joined, Source, Store
+from fedgram.exchange.store import Joined, Source, Store, name_of
+from fedgram.exchange.sums import Sum
+from fedgram.moments.moments import Moments
 
 # Files that are accepted together: each is on the disk by then, and the index and its ledger wait for it only once.
 GROUP = 16
@@ -38,7 +39,7 @@ def join(
 
 
 def _tried(store: Store, saving: Saving, source: Source, *, replace: bool) -> tuple[Joined, Entry | None]:
-    name = "bytes" if isinstance(source, bytes) else os.fspath(source)
+    name = name_of(source)
     try:
         return _join(store, saving, files.read(source, name=name), replace=replace)
     except StoreError:  # not the file's fault
@@ -52,12 +53,13 @@ def _join(store: Store, saving: Saving, file: File, *, replace: bool) -> tuple[J
     header, index = file.header, store.index
     found = Joined(file.name, "joined", header.party, file.digest, header.samples)
     file.of_kind("summary", "combined", "answer")
-    admission.check_study(file, store.terms)
-    signer = admission.check_name(file, store.terms, index)
+    remembered = index.key_of(header.party)
     if header.kind == "answer":
+        admission.check_study(file, store.terms)
+        admission.check_name(file, store.terms, remembered=remembered)
         new = take_answer(store, file, replace=replace)
         return changed(found, outcome="answered" if new else "already in"), None
-    admission.check_sender(file, store.terms)
+    part = admission.check_alone(file, store.terms, remembered=remembered)
     if index.contribution(digest=file.digest) is not None:
         return changed(found, outcome="already in"), index.entry_of(file.digest)
     former = index.contribution(party=header.party)
@@ -66,18 +68,24 @@ def _join(store: Store, saving: Saving, file: File, *, replace: bool) -> tuple[J
             f"{file.name} refused: {header.party!r} has joined with another file, {former.digest[:16]}: give --replace "
             "if this one is to take its place"
         )
-    entry = _add(store, saving, file, former, signer)
+    entry = _add(store, saving, file, part, former)
     return changed(found, outcome="joined" if former is None else "replaced"), entry
 
 
-def _add(store: Store, saving: Saving, file: File, former: Contribution | None, signer: str) -> Entry:
-    header, index, part = file.header, store.index, part_of(file)
-    admission.check_moments(file, part, store.terms)
-    leaves = admission.check_overlaps(file, index, replaced=former)
+def _add(store: Store, saving: Saving, file: File, part: Moments | Sum, former: Contribution | None) -> Entry:
+    header, index = file.header, store.index
+    marks = marks_of(part, store.secret) if isinstance(part, Moments) else []
+    leaves = admission.check_overlaps(file, index, store.objects, replaced=former, marks=marks, now=store.latest())
     total = saving.total if former is None else saving.total - sum_of(store.objects.read(former.digest))
     total = total.plus(part)
     # First the file, then the index that names it: what a crash leaves in between counts as never having come.
     store.objects.add(file.digest, file.data, settle=False)
+    details: dict[str, Any] = {"party": header.party, "digest": file.digest, "samples": part.n, "signer": header.signer}
+    if former is None:
+        entry = store.append(ledger.JOIN, **details)
+    else:
+        entry = store.append(ledger.REPLACE, **details, replaced=former.digest)
+        index.drop(former, store.latest())
     joined = Contribution(
         digest=file.digest,
         party=header.party,
@@ -85,19 +93,14 @@ def _add(store: Store, saving: Saving, file: File, former: Contribution | None, 
         samples=part.n,
         counts=tuple(part.counts.tolist()),
         size=file.size,
-        signer=signer,
+        signer=header.signer,
         created=header.created,
-        joined=now(),
+        joined=entry.says["time"],
     )
-    details: dict[str, Any] = {"party": joined.party, "digest": joined.digest, "samples": part.n, "signer": signer}
-    if former is not None:
-        index.drop(former)
-        details["replaced"] = former.digest
-    index.add(joined, leaves)
-    index.bind(joined.party, signer)
+    index.add(joined, leaves, marks)
+    index.bind(joined.party, joined.signer)
     index.end_rounds()
-    entry = store.append(ledger.JOIN if former is None else ledger.REPLACE, **details)
-    saving.change(total, entry)
+    saving.change(total, entry, left=former is not None)
     return entry
 
 

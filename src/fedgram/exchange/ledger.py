@@ -121,3 +121,15 @@ def members(entries: Iterable[Entry], *, up_to: int) -> set[str]:
             found.discard(said.get("replaced", ""))
             (found.discard if said["what"] == REMOVE else found.add)(entry.detail("digest"))
     return found
+
+
+def removed(entries: Iterable[Entry]) -> dict[str, str]:
+    """Return who was removed and has not come back since, with the time."""
+    found: dict[str, str] = {}
+    for entry in entries:
+        said = entry.says
+        if said.get("what") in CHANGES:
+            found.pop(str(said.get("party")), None)
+        if said.get("what") == REMOVE:
+            found[str(said.get("party"))] = str(said.get("time"))
+    return found

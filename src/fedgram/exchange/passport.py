@@ -14,6 +14,7 @@ from fedgram.moments.moments import Moments
 from fedgram.protocol.fit import Fit
 from fedgram.studies.kinds import Category, Flag, Number, unknown
 from fedgram.studies.study import Study
+from fedgram.studies.summaries import missing_counts
 
 UNSIGNED = "nobody: the file is not signed"
 SHOWN = 5  # of a list
@@ -75,7 +76,7 @@ class Passport:
             file=file.name,
             kind=header.kind,
             party=header.party,
-            study=study.name if study else "" if moments is None else _study_name(moments),
+            study=study.name if study else "" if moments is None else moments.kind.study,
             method="" if fit is None else fit.method,
             contributors=() if fit is None else fit.contributors,
             fingerprint=header.study,
@@ -162,10 +163,6 @@ def _counts(moments: Moments) -> dict[str, int]:
     return {str(label): count for label, count in zip(moments.classes, moments.counts.tolist(), strict=True)}
 
 
-def _study_name(moments: Moments) -> str:
-    return moments.kind.features.removeprefix("study:").rpartition("@")[0]
-
-
 def _thresholds(study: Study, samples: int, smallest: int | None) -> Iterator[tuple[str, int, int, bool]]:
     yield "minimum_samples", study.minimum_samples, samples, samples >= study.minimum_samples
     if smallest is not None:
@@ -173,11 +170,10 @@ def _thresholds(study: Study, samples: int, smallest: int | None) -> Iterator[tu
 
 
 def _columns(study: Study, moments: Moments) -> Iterator[ColumnLine]:
-    """Yield the study's columns; the sums of their indicators say how often they are missing."""
-    sums = dict(zip(moments.kind.columns, moments.cross.sum(axis=1).tolist(), strict=True))
+    """Yield the study's columns, with how often they are missing, where they may be."""
+    missing = missing_counts(study, moments)
     for name, column in study.used.items():
-        missing = round(sums[unknown(name)]) if unknown(name) in column.sent(name) else None
-        yield ColumnLine(name, column.kind, _details(column), missing)
+        yield ColumnLine(name, column.kind, _details(column), sum(missing[name].values()) if name in missing else None)
 
 
 def _details(column: Any) -> str:

@@ -33,6 +33,18 @@ class Leaf:
 
 
 @dataclass(frozen=True)
+class Gone:
+    """A summary that has left, with the contribution that it was or was part of, and the time after which a signature
+    of it is fresh.
+    """
+
+    digest: str
+    party: str
+    contribution: str
+    time: str
+
+
+@dataclass(frozen=True)
 class AskedRound:
     """A round that has been asked: the digest of its file, the run that it belongs to, and what all have answered."""
 

@@ -1,10 +1,14 @@
-"""The running total of a store, so that nothing has to be added up anew."""
+"""The running total of a store, so that nothing has to be added up anew, and how far its ledger has been checked."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from fedgram.core.errors import StoreError
+from fedgram.core.files import replace_file
+from fedgram.core.hashing import hash_text
 from fedgram.exchange.combined import part_of, sum_of
 from fedgram.exchange.ledger import Entry, members, problems
 from fedgram.exchange.objects import Saved, load_total, save_total
@@ -13,26 +17,64 @@ from fedgram.exchange.sums import Sum
 if TYPE_CHECKING:
     from fedgram.exchange.store import Store
 
-TOTAL = "total.bin"
+TOTAL, CHECKED = "total.bin", "checked.json"
 # Files that join before the total is saved: after a crash no more than these are read again.
 SAVED_EVERY = 64
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a change may rely on without reading the ledger again: it was whole up to this entry, the saved total is
+    that of the contributions then, and nobody has written to the index or to the folder of files since.
+
+    After a crash, or when somebody has edited or copied the store, it does not fit, and everything is checked again.
+    """
+
+    number: int
+    head: str
+    total: int  # the entry up to which the saved total goes; those after it do not change it
+    stamp: str
+
+    @classmethod
+    def of(cls, store: "Store", saved: Saved) -> "Checkpoint | None":
+        """Return the checkpoint that fits the store as it is now; None while it cannot be told."""
+        last, index, folder = store.index.last(), store.index.stamp(), store.objects.folder
+        if last is None or not index or hash_text(last.text) != last.hash:
+            return None
+        files = folder.stat().st_mtime_ns if folder.exists() else 0
+        return cls(last.number, last.hash, saved.number, f"{index} {files}")
+
+    def save(self, store: "Store") -> None:
+        """Write it; one that is lost costs only a whole check."""
+        with suppress(OSError):
+            replace_file(store.path / CHECKED, json.dumps(asdict(self)).encode())
+
+    def fits(self, store: "Store") -> bool:
+        """Whether it is the one that was written last."""
+        try:
+            return bool(json.loads((store.path / CHECKED).read_bytes()) == asdict(self))
+        except (OSError, ValueError):
+            return False
 
 
 class Saving:
     """The total while it changes, saved now and then, and at the end."""
 
-    def __init__(self, store: "Store", saved: Saved) -> None:
-        self._store, self._saved, self._unsaved = store, saved, 0
+    def __init__(self, store: "Store") -> None:
+        self._store, self._unsaved = store, 0
+        # Where all had to be checked, a crash may have left files that nothing names.
+        self._saved, self._untidy = caught_up(store)
 
     @property
     def total(self) -> Sum:
         """The total now."""
         return self._saved.total
 
-    def change(self, total: Sum, entry: Entry) -> None:
-        """Take a new total, up to this entry of the ledger."""
+    def change(self, total: Sum, entry: Entry, *, left: bool) -> None:
+        """Take a new total, up to this entry of the ledger; `left` says that something has left it."""
         self._saved = Saved(entry.number, entry.hash, total)
         self._unsaved += 1
+        self._untidy |= left
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -53,15 +95,34 @@ class Saving:
         if self._unsaved:
             save_total(self._store.path / TOTAL, self._saved)
             self._unsaved = 0
-            self._store.objects.sweep({each.digest for each in self._store.contributions()})
+            if self._untidy:
+                self._store.objects.sweep({each.digest for each in self._store.contributions()})
+                self._untidy = False
+
+    def close(self) -> None:
+        """Save, and note how far all has been checked."""
+        self.save()
+        self._store.index.checkpoint()
+        found = Checkpoint.of(self._store, self._saved)
+        if found is not None and not found.fits(self._store):
+            found.save(self._store)
 
 
-def caught_up(store: "Store") -> Saved:
-    """Return the total up to the ledger's last entry.
+def caught_up(store: "Store") -> tuple[Saved, bool]:
+    """Return the total up to the ledger's last entry, and whether the whole ledger had to be checked for it.
 
     What was saved may be older, after a crash: then what has joined or left since is added and taken away. A ledger
     that is not whole is refused, since it cannot say what a saved total holds.
     """
+    saved = load_total(store.path / TOTAL)
+    if saved is not None and saved.total.kind == store.terms.kind:
+        checkpoint = Checkpoint.of(store, saved)
+        if checkpoint is not None and checkpoint.fits(store):
+            return saved, False
+    return _checked(store, saved), True
+
+
+def _checked(store: "Store", saved: Saved | None) -> Saved:
     entries, kind = store.log(), store.terms.kind
     if wrong := problems(entries):
         raise StoreError(
@@ -69,7 +130,6 @@ def caught_up(store: "Store") -> Saved:
             "from a copy, fedgram log names all that is wrong"
         )
     current = {each.digest for each in store.contributions()}
-    saved = load_total(store.path / TOTAL)
     heads = {entry.number: entry.hash for entry in entries}
     then, total = set[str](), Sum.empty(kind)
     if saved is not None and heads.get(saved.number) == saved.head and saved.total.kind == kind:

@@ -1,6 +1,6 @@
 """How a store stands: who is in, with how much, under which thresholds and keys, and what the ledger says."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fedgram.exchange import ledger
@@ -37,7 +37,7 @@ def status(store: Store, sites: Mapping[str, SiteValidation] | None = None) -> d
         "classes": [str(label) for label in store.terms.kind.classes] if study is None or study.classes else [],
         "contributions": [_row(store, each, listed, sites) for each in contributions],
         "missing": [name for name in listed if name not in present],
-        "removed": [each.get("party", "") for each in said if each.get("what") == ledger.REMOVE],
+        "removed": [{"party": party, "time": time} for party, time in ledger.removed(entries).items()],
         "waiting": waited_for(store),
         "publications": [
             {name: each[name] for name in PUBLICATION}
@@ -46,6 +46,15 @@ def status(store: Store, sites: Mapping[str, SiteValidation] | None = None) -> d
         ],
         "ledger": {"entries": len(entries), "head": entries[-1].hash, "problems": problems(store)},
     }
+
+
+def others(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield who is not in, or is waited for: what they are, and their names."""
+    removed = [f"{each['party']} ({each['time']})" for each in found["removed"]]
+    named = {"missing": found["missing"], "removed": removed, "has not answered the round": found["waiting"]}
+    for what, names in named.items():
+        if names:
+            yield what, ", ".join(names)
 
 
 def _row(

@@ -8,6 +8,7 @@ from typing import Any
 
 from fedgram.core.terminal import visible
 from fedgram.exchange.ledger import Entry
+from fedgram.exchange.status import others
 
 MOST_ENTRIES = 1000  # of the ledger that are shown, the newest
 WIDTH = 220  # of a bar
@@ -74,9 +75,7 @@ def _notes(found: dict[str, Any]) -> str:
     said = []
     if any(each["key"] != "listed in the study" for each in found["contributions"]):
         said.append("Keys that the study does not list are only as good as the way in which the first file came.")
-    for what, names in (("Missing", "missing"), ("Removed", "removed"), ("Has not answered the round", "waiting")):
-        if found[names]:
-            said.append(f"{what}: {_text(', '.join(found[names]))}.")
+    said += (f"{what.capitalize()}: {_text(names)}." for what, names in others(found))
     return "".join(f"<p>{text}</p>" for text in said)
 
 

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from secrets import token_bytes
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
@@ -27,7 +28,7 @@ from fedgram.exchange import certificates, files, ledger
 from fedgram.exchange.admission import Terms
 from fedgram.exchange.combined import Combined, sum_of
 from fedgram.exchange.coordinator import check_store_key
-from fedgram.exchange.creation import prepare, settled_by
+from fedgram.exchange.creation import NothingAccepted, prepare, settled_by
 from fedgram.exchange.header import now, party_name
 from fedgram.exchange.index import Index
 from fedgram.exchange.keys import PrivateKey
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 Source: TypeAlias = bytes | str | os.PathLike[str]
 Outcome: TypeAlias = Literal["joined", "replaced", "already in", "answered", "refused"]
 KEY, INDEX = "coordinator.key", "index.sqlite"
-STUDY, KIND = "study", "kind"
+STUDY, KIND, SECRET = "study", "kind", "secret"  # settings
 
 
 @dataclass(frozen=True)
@@ -60,12 +61,18 @@ class Joined:
     receipt: Path | None = None
 
 
+def name_of(source: Source) -> str:
+    """Return what a file is called in what is said of it."""
+    return "bytes" if isinstance(source, bytes) else os.fspath(source)
+
+
 class Store:
     """A folder that holds the contributions to one study, their sum in fixed point, and the ledger.
 
     `study` is needed once, when the folder is new, and so is `key`, the coordinator's private key, where the study
     names who that is; by default a new store makes a key of its own. With `wait`, a change waits while another process
-    makes one, after `wait` has been called with who it is; without, it is refused.
+    makes one, after `wait` has been called with who it is; without, it is refused. `clock` says what time it is, as
+    files have it.
     """
 
     def __init__(
@@ -75,9 +82,10 @@ class Store:
         study: Study | str | os.PathLike[str] | None = None,
         wait: Callable[[str], None] | None = None,
         key: PrivateKey | str | os.PathLike[str] | None = None,
+        clock: Callable[[], str] = now,
     ) -> None:
         self.path = Path(path)
-        self._wait = wait
+        self._wait, self._clock = wait, clock
         self._given = study if study is None or isinstance(study, Study) else Study.read(study)
         self._given_key = key if key is None or isinstance(key, PrivateKey) else PrivateKey.load(key)
         self.objects = Objects(self.path / "contributions")
@@ -110,6 +118,14 @@ class Store:
         return Terms(None, kind_of(json.loads(kind)))
 
     @cached_property
+    def secret(self) -> bytes:
+        """What marks of contributions are hashed with, so that those of two stores cannot be compared."""
+        found = self.index.get(SECRET)
+        if not found:
+            raise StoreError(f"the index of {self.path} has lost its setting {SECRET!r}: restore the store from a copy")
+        return found
+
+    @cached_property
     def key(self) -> PrivateKey:
         """The coordinator's own key, which signs receipts, certificates and what is published."""
         return PrivateKey.load(self.path / KEY)
@@ -133,6 +149,8 @@ class Store:
                         f"{party!r} is in as part of {each.party!r}: remove it there, combine again, and join the new "
                         "file with --replace"
                     )
+            if (time := ledger.removed(self.log()).get(party)) is not None:
+                raise InvalidData(f"{party!r} was removed already, at {time}: Store.certificate gives its certificate")
             raise UnknownName("contributor", party, [each.party for each in self.contributions()])
         return found
 
@@ -153,8 +171,11 @@ class Store:
         """
         from fedgram.exchange.joining import join  # which needs this module
 
-        with self._writing(sources) as saving:
-            return join(self, saving, sources, replace=replace, progress=progress)
+        try:
+            with self._writing(sources) as saving:
+                return join(self, saving, sources, replace=replace, progress=progress)
+        except NothingAccepted as error:
+            return [Joined(name_of(source), "refused", why=why) for source, why in zip(sources, error.why, strict=True)]
 
     def remove(self, party: str) -> Entry:
         """Take a party's contribution out of the total, and delete its file; return the ledger's entry of it.
@@ -166,8 +187,6 @@ class Store:
             before = saving.total
             after = before - sum_of(self.objects.read(gone.digest))
             with self.index.changing():
-                self.index.drop(gone)
-                self.index.end_rounds()
                 entry = self.append(
                     ledger.REMOVE,
                     party=party,
@@ -176,7 +195,9 @@ class Store:
                     before=before.digest,
                     after=after.digest,
                 )
-            saving.change(after, entry)
+                self.index.drop(gone, self.latest())
+                self.index.end_rounds()
+            saving.change(after, entry, left=True)
         return entry
 
     def certificate(self, party: str) -> bytes:
@@ -207,13 +228,18 @@ class Store:
 
     def append(self, what: str, **details: Any) -> Entry:
         """Write an entry of the ledger; inside a transaction."""
-        entry = Entry.after(self.index.last(), what, time=now(), software=files.software(), **details)
+        entry = Entry.after(self.index.last(), what, time=self._clock(), software=files.software(), **details)
         self.index.append(entry)
         return entry
 
+    def latest(self) -> str:
+        """Return the time, or a later one that the ledger has: a clock that went back makes nothing fresh again."""
+        return max(self._clock(), self.index.latest())
+
     def total(self) -> Sum:
         """Return the sum of all contributions, in fixed point."""
-        return caught_up(self).total
+        saved, _ = caught_up(self)
+        return saved.total
 
     # Inside
     @contextmanager
@@ -231,11 +257,11 @@ class Store:
                 self._create(first)
             if self._given_key is not None or (self.terms.study is not None and self.terms.study.coordinator):
                 check_store_key(self.path, self.terms.study, self.key.public, self._given_key)
-            saving = Saving(self, caught_up(self))
+            saving = Saving(self)
             try:
                 yield saving
             finally:
-                saving.save()
+                saving.close()
 
     def _open(self) -> None:
         if self._index is not None or not (self.path / INDEX).exists():
@@ -253,13 +279,15 @@ class Store:
             )
 
     def _create(self, first: Iterable[Source]) -> None:
-        """Make a new store; the study, or without one the kind of the first file, is settled for good."""
-        study, kind = (self._given, None) if self._given is not None else settled_by(first)
-        settings = {STUDY: wire.encode(study)} if kind is None else {KIND: json.dumps(about(kind)).encode()}
+        """Make a new store; the study, or without one the kind of the moments, is settled for good."""
+        terms = Terms.of(self._given) if self._given is not None else settled_by(first)
+        study = terms.study
+        settings = {KIND: json.dumps(about(terms.kind)).encode()} if study is None else {STUDY: wire.encode(study)}
+        settings[SECRET] = token_bytes(32)
         check_store_key(self.path, study, None, self._given_key)
         prepare(self.objects.folder, self.path / INDEX, self.path / KEY, self._given_key)
         said = {"study": "" if study is None else study.fingerprint, "key": self.key.public.text}
-        entry = Entry.after(None, ledger.OPEN, time=now(), software=files.software(), **said)
+        entry = Entry.after(None, ledger.OPEN, time=self._clock(), software=files.software(), **said)
         self._index = Index.created(self.path / INDEX, settings, entry)
 
     def __enter__(self) -> Self:

@@ -1,5 +1,6 @@
 """Certificates and the ledger, checked against the files that a store has."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from fedgram.core.errors import InvalidData, Mismatch, RefusedMessage
@@ -7,7 +8,9 @@ from fedgram.exchange import ledger
 from fedgram.exchange.combined import part_of
 from fedgram.exchange.files import File
 from fedgram.exchange.keys import PublicKey
-from fedgram.exchange.ledger import PUBLISH, Entry, check_head, members
+from fedgram.exchange.ledger import PUBLISH, Entry, check_head
+from fedgram.exchange.records import Contribution
+from fedgram.exchange.rows import check_row, differences
 from fedgram.exchange.store import Store
 from fedgram.exchange.sums import Sum
 from fedgram.protocol.fit import Fit
@@ -18,33 +21,26 @@ STATED = {
     "certificate": ("party", "digest", "samples", "before", "after"),
 }
 
+STATEMENTS = (*STATED, "global")  # kinds of files that carry a head of the ledger
+
 
 def problems(store: Store) -> list[str]:
-    """Say what is wrong with a store: its ledger, and whether the index and the total are what the ledger says."""
+    """Say what is wrong with a store: its ledger, and what the index says otherwise than the ledger."""
     entries = store.log()
-    found = ledger.problems(entries)
-    if found:
-        return found
-    present = {each.digest for each in store.contributions()}
-    said = members(entries, up_to=len(entries))
-    found += [
-        f"contribution {digest[:16]} is in the index, and the ledger does not say so" for digest in present - said
-    ]
-    found += [f"contribution {digest[:16]} is missing, which the ledger has as joined" for digest in said - present]
-    return found
+    return ledger.problems(entries) or list(differences(store.index, entries))
 
 
 def verify(store: Store, file: File) -> list[str]:
     """Recompute what a certificate states from the store's files; return what was found right, refuse what is not."""
-    if wrong := ledger.problems(store.log()):
-        raise Mismatch(f"the store's ledger is not whole: {wrong[0]}")
+    if wrong := problems(store):
+        raise Mismatch(f"the store is not as its ledger says: {wrong[0]}")
     entry = check_statement(store, file.of_kind("certificate"))
     if file.header.study != store.terms.fingerprint:
         raise Mismatch(f"{file.name} is of study {file.header.study}, the store of {store.terms.fingerprint}")
     return [
         f"signed with this store's key {store.public_key}",
         f"entry {entry.number} of the ledger says the same, and the ledger is whole",
-        *_recomputed(store, file.name, file.holding(dict)),
+        *_recomputed(store, file.name, file.holding(dict), entry),
     ]
 
 
@@ -61,7 +57,7 @@ def check_statement(store: Store, file: File) -> Entry:
         )
     file.verify()
     entries = store.log()
-    if file.of_kind(*STATED, "global").header.kind == "global":
+    if file.of_kind(*STATEMENTS).header.kind == "global":
         told = file.holding(Fit).notes.get("ledger")
         if not any(each.says.get("digest") == file.digest for each in entries if each.says.get("what") == PUBLISH):
             raise Mismatch(f"{file.name} is publication {file.digest[:16]}, which the ledger does not have")
@@ -79,37 +75,46 @@ def check_statement(store: Store, file: File) -> Entry:
 
 def check_total(store: Store) -> str:
     """Return the digest of the running total, if all contributions' files add up to it."""
-    total, kept = added_up(store, [each.digest for each in store.contributions()]), store.total()
+    total, kept = added_up(store, store.contributions()), store.total()
     if total != kept:
         raise Mismatch(f"the files add up to {total.digest[:16]}, and the running total is {kept.digest[:16]}")
     return total.digest
 
 
-def added_up(store: Store, digests: list[str]) -> Sum:
-    """Return the sum of these contributions, from their files."""
+def added_up(store: Store, contributions: Iterable[Contribution]) -> Sum:
+    """Return the sum of these contributions, from their files, which must be what the index says of them."""
     total = Sum.empty(store.terms.kind)
-    for digest in digests:
-        total = total.plus(part_of(store.objects.read(digest)))
+    for each in contributions:
+        file = store.objects.read(each.digest)
+        check_row(each, store.index.leaves(each.digest), file)
+        total = total.plus(part_of(file))
     return total
 
 
-def _recomputed(store: Store, name: str, told: dict[str, Any]) -> list[str]:
+def _recomputed(store: Store, name: str, told: dict[str, Any], entry: Entry) -> list[str]:
     """Add up the remaining contributions and compare."""
     remaining = told.get("remaining")
     if not isinstance(remaining, list) or not all(isinstance(digest, str) for digest in remaining):
         raise RefusedMessage(f"{name} does not list the remaining contributions: ask the coordinator to write it again")
-    present = {each.digest for each in store.contributions()}
+    if told["digest"] in remaining:
+        raise Mismatch(f"{name} is wrong: it lists the contribution that was removed among those that remain")
+    present = {each.digest: each for each in store.contributions()}
     if left := [digest for digest in remaining if digest not in present]:
         raise InvalidData(
             f"{name} cannot be recomputed any more: {len(left)} of {len(remaining)} remaining contributions "
             f"have left since, such as {left[0][:16]}; verify the certificate of a later removal"
         )
-    total = added_up(store, remaining)
+    total = added_up(store, [present[digest] for digest in remaining])
     if total.digest != told["after"]:
         raise Mismatch(
             f"{name} is wrong: the remaining contributions add up to {total.digest[:16]}, it says {told['after'][:16]}"
         )
     found = [f"the {len(remaining)} remaining contributions add up to the total after, {total.digest[:16]}"]
-    if told["digest"] in present:
+    if told["digest"] not in present:
+        return [*found, "the removed contribution is not among the store's files"]
+    # That the index and the ledger agree has been checked, so there is an entry by which it came back.
+    back = store.index.entry_of(told["digest"])
+    if back.number <= entry.number:
         raise Mismatch(f"{name}: the contribution that it says was removed is in the store")
-    return [*found, "the removed contribution is not among the store's files"]
+    party, time = back.detail("party"), back.detail("time")
+    return [*found, f"the removed contribution is back since {time}: entry {back.number}, signed anew by {party!r}"]

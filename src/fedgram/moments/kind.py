@@ -6,6 +6,22 @@ from fedgram.core.columns import Columns, difference
 from fedgram.core.errors import Mismatch
 from fedgram.core.labels import Classes
 
+STUDY = "study:"  # how the features of a study's samples begin
+
+
+def study_features(name: str, fingerprint: str) -> str:
+    """Return what the features of a study are called.
+
+    >>> study_of(study_features("walks", "0f3a")), study_of("lite0:96"), study_of("")
+    ('walks', '', '')
+    """
+    return f"{STUDY}{name}@{fingerprint}"
+
+
+def study_of(features: str) -> str:
+    """Return the name of the study whose features these are, "" if they are of none."""
+    return features.removeprefix(STUDY).rpartition("@")[0] if features.startswith(STUDY) else ""
+
 
 @dataclass(frozen=True)
 class Kind:
@@ -21,6 +37,11 @@ class Kind:
     features: str = ""
     bias: bool = False
     columns: Columns = ()
+
+    @property
+    def study(self) -> str:
+        """The name of the study that the features are of, "" without one."""
+        return study_of(self.features)
 
     def check_same(self, other: "Kind") -> None:
         """Refuse another kind, naming both sides."""

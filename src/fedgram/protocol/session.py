@@ -13,6 +13,7 @@ from fedgram.core.randomness import read_seed
 from fedgram.data.client import Client
 from fedgram.data.own.bad import warn_of_look_alikes
 from fedgram.models import Model, with_columns
+from fedgram.moments.kind import study_of
 from fedgram.protocol.agreement import Agreement
 from fedgram.protocol.channel import Channel
 from fedgram.protocol.clients import Clients
@@ -22,7 +23,6 @@ from fedgram.protocol.quorum import Quorum
 from fedgram.protocol.recipe import Recipe, in_source
 from fedgram.protocol.transport import Progress, Transport
 
-STUDY = "study:"  # how the features of a study's samples begin
 # Shape of a sample, fingerprint of the features, kind of the labels, sorted names of the columns.
 _Kind: TypeAlias = tuple[tuple[int, ...], str, str, Columns]
 NOBODY = "no clients: give at least one"
@@ -47,7 +47,7 @@ def run(
     channel = Channel(transport, method, seed=seed, progress=progress)
     quorum = Quorum(transport.names, require)
     agreement = agree(channel, quorum, _classes(method, classes, recipe))
-    if recipe is None and agreement.features.startswith(STUDY):
+    if recipe is None and study_of(agreement.features):
         raise Mismatch(
             f"clients have {agreement.features!r}, and no study was given that makes their columns: fit(…, study=study)"
         )

@@ -1,21 +1,19 @@
 """How good a model of a study is on a table with the outcome: right labels and probabilities, or errors in numbers."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fedgram.core.arrays import Array
-from fedgram.core.blocks import Blocks, as_blocks, lazily
-from fedgram.core.errors import InvalidData
-from fedgram.core.labels import to_indices
 from fedgram.data.own.bad import OnBad
+from fedgram.data.own.cells import Coded
 from fedgram.evaluation import Calibration
-from fedgram.models import finite, probabilities
+from fedgram.models import finite
 from fedgram.numeric_evaluation import Errors, sum_up
-from fedgram.studies.encoding import read_client
-from fedgram.studies.kinds import Number
-from fedgram.studies.model import StudyModel
+from fedgram.studies.encoding import Rows, open_for
+from fedgram.studies.model import ROWS, StudyModel
 
 
 @dataclass(frozen=True)
@@ -46,42 +44,51 @@ class Judged:
 
 
 def judge(model: StudyModel, table: Any, *, on_bad: OnBad = "refuse") -> Judged:
-    """Return how good the model is on a table with the outcome."""
-    study, client = model.study, read_client(model.study, "table", table, on_bad=on_bad)
-    n = len(client.x)
-    if not n:
-        raise InvalidData(f"{table} has no rows to judge a model by")
-    if not study.classes:
-        return Judged(samples=n, errors=_numbers(model, as_blocks(client.x)))
+    """Return how good the model is on a table with the outcome, of which one block is in memory at a time.
+
+    A table without a usable row is refused.
+    """
+    rows = _few_at_once(open_for(model.study, table).good_rows(on_bad))
+    return _labels(model, rows) if model.study.classes else _numbers(model, rows)
+
+
+def _few_at_once(rows: Iterable[Rows]) -> Iterator[tuple[Array, Coded | None]]:
+    """Yield rows with their labels, a few at a time: the scores of a row may take more memory than the row."""
+    for some in rows:
+        for start in range(0, len(some.x), ROWS):
+            part = slice(start, start + ROWS)
+            yield some.x[part], None if some.labels is None else some.labels.rows(part)
+
+
+def _labels(model: StudyModel, rows: Iterable[tuple[Array, Coded | None]]) -> Judged:
+    place = {label: index for index, label in enumerate(model.classes)}
+    counts, hits = np.zeros((2, len(place)), dtype=np.int64)
     known: Calibration | None = None
-    hits = np.zeros(len(model.classes), dtype=np.int64)
-    for x, y in zip(as_blocks(client.x), client.y_blocks, strict=True):
-        labels, scores = to_indices(y, model.classes), finite(model.model.scores(x))
-        found = probabilities(model.model, scores)
-        some = Calibration.of(found, labels)
-        known = some if known is None else known + some
-        hits += np.bincount(labels[found.argmax(axis=1) == labels], minlength=len(hits))
+    for x, named in rows:
+        assert named is not None
+        labels, scores = named.map(place.__getitem__, np.int64), finite(model.model.scores(x))
+        counts += np.bincount(labels, minlength=len(place))
+        hits += np.bincount(labels[scores.argmax(axis=1) == labels], minlength=len(place))
+        found = Calibration.of_scores(model.model, scores, labels)
+        known = found if known is None else known + found
     assert known is not None
-    counts = client.label_counts()
     return Judged(
-        samples=n,
-        accuracy=float(hits.sum() / n),
-        usual=max(counts.values()) / n,
+        samples=known.n,
+        accuracy=known.correct / known.n,
+        usual=int(counts.max()) / known.n,
         brier=known.brier,
         calibration=known.error,
         classes={
-            str(label): (counts.get(label, 0), hit) for label, hit in zip(model.classes, hits.tolist(), strict=True)
+            str(label): pair
+            for label, pair in zip(place, zip(counts.tolist(), hits.tolist(), strict=True), strict=True)
         },
     )
 
 
-def _numbers(model: StudyModel, x: Blocks[Array]) -> dict[str, Errors]:
-    """Return the errors in numeric outcomes, which are the last columns, in units of their ranges."""
-    study = model.study
-    columns = [column for name in study.targets if isinstance(column := study.columns[name], Number)]
-    half, centre = (np.array([getattr(column, what) for column in columns]) for what in ("half", "centre"))
-
-    def parts(block: Array) -> tuple[Array, Array]:
-        return block[:, : -len(columns)], block[:, -len(columns) :] * half + centre
-
-    return sum_up(model.model, lazily(parts, x), study.targets)
+def _numbers(model: StudyModel, rows: Iterable[tuple[Array, Coded | None]]) -> Judged:
+    """Judge by numeric outcomes, which are the last columns, in units of their ranges."""
+    outcomes = model.study.numeric({})
+    assert outcomes is not None
+    parts = ((x[:, : -len(outcomes)], outcomes.in_own_unit(x[:, -len(outcomes) :])) for x, _ in rows)
+    errors = sum_up(model.model, parts, outcomes.names)
+    return Judged(samples=errors[outcomes.names[0]].n, errors=errors)

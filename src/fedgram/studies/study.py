@@ -20,7 +20,7 @@ from fedgram.core.hashing import hash_text
 from fedgram.core.labels import NUMERIC, Classes, as_classes
 from fedgram.data.client import Client, warn_if_few
 from fedgram.moments.basis import Basis
-from fedgram.moments.kind import Kind
+from fedgram.moments.kind import Kind, study_features
 from fedgram.regressors import Outcomes
 from fedgram.studies.kinds import Category, Column, Flag, Ignore, Number
 from fedgram.studies.media import Image, Media, Text
@@ -130,7 +130,7 @@ class Study:
     @property
     def features(self) -> str:
         """What moments under this study are moments of."""
-        return f"study:{self.name}@{self.fingerprint}"
+        return study_features(self.name, self.fingerprint)
 
     @cached_property
     def kind(self) -> Kind:
@@ -184,12 +184,12 @@ class Study:
                 spread = mean_square - mean**2
                 scale = 1 / np.sqrt(spread) if spread > 64 * np.finfo(float).eps * mean_square else 0.0
                 made[design] = {part: value * scale for part, value in parts.items()}, -mean * scale
-        return Basis.of(made, self.sent, self._numeric({name: -shift for name, (_, shift) in made.items()}))
+        return Basis.of(made, self.sent, self.numeric({name: -shift for name, (_, shift) in made.items()}))
 
-    def _numeric(self, means: Mapping[str, float]) -> Outcomes | None:
-        """Return the numeric outcomes with what was done to them: their range, and pooled means of what was sent."""
+    def numeric(self, means: Mapping[str, float]) -> Outcomes | None:
+        """Return the numeric outcomes with what was done to them: their range, and pooled means taken away, if any."""
         found = {name: column for name in self.targets if isinstance(column := self.columns[name], Number)}
-        centre = np.array([column.centre + means[name] * column.half for name, column in found.items()])
+        centre = np.array([column.centre + means.get(name, 0.0) * column.half for name, column in found.items()])
         unit = np.array([column.half for column in found.values()])
         return Outcomes(self.targets, centre, unit) if found else None
 

@@ -1,0 +1,105 @@
+"""Whether the rows of a store's index say the same as its ledger and its files: an index can be edited by hand."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from fedgram.core.errors import Mismatch
+from fedgram.exchange.combined import leaves_of, part_of
+from fedgram.exchange.files import File
+from fedgram.exchange.index import Index
+from fedgram.exchange.ledger import CHANGES, REMOVE, Entry
+from fedgram.exchange.records import Contribution, Leaf
+
+# Columns of a contribution that the ledger has, too, and what they are called there.
+IN_LEDGER = {"party": "party", "samples": "samples", "signer": "signer", "joined": "time"}
+
+
+def differences(index: Index, entries: Sequence[Entry]) -> Iterator[str]:
+    """Say what an index says otherwise than a ledger that is whole."""
+    changes = [entry for entry in entries if entry.says.get("what") in CHANGES]
+    joined, left = _by_ledger(changes)
+    yield from _in_the_index(index, joined)
+    yield from _keys(index, changes)
+    yield from _departed(index, joined, left)
+    latest = max((str(entry.detail("time")) for entry in entries), default="")
+    if index.latest() < latest:
+        yield f"the index has {index.latest() or 'nothing'} as the latest time, and the ledger has {latest}"
+
+
+def check_row(row: Contribution, leaves: list[Leaf], file: File) -> None:
+    """Refuse a file whose header says something else of it than the index."""
+    header, part = file.header, part_of(file)
+    said = {name: getattr(header, name) for name in ("digest", "party", "kind", "samples", "signer", "created")}
+    said |= {"size": file.size, "counts": tuple(part.counts.tolist())}
+    for name, value in said.items():
+        if (kept := getattr(row, name)) != value:
+            raise Mismatch(f"{_named(row.digest, header.party)}: the index has {_pair(name, kept, value)} in its file")
+    if {leaf.digest: leaf for leaf in leaves} != {leaf.digest: leaf for leaf in leaves_of(file)}:
+        raise Mismatch(f"{_named(row.digest, header.party)}: the index lists other summaries in it than its file")
+
+
+def _by_ledger(changes: Iterable[Entry]) -> tuple[dict[str, Entry], dict[str, Entry]]:
+    """Return the entries by which the present contributions joined, and by which others left last, by digest."""
+    joined: dict[str, Entry] = {}
+    left: dict[str, Entry] = {}
+    for entry in changes:
+        digest, replaced = entry.detail("digest"), entry.says.get("replaced")
+        for out in [replaced] if replaced else [digest] if entry.says["what"] == REMOVE else []:
+            joined.pop(out, None)
+            left[out] = entry
+        if entry.says["what"] != REMOVE:
+            joined[digest] = entry
+            left.pop(digest, None)
+    return joined, left
+
+
+def _in_the_index(index: Index, joined: dict[str, Entry]) -> Iterator[str]:
+    """Compare who is in, row by row."""
+    present = {each.digest: each for each in index.contributions()}
+    for digest, row in present.items():
+        if (entry := joined.get(digest)) is None:
+            yield f"contribution {digest[:16]} is in the index, and the ledger does not say so"
+            continue
+        for column, name in IN_LEDGER.items():
+            kept, said = asdict(row)[column], entry.says.get(name)
+            if kept != said:
+                where = f"entry {entry.number} of the ledger"
+                yield f"{_named(digest, entry.says.get('party'))}: the index has {_pair(column, kept, said)} in {where}"
+        leaves = index.leaves(digest)
+        if sum(leaf.samples for leaf in leaves) != entry.says.get("samples"):
+            yield f"{_named(digest, row.party)}: the summaries in it do not have its samples"
+        if row.kind == "summary" and [(leaf.digest, leaf.party) for leaf in leaves] != [(digest, row.party)]:
+            yield f"{_named(digest, row.party)}: the index lists it as the summary of somebody else"
+    for digest in joined.keys() - present.keys():
+        yield f"contribution {digest[:16]} is missing, which the ledger has as joined"
+
+
+def _keys(index: Index, changes: Iterable[Entry]) -> Iterator[str]:
+    """Compare the keys of names with what their last files were signed with."""
+    said = {entry.says.get("party"): entry.says.get("signer") for entry in changes if entry.says["what"] != REMOVE}
+    kept = index.names()
+    for party, signer in said.items():
+        if (found := kept.get(str(party))) != signer:
+            yield f"{party!r}: the index has {_pair('key', found, signer)} in the ledger"
+
+
+def _departed(index: Index, joined: dict[str, Entry], left: dict[str, Entry]) -> Iterator[str]:
+    """Compare what has left: without these rows it could come back without a fresh signature."""
+    gone = {each.contribution: each for each in index.gone()}
+    for digest, entry in left.items():
+        party, time = entry.says.get("party"), str(entry.detail("time"))
+        if (row := gone.get(digest)) is None:
+            yield f"{_named(digest, party)}: it left with entry {entry.number}, and the index does not know it any more"
+        elif row.time < time:
+            yield f"{_named(digest, party)}: the index has {_pair('time', row.time, time)} in the ledger"
+    for digest in gone.keys() - left.keys() - joined.keys():
+        yield f"contribution {digest[:16]} has left by the index, and the ledger does not say so"
+
+
+def _named(digest: str, party: Any) -> str:
+    return f"contribution {digest[:16]} of {party!r}"
+
+
+def _pair(name: str, kept: Any, said: Any) -> str:
+    return f"{name} {kept!r}, and it is {said!r}"

@@ -1,0 +1,138 @@
+"""No command writes over an earlier result in silence, and a reader that goes away ends none of them."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from fedgram.core.errors import InvalidData, UnknownName
+from fedgram.exchange import files
+from fedgram.exchange.store import Store
+from support.command import PROGRAM, run
+from support.exchange import PARTIES, TEXT, key_of, table, tables
+from support.stores import store_of, summary
+
+SUMMARIZE = ("summarize", "study.toml", "north.csv", "--key", "north.key")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Return a folder with a party's table and a store of two, and go there."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "study.toml").write_text(TEXT)
+    tables(tmp_path)
+    key_of(0).save(tmp_path / "north.key")
+    store_of(tmp_path / "store", "north", "south").index.close()
+    return tmp_path
+
+
+def ended(*options):
+    done = run(*options)
+    assert "Traceback" not in done.stderr
+    return done.returncode, " ".join((done.stdout + done.stderr).split())
+
+
+def change(folder, what):
+    """Let the next result be another one."""
+    if what == "summarize":
+        (folder / "north.csv").write_text(table(7))
+    else:
+        Store(folder / "store").join(summary("east"))
+
+
+@pytest.mark.parametrize(
+    ("command", "target"),
+    [
+        (SUMMARIZE, "north.fgm"),
+        (("publish", "store", "--no-sites"), "global.fgm"),
+        (("publish", "store", "--method", "fedlogit"), "round-1.fgm"),
+        (("combine", "store"), "region.fgm"),
+    ],
+    ids=lambda found: found if isinstance(found, str) else found[0],
+)
+def test_an_earlier_output_stays_unless_it_is_the_same(folder, command, target):
+    path = folder / target
+    path.write_text("mine")
+    code, said = ended(*command)
+    assert code == 2
+    assert f"{target} exists and holds something else: give another name with --out, or --force" in said
+    assert path.read_text() == "mine"
+    assert ended(*command, "--force")[0] == 0
+    first = files.read(path).digest
+    assert ended(*command)[0] == 0  # the same again
+    change(folder, command[0])
+    assert ended(*command)[0] == 2
+    assert files.read(path).digest == first
+    assert ended(*command, "--force")[0] == 0
+    assert files.read(path).digest != first
+
+
+def test_status_names_who_was_removed_and_when(folder):
+    store = Store("store")
+    time = store.remove("south").says["time"]
+    assert f"removed: south ({time})" in ended("status", "store")[1]
+    assert ended("status", "store", "--html", "page.html")[0] == 0
+    assert f"Removed: south ({time})." in (folder / "page.html").read_text()
+
+
+def test_who_was_removed_already_or_never_joined_is_told(folder):
+    store = Store("store")
+    time = store.remove("south").says["time"]
+    code, said = ended("remove", "store", "south", "--out", "again.fgm")
+    assert code == 0
+    assert f"south was removed already, at {time}: this is its certificate again" in said
+    with pytest.raises(InvalidData, match=f"'south' was removed already, at {time}"):
+        store.remove("south")
+    with pytest.raises(UnknownName, match="did you mean 'north'"):
+        store.remove("nort")
+    code, said = ended("remove", "store", "nort")
+    assert code == 2
+    assert "did you mean 'north'? known: north" in said
+    assert not (folder / "nort-removed.fgm").exists()
+
+
+def test_a_file_of_another_kind_is_wrong_usage(folder):
+    (folder / "north.fgm").write_bytes(summary("north"))
+    code, said = ended("verify", "store", "north.fgm")
+    assert code == 2
+    assert "north.fgm is a summary file, not a certificate: give what fedgram remove wrote" in said
+    code, said = ended("log", "store", "--expect", "north.fgm")
+    assert code == 2
+    assert "is a summary file, not a receipt or a certificate or a publication: give one of these" in said
+
+
+@pytest.mark.parametrize("name", ["../evil", "a/b", "..", r"a\b"])
+def test_a_path_is_no_name_for_keys(folder, name):
+    before = sorted(os.listdir(folder)), sorted(os.listdir(folder.parent))
+    code, said = ended("keys", "new", name)
+    assert code == 2
+    assert "is a path, and a party's name is wanted" in said
+    assert (sorted(os.listdir(folder)), sorted(os.listdir(folder.parent))) == before
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes of POSIX")
+@pytest.mark.parametrize("command", [SUMMARIZE, ("status", "store"), ("log", "store"), ("log", "store", "--json")])
+def test_a_reader_that_goes_away_is_no_error(folder, command):
+    end, start = os.pipe()
+    os.close(end)  # as `head` does when it has enough
+    try:
+        done = subprocess.run(
+            [*PROGRAM, *command], stdout=start, stderr=subprocess.PIPE, text=True, cwd=folder, check=False
+        )
+    finally:
+        os.close(start)
+    assert (done.returncode, done.stderr) == (0, "")
+    if command == SUMMARIZE:
+        assert files.read(folder / "north.fgm").header.party == PARTIES[0]
+
+
+def test_what_is_wrong_keeps_its_exit_code_without_a_reader(folder):
+    end, start = os.pipe()
+    os.close(end)
+    try:
+        command = [*PROGRAM, "log", "store", "--expect", "0" * 64]
+        done = subprocess.run(command, stdout=start, stderr=start, cwd=folder, check=False)
+    finally:
+        os.close(start)
+    assert done.returncode == 1

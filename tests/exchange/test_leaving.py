@@ -1,0 +1,139 @@
+"""What was taken out comes back only when its own party signs it anew, later, and nobody counts samples twice."""
+
+import numpy as np
+import pytest
+
+from fedgram.exchange import files
+from fedgram.exchange.marks import ROUNDING, equal_to_rounding, marks_of
+from fedgram.exchange.store import Store
+from fedgram.exchange.verification import problems
+from fedgram.moments.moments import Moments
+from support.stores import KEYS, STUDY, Clock, client, store_of, summary
+
+TIMES = [f"2026-01-0{day}T00:00:00Z" for day in range(1, 8)]
+FIRST, SECOND, THIRD, FOURTH, FIFTH = TIMES[:5]
+
+
+def refused(store, data, **options):
+    [found] = store.join(data, **options)
+    assert found.outcome == "refused", found
+    return found.why
+
+
+def outcome(store, data, **options):
+    [found] = store.join(data, **options)
+    return found.outcome, found.why
+
+
+def signed(time, seed=0):
+    return summary("north", seed, key=KEYS["north"], created=time)
+
+
+@pytest.fixture
+def clock():
+    return Clock(FIRST)
+
+
+@pytest.fixture
+def store(tmp_path, clock):
+    """Return a store that north has left on the third day; its file is of the first."""
+    store = Store(tmp_path, study=STUDY, clock=clock)
+    store.join(signed(FIRST), summary("south", created=FIRST))
+    clock.time = THIRD
+    store.remove("north")
+    return store
+
+
+def test_only_a_signature_after_the_removal_is_fresh(store, clock):
+    clock.time = FIFTH
+    for time in (FIRST, SECOND, THIRD):  # before it left, though one is later than the file that had joined
+        assert f"signed at {time}, not after {THIRD}" in refused(store, signed(time))
+    assert outcome(store, signed(FOURTH)) == ("joined", "")
+    clock.time = TIMES[5]
+    assert outcome(store, signed(FIFTH, seed=5), replace=True) == ("replaced", "")
+    assert "must summarize and sign anew" in refused(store, signed(FIFTH), replace=True)  # what was replaced left, too
+    assert problems(store) == []
+
+
+def test_a_clock_that_goes_back_makes_no_old_signature_fresh(tmp_path, clock):
+    clock.time = FOURTH
+    store = Store(tmp_path, study=STUDY, clock=clock)
+    store.join(signed(FIRST), summary("south", created=FIRST))
+    clock.time = FIRST
+    store.publish("afl")  # the ledger's last time is earlier now
+    store.remove("north")
+    for time in (SECOND, FOURTH):
+        assert f"not after {FOURTH}" in refused(store, signed(time))
+    clock.time = TIMES[5]
+    assert outcome(store, signed(FIFTH)) == ("joined", "")
+
+
+def test_a_signature_from_the_future_does_not_outlive_its_removal(tmp_path, clock):
+    store = Store(tmp_path, study=STUDY, clock=clock)
+    ahead = signed(FIFTH)
+    store.join(ahead, summary("south", created=FIRST))
+    store.remove("north")
+    clock.time = SECOND
+    assert f"not after {FIFTH}" in refused(store, ahead)
+    assert "set the clock that is wrong" in refused(store, signed(TIMES[6]))
+
+
+def test_nobody_else_brings_back_what_has_left(store, clock):
+    clock.time = FIFTH
+    copy = summary("west", party=client("north"), key=KEYS["west"], created=FOURTH)
+    assert "'west' brings the samples of a contribution of 'north' that was taken out" in refused(store, copy)
+    assert "nobody else may bring them back" in refused(store, nearly("west", created=FOURTH))
+
+
+def test_the_same_samples_under_another_name_are_refused(tmp_path):
+    store = store_of(tmp_path, "north")
+    assert "would be counted twice" in refused(store, summary("south", party=client("north")))
+    assert "differ from its sums by rounding only" in refused(store, nearly("south"))
+    region = store_of(tmp_path / "region", "north").combine("region")
+    assert "would be counted twice" in refused(store, region)
+
+
+def nearly(name, change=np.nextafter, **options):
+    """Return the summary of north's samples under another name, each number moved to the next one."""
+    moments = moved(files.read(summary("north")).payload, change)
+    about = {"samples": moments.n, "columns": STUDY.sent, **options}
+    return files.encode("summary", moments, study=STUDY, party=name, **about)
+
+
+def moved(moments, change):
+    sums, packed = change(moments.cross.T, np.inf), change(moments.packed, np.inf)
+    indicators = np.rint(moments.cross.T) == moments.cross.T  # whole numbers stay, the study's rules ask for them
+    sums = np.where(indicators, moments.cross.T, sums)
+    return Moments(moments.kind, sums=sums, counts=moments.counts.copy(), packed=packed)
+
+
+def test_other_samples_join_though_they_are_alike(tmp_path):
+    store = store_of(tmp_path, "north")
+    assert outcome(store, nearly("south", lambda x, _: x * (1 + 1e-6))) == ("joined", "")
+
+
+def test_marks_are_shared_by_what_is_equal_to_rounding():
+    rng = np.random.default_rng(0)
+    for trial in range(200):
+        moments = Moments.of(rng.normal(size=(20, 3)), rng.integers(0, 2, 20), classes=2)
+        factor = 1 + rng.uniform(-ROUNDING, ROUNDING) / 2
+        near, far = (
+            Moments(moments.kind, sums=moments.cross.T * by, counts=moments.counts.copy(), packed=moments.packed * by)
+            for by in (factor, 1 + 10 * ROUNDING)
+        )
+        secret = bytes([trial])
+        assert set(marks_of(moments, secret)) & set(marks_of(near, secret))
+        assert not set(marks_of(moments, secret)) & set(marks_of(far, secret))
+        assert not set(marks_of(moments, secret)) & set(marks_of(moments, b"another store's"))
+        assert equal_to_rounding(moments, near)
+        assert not equal_to_rounding(moments, far)
+
+
+def test_stores_keep_no_sums_of_who_has_left(store, tmp_path):
+    moments = files.read(signed(FIRST)).payload
+    store.index.close()
+    kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    for number in (*moments.packed[moments.packed > 1], *moments.cross[moments.cross > 1]):
+        if number != round(number):
+            assert number.tobytes() not in kept
+            assert repr(float(number)).encode() not in kept
