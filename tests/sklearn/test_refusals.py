@@ -111,3 +111,13 @@ def test_without_scikit_learn_one_line_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.base", None)
     with pytest.raises(MissingExtra, match=r"pip install 'fedgram\[sklearn\]'"):
         import fedgram.sklearn  # noqa: F401
+
+
+def test_classes_by_name_and_by_number_are_not_mixed():
+    """NumPy would make texts of the numbers, and put their samples under other classes."""
+    x = np.random.default_rng(0).normal(size=(20, 2))
+    numbers = GramClassifier().fit(x, np.arange(20) % 2 + 1)
+    names = GramClassifier().fit(x, np.where(np.arange(20) % 2, "ill", "well"))
+    for one, other in ((numbers, names), (names, numbers)):
+        with pytest.raises(Mismatch, match=r"classes \[.*\] and \[.*\]: name them alike"):
+            one + other

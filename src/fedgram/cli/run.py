@@ -168,7 +168,7 @@ def _figures(evaluation: Evaluation | NumericEvaluation, prepared: Prepared) -> 
 def _show_sites(judged: Judged) -> None:
     """Print how well the model of the other parties predicts each one, or why that is not known."""
     if judged.validation is not None and judged.validation.left_out:
-        typer.echo(f"\nno errors of parties that are left out: {judged.validation.left_out}")
+        typer.echo(f"\nparties were not left out in turn to see how well they fit: {judged.validation.left_out}")
     if tables := site_tables(judged.validation, judged.outcomes):
         typer.echo()
         print_tables(tables)

@@ -158,6 +158,7 @@ def _are_indices(classes: Classes) -> bool:
 
 def _unknown(label: Label, classes: Classes) -> InvalidData:
     known = f"{classes[0]!r} … {classes[-1]!r}" if len(classes) > 6 else ", ".join(map(repr, classes))
-    return InvalidData(f"label {label!r} is not one of the {len(classes)} classes ({known})").telling(
+    remedy = ": where they are others, list them, as in classes=[1, 2]" if _are_numbered(classes) else ""
+    return InvalidData(f"label {label!r} is not one of the {len(classes)} classes ({known}){remedy}").telling(
         "a label is not one of the agreed classes"
     )

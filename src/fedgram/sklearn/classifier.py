@@ -10,7 +10,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
 from fedgram.core.arrays import Array
-from fedgram.core.errors import InvalidData
+from fedgram.core.errors import InvalidData, Mismatch
 from fedgram.moments.weighted import Samples, WeightedMoments
 from fedgram.sklearn.base import DTYPES, GramEstimator, checked_weights
 
@@ -106,7 +106,11 @@ class GramClassifier(ClassifierMixin, GramEstimator):  # type: ignore[misc]
         return fitted
 
     def _classes_with(self, other: "GramClassifier") -> npt.NDArray[Any]:
-        """Return the classes of both: one may lack some."""
+        """Return the classes of both: one may lack some. Names and numbers are never the same class."""
+        names = [fitted.classes_.dtype.kind in "OSU" for fitted in (self, other)]
+        if names[0] != names[1]:
+            mine, theirs = self.classes_.tolist()[:5], other.classes_.tolist()[:5]
+            raise Mismatch(f"cannot combine fits with classes {mine} and {theirs}: name them alike")
         return np.union1d(self.classes_, other.classes_)
 
     def _checked(self, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> tuple[Any, Any, Array | None]:
