@@ -75,7 +75,28 @@ def main() -> None:
     results.note("peak megabytes with 4 and all parties", f"{few / 1e6:.0f}, {many / 1e6:.0f}")
     results.at_most("memory with all / with 4", many / few, 1.1)
     results.show()
+    one_at_a_time(max(PARTIES, 200))
     _fixed_point()
+
+
+def one_at_a_time(count: int) -> None:
+    """Join as many small files, each by a store that is opened for it alone, as commands do."""
+    rng, ticks = np.random.default_rng(0), [time.process_time()]
+    with TemporaryDirectory() as folder:
+        for k in range(count):
+            moments = Moments.of(rng.standard_normal((6, 4)), np.arange(6) % 2, classes=2)
+            data = files.encode("summary", moments, study="", party=f"party-{k:04d}", samples=6)
+            with Store(folder) as store:
+                assert [each.outcome for each in store.join(data)] == ["joined"]
+            ticks.append(time.process_time())
+    part = count // 10
+    first, last = ticks[part] - ticks[0], ticks[-1] - ticks[-1 - part]
+    results = Results(f"{count:,} small files, one at a time")
+    results.note(
+        "CPU milliseconds a file: the first tenth, the last", f"{first * 1e3 / part:.1f}, {last * 1e3 / part:.1f}"
+    )
+    results.at_most("the last tenth / the first", last / first, 1.3)
+    results.show()
 
 
 def _fixed_point() -> None:
