@@ -51,7 +51,7 @@ def edit(folder, command):
         assert database.execute(command).rowcount
 
 
-@pytest.mark.parametrize("command", EDITS)
+@pytest.mark.parametrize("command", EDITS, ids=lambda command: command.replace(KEY, "another key"))
 def test_what_the_ledger_says_otherwise_is_named(folder, command):
     certificate = files.read(Store(folder).certificate("east"))
     edit(folder, command)
@@ -61,7 +61,7 @@ def test_what_the_ledger_says_otherwise_is_named(folder, command):
         verify(store, certificate)
 
 
-@pytest.mark.parametrize("command", IN_FILES_ONLY)
+@pytest.mark.parametrize("command", IN_FILES_ONLY, ids=lambda command: command.replace(KEY, "another key"))
 def test_what_a_file_says_otherwise_is_named(folder, command):
     certificate = files.read(Store(folder).certificate("east"))
     edit(folder, command)
