@@ -189,3 +189,15 @@ def test_refuses_too_few_and_too_many_sites():
     with pytest.raises(InvalidData, match="65 sites are more than the 64"):
         validate_sites({str(k): site for k in range(MOST_SITES + 1)})
     assert len(validate_sites({str(k): site for k in range(MOST_SITES)}, ridge=1.0)) == MOST_SITES
+
+
+@given(seeds)
+def test_a_site_whose_outcome_does_not_vary_has_no_variance_to_explain(seed):
+    """Rounding is no variance: R² was -3e19, and the site was said not to fit the others."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(47, 3))
+    y = 3 + x @ [1.0, 2.0, 0.0] + 0.1 * rng.normal(size=47)
+    y[:7] = rng.normal()
+    found = validate_sites({"same": joint_moments(x[:7], y[:7]), "others": joint_moments(x[7:], y[7:])}, outcomes=1)
+    assert np.isnan(found["same"].left_out.r2)
+    assert found["others"].own.r2 > 0.9

@@ -95,8 +95,9 @@ class Joint:
         return Regression.of(self.packed, self.cross, self.sums, self.target_sums, squares, self.n, intercept=intercept)
 
     def squares_about_mean(self) -> Array:
-        """Return each target's sum of squares about its mean, (t,)."""
-        return np.maximum(self.squares - self.target_sums**2 / max(self.n, 1), 0.0)
+        """Return each target's sum of squares about its mean, (t,); exactly 0 where that is rounding."""
+        about = self.squares - self.target_sums**2 / max(self.n, 1)
+        return np.where(about > solve.rounding_level(len(self.sums), self.n) * self.squares, about, 0.0)
 
     def squared_errors(self, weights: Array, intercept: Array | None) -> Array:
         """Return each target's sum of squared errors of the scores x @ weights + intercept, (t,).
