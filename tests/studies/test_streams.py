@@ -17,6 +17,7 @@ from fedgram.data.own import blocks, csvfiles
 from fedgram.data.streams import StreamedLabels, StreamedRows
 from fedgram.studies import Study, streams
 from fedgram.studies.encoding import read_client
+from fedgram.studies.judging import judge
 from fedgram.studies.kinds import Number
 from studies.test_basis import STUDY, table
 from support.campaign import examples
@@ -169,13 +170,18 @@ def test_parquet_is_read_in_blocks_too(files):
     assert got.evaluation == want.evaluation
 
 
-def test_joining_and_personalizing_later(files):
+def test_joining_personalizing_and_judging_later(files):
     held, streamed = both_ways(STUDY, files)
     fit = fg.FedGram().fit(held, study=STUDY, classes=STUDY.classes)
     with streaming():
         again, own = fit.summarize(streamed[0]), fit.personalize(streamed[1])
+        judged = judge(fit.predictor("party-0"), files["party-0"][1])
     np.testing.assert_allclose(again.gram, fit.summarize(held[0]).gram, **CLOSE)
     np.testing.assert_allclose(own.weights, fit.personalize(held[1]).weights, **CLOSE)
+    want = judge(fit.predictor("party-0"), files["party-0"][1])
+    assert (judged.accuracy, judged.classes, judged.usual) == (want.accuracy, want.classes, want.usual)
+    assert judged.brier == pytest.approx(want.brier, rel=1e-9)
+    assert judged.calibration == pytest.approx(want.calibration, rel=1e-9)
 
 
 def test_bad_rows_are_settled_once_and_left_out_on_each_pass(files):

@@ -5,12 +5,14 @@ from typing import Any
 
 import numpy as np
 
+from fedgram.core.arrays import Array
+from fedgram.core.blocks import Blocks, as_blocks, lazily
 from fedgram.core.errors import InvalidData
 from fedgram.core.labels import to_indices
 from fedgram.data.own.bad import OnBad
 from fedgram.evaluation import Calibration
 from fedgram.models import finite, probabilities
-from fedgram.numeric_evaluation import Errors, as_errors, sum_errors
+from fedgram.numeric_evaluation import Errors, sum_up
 from fedgram.studies.encoding import read_client
 from fedgram.studies.kinds import Number
 from fedgram.studies.model import StudyModel
@@ -46,32 +48,40 @@ class Judged:
 def judge(model: StudyModel, table: Any, *, on_bad: OnBad = "refuse") -> Judged:
     """Return how good the model is on a table with the outcome."""
     study, client = model.study, read_client(model.study, "table", table, on_bad=on_bad)
-    if not len(client.y):
+    n = len(client.x)
+    if not n:
         raise InvalidData(f"{table} has no rows to judge a model by")
     if not study.classes:
-        return _numbers(model, client.x)
-    labels = to_indices(client.y, model.classes)
-    found = probabilities(model.model, finite(model.model.scores(client.x)))
-    known, right = Calibration.of(found, labels), found.argmax(axis=1) == labels
-    counts = np.bincount(labels, minlength=len(model.classes))
-    hits = np.bincount(labels[right], minlength=len(model.classes))
+        return Judged(samples=n, errors=_numbers(model, as_blocks(client.x)))
+    known: Calibration | None = None
+    hits = np.zeros(len(model.classes), dtype=np.int64)
+    for x, y in zip(as_blocks(client.x), client.y_blocks, strict=True):
+        labels, scores = to_indices(y, model.classes), finite(model.model.scores(x))
+        found = probabilities(model.model, scores)
+        some = Calibration.of(found, labels)
+        known = some if known is None else known + some
+        hits += np.bincount(labels[found.argmax(axis=1) == labels], minlength=len(hits))
+    assert known is not None
+    counts = client.label_counts()
     return Judged(
-        samples=len(labels),
-        accuracy=float(right.mean()),
-        usual=float(counts.max() / len(labels)),
+        samples=n,
+        accuracy=float(hits.sum() / n),
+        usual=max(counts.values()) / n,
         brier=known.brier,
         calibration=known.error,
         classes={
-            str(label): (n, hit) for label, n, hit in zip(model.classes, counts.tolist(), hits.tolist(), strict=True)
+            str(label): (counts.get(label, 0), hit) for label, hit in zip(model.classes, hits.tolist(), strict=True)
         },
     )
 
 
-def _numbers(model: StudyModel, x: Any) -> Judged:
+def _numbers(model: StudyModel, x: Blocks[Array]) -> dict[str, Errors]:
     """Return the errors in numeric outcomes, which are the last columns, in units of their ranges."""
     study = model.study
     columns = [column for name in study.targets if isinstance(column := study.columns[name], Number)]
-    own, width = x[:, -len(columns) :], x.shape[1] - len(columns)
-    values = own * np.array([column.half for column in columns]) + np.array([column.centre for column in columns])
-    sums = sum_errors(model.model, x[:, :width], values)
-    return Judged(samples=len(x), errors=as_errors(sums, len(x), study.targets))
+    half, centre = (np.array([getattr(column, what) for column in columns]) for what in ("half", "centre"))
+
+    def parts(block: Array) -> tuple[Array, Array]:
+        return block[:, : -len(columns)], block[:, -len(columns) :] * half + centre
+
+    return sum_up(model.model, lazily(parts, x), study.targets)
