@@ -30,6 +30,7 @@ from benchmarks.measure import Results
 from fedgram.cli import app
 from fedgram.core import wire
 from fedgram.heads.leastsquares import least_squares
+from fedgram.models import LinearModel
 from fedgram.protocol.registry import registry
 from fedgram.studies import Study, summarize
 from fedgram.studies.encoding import read_client
@@ -102,10 +103,19 @@ def parquet_batches(path: Path) -> Iterator[Any]:
             yield from file.read_row_group(place).to_batches()
 
 
-def predict(path: Path) -> None:
-    """Predict every row by a model of the study, into a file."""
-    done = CliRunner().invoke(app, ["predict", str(path.with_name("model")), str(path), "--out", str(path) + ".out"])
+def predict(path: Path, model: str = "model", *options: str) -> None:
+    """Predict every row by a model, into a file."""
+    arguments = ["predict", str(path.with_name(model)), str(path), "--out", str(path) + ".out", *options]
+    done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.output
+
+
+def predict_by_numbers(path: Path) -> None:
+    """Predict every row by a model that has no study, of the columns that are never missing."""
+    columns = tuple(name for name, column in NUMBERS.items() if column.missing == "refuse")
+    model = LinearModel(np.ones((len(columns), 2)), STUDY.classes, columns=columns)
+    path.with_name("numbers").write_bytes(wire.encode(model))
+    predict(path, "numbers", "--label", "outcome", "--probabilities")
 
 
 def study_file() -> str:
@@ -158,6 +168,7 @@ JOBS: dict[str, Callable[[Path], Any]] = {
     "bare parquet": bare_parquet,
     "moments": lambda path: summarize(STUDY, "party", path),
     "predict": predict,
+    "predict without a study": predict_by_numbers,
     "node": node,
     "fit afl": lambda path: fit(path, "afl"),
     f"fit {STUDY.method}": lambda path: fit(path, STUDY.method),

@@ -214,6 +214,9 @@ def test_a_file_that_changes_during_a_run_is_refused(files):
     path.write_text("\n".join(path.read_text().splitlines()[:-5]))
     with streaming(), pytest.raises(InvalidData, match="has changed since this run first read it"):
         np.asarray(client.x)
+    same = replace(client.x, stamp=streams.stamp_of(client.x.table))
+    with streaming(), pytest.raises(InvalidData, match="has changed"):
+        np.asarray(same)  # also if the clock did not tell
     path.unlink()
     with streaming(), pytest.raises(InvalidData, match="has changed"):
         np.asarray(client.x)

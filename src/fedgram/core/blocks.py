@@ -1,4 +1,4 @@
-"""Blocks of rows, to be gone through any number of times: a list of what is in memory, or a stream that is read anew.
+"""Blocks of rows, to be gone through any number of times: one block of what is in memory, or a stream.
 
 What is computed of blocks in memory stays in memory. What is computed of a stream is computed anew on each pass
 (`lazily`), or once and then read from a temporary file (`each`).

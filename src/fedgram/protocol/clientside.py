@@ -77,7 +77,7 @@ class ClientSide:
         basis = request.get("basis")
         if isinstance(basis, Basis) and not basis.same(self.basis):
             self.basis = basis
-            self._forget("x", "target_blocks")
+            self._forget("x", "_outcome_blocks")
         self.round = request["round"]
         self._purpose = (request["seed"], method, request["step"])
         self._forget("rng")
@@ -92,7 +92,7 @@ class ClientSide:
         self._indices = _indices_of(self.data.y, classes)
         if self.data.y_test is not None:
             self._test_indices = _indices_of(self.data.y_test, classes)
-        self._forget("y", "y_test", "target_blocks")
+        self._forget("y", "y_test")
         self.classes = classes
 
     @property
@@ -152,14 +152,20 @@ class ClientSide:
             return np.eye(len(self.classes))[self.y]
         return self.basis.outcome_values(np.asarray(self.data.x))
 
-    @cached_property
+    @property
     def target_blocks(self) -> Blocks[Array]:
         """The targets of `x_blocks`."""
         if not isinstance(self.data.x, StreamedRows):
             return [self.targets]
-        if self.basis is None or self.basis.outcomes is None:
-            return lazily(lambda labels: np.eye(len(self.classes))[labels], self.y_blocks)
-        return each(self.basis.outcome_values, self.data.x)  # the file is not read anew for them
+        if self.outcomes is not None:
+            return self._outcome_blocks
+        return lazily(lambda labels: np.eye(len(self.classes))[labels], self.y_blocks)
+
+    @cached_property
+    def _outcome_blocks(self) -> Blocks[Array]:
+        """The numeric outcomes of a large file, apart from it: nobody should read it twice at once for them."""
+        assert self.basis is not None
+        return each(self.basis.outcome_values, self.data.x)
 
     def _made(self, samples: Any) -> Any:
         """Return samples of the data in the columns of x, without numeric outcomes."""

@@ -109,6 +109,8 @@ class TableRows(StreamedRows):
                 if len(x) != next(sizes, None):
                     raise self._changed()
                 yield np.array(x, order="C")  # what was read is written over by the next rows
+        if next(sizes, None) is not None:
+            raise self._changed()
 
     def _changed(self) -> InvalidData:
         return InvalidData(

@@ -102,6 +102,8 @@ def test_thresholds_are_those_of_any_table(tmp_path, large):
         [name] = rule
         with pytest.raises(Exception, match=name):
             party(node | rule)
+    none = party({key: value for key, value in node.items() if key != "test-data"} | {"test-fraction": 0}).client
+    assert (none.x.shape[0], none.x_test.shape) == (90, (0, len(STUDY.sent)))
     # A test set that is smaller than a cell is left aside.
     few = write_table(tmp_path / "north" / "few.csv", rows(4, 3))
     assert party(node | {"test-data": few, "minimum-cell": 5}).client.x_test.shape == (0, len(STUDY.sent))
