@@ -121,7 +121,10 @@ def party_name(name: str) -> str:
 
 
 def now() -> str:
-    """Return the time as files have it: UTC, to the second. Nothing depends on clocks being right."""
+    """Return the time as files have it: UTC, to the second.
+
+    One thing only depends on clocks: whether what has left a store was signed anew since.
+    """
     return datetime.now(UTC).strftime(_TIME)
 
 

@@ -9,10 +9,12 @@ from fedgram.exchange.combined import part_of
 from fedgram.exchange.files import File
 from fedgram.exchange.keys import PublicKey
 from fedgram.exchange.ledger import PUBLISH, Entry, check_head
+from fedgram.exchange.marks import marks_of
 from fedgram.exchange.records import Contribution
 from fedgram.exchange.rows import check_row, differences
 from fedgram.exchange.store import Store
 from fedgram.exchange.sums import Sum
+from fedgram.moments.moments import Moments
 from fedgram.protocol.fit import Fit
 
 # What each kind of file states of an entry of the ledger.
@@ -87,7 +89,10 @@ def added_up(store: Store, contributions: Iterable[Contribution]) -> Sum:
     for each in contributions:
         file = store.objects.read(each.digest)
         check_row(each, store.index.leaves(each.digest), file)
-        total = total.plus(part_of(file))
+        part = part_of(file)
+        if isinstance(part, Moments) and each.digest not in store.index.marked(marks_of(part, store.secret)):
+            raise Mismatch(f"the index has lost the marks of {each.party!r}, by which copies of it are known")
+        total = total.plus(part)
     return total
 
 
