@@ -1,0 +1,60 @@
+"""Which model stays in a node's folder, where several runs are under way at once."""
+
+import logging
+import sys
+from pathlib import Path
+
+import numpy as np
+from flwr.app import Message
+
+from fedgram.core import wire
+from fedgram.engines.flower import envelope
+from fedgram.engines.flower.kept import MODEL_FILE, RUN_FILE
+from fedgram.protocol.fit import load_model
+from support.flower_grid import LocalGrid
+
+
+class RunOfOne:
+    """A run of `local` with one node; a run with another ridge ends with another model."""
+
+    def __init__(self, node, ridge):
+        self.grid = LocalGrid([node], {"method": "local", "settings.ridge": ridge})
+        self.ask("hello")
+
+    def ask(self, step, **request):
+        whole = {"round": 0, "seed": 0, "step": step, "classes": None, "payload": None} | request
+        self.grid.push_messages([Message(envelope.letter(wire.encode(whole)), 1, envelope.STEP)])
+        assert not self.grid.seen[-1].has_error(), self.grid.seen[-1].error.reason
+
+    def end(self):
+        self.ask("train", classes=[0, 1])
+
+
+def test_of_runs_at_once_the_model_of_the_one_that_started_last_stays(node, caplog):
+    """The one that ends last may only have waited for somebody who was gone."""
+    folder = Path(node["folder"])
+    first, second, third = (RunOfOne(node, ridge) for ridge in (1.0, 100.0, 1e4))
+    first.end()
+    old = load_model(folder / MODEL_FILE).weights
+    second.end()
+    new = load_model(folder / MODEL_FILE).weights
+    assert not np.array_equal(new, old)
+    with caplog.at_level(logging.WARNING, logger="flwr"):
+        first.end()
+    assert np.array_equal(load_model(folder / MODEL_FILE).weights, new)
+    assert "its model is not kept, because run 7, which started later, has one here" in caplog.text
+    # A run that has not come to a model takes no place; nor does a file that says nothing.
+    (folder / RUN_FILE).write_text("?")
+    first.end()
+    assert np.array_equal(load_model(folder / MODEL_FILE).weights, old)
+    third.end()
+    assert not np.array_equal(load_model(folder / MODEL_FILE).weights, old)
+
+
+def test_a_clock_that_was_set_back_does_not_lose_a_model(node, monkeypatch):
+    kept, folder = sys.modules["fedgram.engines.flower.kept"], Path(node["folder"])
+    RunOfOne(node, 1.0).end()
+    old = load_model(folder / MODEL_FILE).weights
+    monkeypatch.setattr(kept, "time", lambda: 0.0)
+    RunOfOne(node, 100.0).end()
+    assert not np.array_equal(load_model(folder / MODEL_FILE).weights, old)
