@@ -1,22 +1,29 @@
 """How a store begins: what its first accepted file settles, its key, and the folders in which none may begin."""
 
+import json
 import os
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from secrets import token_bytes
 from typing import TYPE_CHECKING
 
+from fedgram.core import wire
 from fedgram.core.errors import FedgramError, InvalidData, Mismatch, StoreError
 from fedgram.core.files import writing
 from fedgram.exchange import files
 from fedgram.exchange.admission import Terms, check_alone
 from fedgram.exchange.combined import part_of
+from fedgram.exchange.index import Index
 from fedgram.exchange.keys import PrivateKey
 from fedgram.exchange.objects import sync
-from fedgram.exchange.sums import Sum
+from fedgram.exchange.sums import Sum, about, kind_of
 
 if TYPE_CHECKING:
     from fedgram.exchange.store import Source
+
+
+STUDY, KIND, SECRET = "study", "kind", "secret"  # settings of the index
 
 
 class NothingAccepted(InvalidData):
@@ -45,6 +52,21 @@ def settled_by(sources: Iterable["Source"]) -> Terms:
         else:
             return terms
     raise NothingAccepted(why)
+
+
+def settings_of(terms: Terms) -> dict[str, bytes]:
+    """Return what the index of a new store is told: the study, or the kind of the moments, and a secret for marks."""
+    kept = {KIND: json.dumps(about(terms.kind)).encode()} if terms.study is None else {STUDY: wire.encode(terms.study)}
+    return kept | {SECRET: token_bytes(32)}
+
+
+def terms_in(index: Index) -> Terms:
+    """Return the terms that an index was told."""
+    study, kind = index.get(STUDY), index.get(KIND)
+    if study is not None:
+        return Terms.of(wire.decode(study))
+    assert kind is not None
+    return Terms(None, kind_of(json.loads(kind)))
 
 
 def prepare(contributions: Path, index: Path, key: Path, given: PrivateKey | None = None) -> None:

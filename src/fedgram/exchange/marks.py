@@ -4,7 +4,7 @@ otherwise.
 One number is made of all class sums and squares, and its place on a grid is hashed with the class counts and a secret
 of the store. Numbers that are close may lie on both sides of a grid line; so there are two grids, one shifted by half,
 and such numbers share a place on one of them. A mark does not show the number, and nobody can compare the marks of two
-stores; whoever has the store can test whether moments that he has already are those of a mark.
+stores; whoever has the store can only test whether a mark is that of moments at hand.
 """
 
 import json

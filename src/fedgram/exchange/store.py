@@ -10,25 +10,22 @@
 ('joined', 2)
 """
 
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from secrets import token_bytes
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
-from fedgram.core import wire
 from fedgram.core.errors import InvalidData, StoreError, UnknownName
 from fedgram.core.lock import only_writer
 from fedgram.exchange import certificates, files, ledger
 from fedgram.exchange.admission import Terms
 from fedgram.exchange.combined import Combined, sum_of
 from fedgram.exchange.coordinator import check_store_key
-from fedgram.exchange.creation import NothingAccepted, prepare, settled_by
+from fedgram.exchange.creation import SECRET, NothingAccepted, prepare, settings_of, settled_by, terms_in
 from fedgram.exchange.header import now, party_name
 from fedgram.exchange.index import Index
 from fedgram.exchange.keys import PrivateKey
@@ -36,7 +33,7 @@ from fedgram.exchange.ledger import Entry, members
 from fedgram.exchange.objects import Objects
 from fedgram.exchange.records import Contribution
 from fedgram.exchange.running import Saving, caught_up
-from fedgram.exchange.sums import Sum, about, kind_of
+from fedgram.exchange.sums import Sum
 from fedgram.studies.study import Study
 
 if TYPE_CHECKING:
@@ -45,7 +42,6 @@ if TYPE_CHECKING:
 Source: TypeAlias = bytes | str | os.PathLike[str]
 Outcome: TypeAlias = Literal["joined", "replaced", "already in", "answered", "refused"]
 KEY, INDEX = "coordinator.key", "index.sqlite"
-STUDY, KIND, SECRET = "study", "kind", "secret"  # settings
 
 
 @dataclass(frozen=True)
@@ -110,12 +106,7 @@ class Store:
     @cached_property
     def terms(self) -> Terms:
         """What all contributions have in common."""
-        kept = self.index.get(STUDY)
-        if kept is not None:
-            return Terms.of(wire.decode(kept))
-        kind = self.index.get(KIND)
-        assert kind is not None
-        return Terms(None, kind_of(json.loads(kind)))
+        return terms_in(self.index)
 
     @cached_property
     def secret(self) -> bytes:
@@ -281,14 +272,11 @@ class Store:
     def _create(self, first: Iterable[Source]) -> None:
         """Make a new store; the study, or without one the kind of the moments, is settled for good."""
         terms = Terms.of(self._given) if self._given is not None else settled_by(first)
-        study = terms.study
-        settings = {KIND: json.dumps(about(terms.kind)).encode()} if study is None else {STUDY: wire.encode(study)}
-        settings[SECRET] = token_bytes(32)
-        check_store_key(self.path, study, None, self._given_key)
+        check_store_key(self.path, terms.study, None, self._given_key)
         prepare(self.objects.folder, self.path / INDEX, self.path / KEY, self._given_key)
-        said = {"study": "" if study is None else study.fingerprint, "key": self.key.public.text}
+        said = {"study": terms.fingerprint, "key": self.key.public.text}
         entry = Entry.after(None, ledger.OPEN, time=self._clock(), software=files.software(), **said)
-        self._index = Index.created(self.path / INDEX, settings, entry)
+        self._index = Index.created(self.path / INDEX, settings_of(terms), entry)
 
     def __enter__(self) -> Self:
         return self
