@@ -14,7 +14,6 @@ from fedgram.core.errors import Skipped
 from fedgram.data.own import csvfiles
 from fedgram.data.streams import StreamedRows
 from fedgram.engines.flower.app import _party
-from fedgram.engines.flower.node import MODEL_FILE
 from fedgram.protocol.fit import load, load_model
 from fedgram.studies import Study, streams
 from support.campaign import examples
@@ -53,7 +52,7 @@ def run(nodes, folder, **settings):
     """Return the fit, the report and the nodes' own models of a run."""
     LocalGrid(nodes, RUN | {"out": str(folder)} | settings).serve()
     report = json.loads((folder / "7" / "report.json").read_text())
-    own = [load_model(f"{node['folder']}/{MODEL_FILE}") for node in nodes]
+    own = [load_model(f"{node['folder']}/model.safetensors") for node in nodes]
     return load(folder / "7" / "fit.safetensors"), report, own
 
 
