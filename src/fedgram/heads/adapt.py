@@ -21,7 +21,7 @@ from fedgram.core.arrays import Array
 from fedgram.core.blocks import Blocks, Stream, as_blocks, each, lazily, together
 from fedgram.moments.blas import solve_positive_definite
 from fedgram.moments.regression import STEPS
-from fedgram.moments.solve import rounding_level
+from fedgram.moments.solve import as_good, rounding_level
 
 Rows: TypeAlias = npt.NDArray[Any] | Blocks[npt.NDArray[Any]]
 # Up to this n/d the n × n system is the quicker one, as measured at d = 1,280.
@@ -232,7 +232,7 @@ class Design:
         projected = self.spectrum.project(lazily(lambda block: block - mean, as_blocks(targets)))
         ridges, how = STEPS * self.spectrum.values.mean(), {"member": False, "centred": self.intercept}
         errors = projected.leave_one_out(1 / ridges, **how)
-        best = int(errors.argmin())
+        best = int(as_good(errors)[-1])  # the largest ridge
         alpha = float(1 / ridges[best])
         left_out = projected.left_out(alpha, **how)
         predicted = together(each(np.subtract, as_blocks(targets), as_blocks(left_out)))

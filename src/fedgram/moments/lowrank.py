@@ -24,14 +24,21 @@ def eigenpairs(lower: Array, tolerance: float) -> tuple[Array, Array] | None:
     >>> values.round(9), np.abs(vectors.T).round(9)
     (array([25.]), array([[0.6, 0. , 0. , 0.8]]))
     """
-    # A = LLᵀ with L (d, r): Cholesky's factorisation with pivots ends where nothing is left.
-    factor, order, rank, _ = lapack.dpstrf(lower, tol=tolerance, lower=1)
+    # A = LLᵀ with L (d, r): Cholesky's factorisation with pivots ends where nothing is left. What is left of a column
+    # is judged by the column's own size, or those in large units would hide all others.
+    sizes = np.sqrt(lower.diagonal())
+    largest = float(sizes.max())
+    if not largest > 0:
+        return None
+    scale = np.where(sizes > 0, sizes, largest)
+    factor, order, rank, _ = lapack.dpstrf(lower / scale / scale[:, None], tol=tolerance / largest**2, lower=1)
     if not 0 < rank <= FEW * len(lower):
         return None
     tall = np.empty((len(lower), rank))
     tall[order - 1] = np.tril(factor[:, :rank])
+    tall *= scale[:, None]
     # Not by LᵀL, which would square the condition number once more. An SVD has many small parts: where others want the
     # processors too, threads that wait for each other after every one of them make it twenty times longer.
     with Limit(1) if tall.size * rank <= SMALL else nullcontext():
-        vectors, sizes, _ = np.linalg.svd(tall, full_matrices=False)
-    return sizes[::-1] ** 2, np.ascontiguousarray(vectors[:, ::-1])
+        vectors, roots, _ = np.linalg.svd(tall, full_matrices=False)
+    return roots[::-1] ** 2, np.ascontiguousarray(vectors[:, ::-1])

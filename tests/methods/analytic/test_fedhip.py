@@ -207,6 +207,15 @@ def test_auto_takes_the_alpha_of_least_leave_one_out_error():
     assert chosen[0] > 1
 
 
+def test_one_sample_changes_nothing():
+    """Without it nothing is left, so that all α are as good; rounding must not choose one."""
+    rng = np.random.default_rng(0)
+    x, y = features(rng, 80, 12), rng.integers(0, 3, 80)
+    fit = fg.FedHiP().fit(as_clients(x, y, [np.arange(60), *([i] for i in range(60, 80))]), classes=3)
+    for name in fit.contributors[1:]:
+        np.testing.assert_allclose(fit.personal[name].weights, fit.model.weights, rtol=1e-9, atol=1e-12)
+
+
 def test_own_samples_alone_where_that_is_better():
     """A client with two classes of many, which it tells apart by a rule of its own; one like all others stays."""
     x, y, _ = skewed(clients=1, n=600, d=12, noise=2.0)
