@@ -4,21 +4,19 @@ A `Round` is the payload of a file of kind `round`, an `Answer` that of a file o
 the steps that are listed here, whatever a file asks for.
 """
 
-import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
-import numpy as np
-
 from fedgram.core import wire
-from fedgram.core.errors import InvalidParameter, Mismatch, RefusedMessage, Revealing
+from fedgram.core.arrays import Array
+from fedgram.core.errors import InvalidParameter, Mismatch, RefusedMessage
 from fedgram.data.client import Client, warn_if_few
 from fedgram.exchange.bounds import Own, check_features, check_gradient
 from fedgram.exchange.coordinator import check_coordinator
+from fedgram.exchange.few import in_features, in_gradient, warn_of_few
 from fedgram.exchange.files import File
-from fedgram.models import Model, probabilities
 from fedgram.moments.basis import Basis
 from fedgram.moments.moments import Moments
 from fedgram.protocol import replies
@@ -37,17 +35,22 @@ MOST_FEATURES = 1 << 14  # that a party makes moments of: a file of 1 GB
 class Asking:
     """The one step of a method that parties answer by files, and what refuses replies that cannot be theirs.
 
-    `check` takes a reply, the party's own moments, the method and what was asked.
+    `check` takes a reply, the party's own moments, the method and what was asked; `counted` gives how much each sample
+    counts in the reply, from a party's side, the method and what was asked.
     """
 
     name: str
     check: Callable[[Any, Own, Any, Any], None]
+    counted: Callable[[ClientSide, Any, Any], Iterable[Array]]
 
 
 # Once summaries have joined, these are asked for, and nothing else: FedLogit's gradients are of a model that is not
 # known before, and APFL's features are not linear in the columns, so that no sums of these give theirs.
 STEPS: Mapping[str, Asking] = MappingProxyType(
-    {"fedlogit": Asking("gradient", check_gradient), "apfl": Asking("summarize", check_features)}
+    {
+        "fedlogit": Asking("gradient", check_gradient, in_gradient),
+        "apfl": Asking("summarize", check_features, in_features),
+    }
 )
 
 
@@ -150,30 +153,10 @@ def answer(study: Study, request: File, client: Client) -> Answer:
     side = ClientSide(client, classes=study.kind.classes, columns=study.sent, basis=asked.basis)
     order = {"step": asked.step, "round": asked.number - 1, "seed": 0, "classes": None, "payload": asked.payload}
     [reply] = perform(method, [side], [order])
-    _warn_of_few(study, side, asked.payload)
+    if not (isinstance(wanted, MomentsOf) and wanted.dimension is not None and n <= wanted.dimension):
+        # Where there are no more samples than features, that was said above.
+        warn_of_few(side, study.minimum_samples, step_of(asked.method).counted(side, method, asked.payload))
     return Answer(asked.number, request.digest, reply)
-
-
-def _warn_of_few(study: Study, side: ClientSide, payload: Any) -> None:
-    """Warn where the gradient is that of a few samples: a model can be made up so that it shows a single one."""
-    model = payload.get("model") if isinstance(payload, dict) else None
-    if not isinstance(model, Model):
-        return
-    total = spread = 0.0
-    for x, y in zip(side.x_blocks, side.y_blocks, strict=True):
-        residuals = probabilities(model, model.scores(x))
-        residuals[np.arange(len(y)), y] -= 1
-        squares = np.square(residuals).sum(axis=1)
-        total, spread = total + float(squares.sum()), spread + float(np.square(squares).sum())
-    # As many samples of equal weight would have the same spread: n where all count alike, 1 where one decides.
-    effective = total**2 / max(spread, np.finfo(float).tiny)
-    if effective < min(study.minimum_samples, side.n):
-        warnings.warn(
-            f"the gradient that is asked for is mostly that of {max(effective, 1):.0f} of the {side.n} samples of "
-            f"party {side.name!r}: it may show their rows; answer only if you trust the coordinator with them",
-            Revealing,
-            stacklevel=3,
-        )
 
 
 def check_answer(study: Study, request: File, answered: File, joined: Moments) -> Answer:
