@@ -70,12 +70,50 @@ def test_a_clock_that_goes_back_makes_no_old_signature_fresh(tmp_path, clock):
 
 def test_a_signature_from_the_future_does_not_outlive_its_removal(tmp_path, clock):
     store = Store(tmp_path, study=STUDY, clock=clock)
-    ahead = signed(FIFTH)
+    ahead = signed(SECOND)
     store.join(ahead, summary("south", created=FIRST))
     store.remove("north")
+    clock.time = "2026-01-01T12:00:00Z"
+    assert f"not after {SECOND}" in refused(store, ahead)
+    assert "set the clock that is wrong" in refused(store, signed("2026-01-02T06:00:00Z"))
+
+
+def test_a_time_far_ahead_is_refused_before_it_locks_its_party_out(tmp_path, clock):
+    store = Store(tmp_path, clock=clock)
+    assert f"'north' was signed at {THIRD}, and it is {FIRST} here: set the clock" in refused(store, signed(THIRD))
+    assert store.is_new  # what is refused settles nothing
+    assert outcome(store, signed(SECOND)) == ("joined", "")
+    wrong = Store(tmp_path / "region", study=STUDY, clock=Clock(FIFTH))
+    wrong.join(summary("south", created=FIFTH))
+    wrong._clock = clock  # only the leaf is ahead
+    assert f"'south' was signed at {FIFTH}" in refused(store, wrong.combine("region"))
+
+
+def test_an_older_sum_of_a_region_does_not_take_the_place_of_a_newer_one(tmp_path, clock):
+    region = Store(tmp_path / "region", study=STUDY, clock=clock)
+    region.join(*(summary(name, created=FIRST) for name in ("north", "south")))
+    first = region.combine("region")
+    region.join(summary("east", created=FIRST))
+    second = region.combine("region")
+    store = Store(tmp_path / "store", study=STUDY, clock=clock)
+    assert outcome(store, first) == ("joined", "")
     clock.time = SECOND
-    assert f"not after {FIFTH}" in refused(store, ahead)
-    assert "set the clock that is wrong" in refused(store, signed(TIMES[6]))
+    assert outcome(store, second, replace=True) == ("replaced", "")
+    clock.time = THIRD
+    assert f"signed at {FIRST}, not after {SECOND}: to come back, 'region' must combine" in refused(
+        store, first, replace=True
+    )
+    region.remove("east")
+    assert outcome(store, region.combine("region"), replace=True) == ("replaced", "")
+    assert problems(store) == []
+
+
+def test_who_left_may_come_back_as_part_of_a_region(store, clock, tmp_path):
+    clock.time = FIFTH
+    region = Store(tmp_path / "region", study=STUDY, clock=clock)
+    region.join(signed(FOURTH))
+    assert outcome(store, region.combine("region")) == ("joined", "")
+    assert problems(store) == []
 
 
 def test_nobody_else_brings_back_what_has_left(store, clock):

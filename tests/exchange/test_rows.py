@@ -25,6 +25,8 @@ EDITS = {
     "DELETE FROM gone": "of 'east': it left with entry 5, and the index does not know it any more",
     "UPDATE gone SET time = '2020-01-01T00:00:00Z'": "the index has time '2020-01-01T00:00:00Z'",
     "UPDATE gone SET contribution = 'other'": "has left by the index, and the ledger does not say so",
+    "UPDATE gone SET party = 'zz'": "it has left, and the index has party 'zz', and it is 'east'",
+    f"UPDATE gone SET digest = '{'e' * 64}', content = ''": "of 'east': it left with entry 5, and the index does not",
     "DELETE FROM settings WHERE name = 'latest'": "the index has nothing as the latest time",
 }
 IN_FILES_ONLY = {

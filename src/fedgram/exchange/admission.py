@@ -13,6 +13,7 @@ from fedgram.exchange.combined import Combined, leaves_of, part_of
 from fedgram.exchange.files import File
 from fedgram.exchange.index import Index
 from fedgram.exchange.keys import PublicKey
+from fedgram.exchange.ledger import seconds
 from fedgram.exchange.marks import equal_to_rounding
 from fedgram.exchange.objects import Objects
 from fedgram.exchange.records import Contribution, Gone, Leaf
@@ -24,6 +25,7 @@ from fedgram.studies.study import Study
 
 # A column's sum of squares below which fixed point, good to 2⁻⁶⁵, keeps fewer digits than a model may need.
 SMALL = 2.0**-26
+AHEAD = 24 * 3600.0  # seconds by which a party's clock may be ahead: time zones are mistaken, too
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ def check_study(file: File, terms: Terms) -> None:
         )
 
 
-def check_alone(file: File, terms: Terms, *, remembered: str | None = None) -> Moments | Sum:
+def check_alone(file: File, terms: Terms, *, now: str, remembered: str | None = None) -> Moments | Sum:
     """Refuse a summary for anything but what else is in the store; return what it adds to the total.
 
     `remembered` is the key that its name came with first.
@@ -67,6 +69,7 @@ def check_alone(file: File, terms: Terms, *, remembered: str | None = None) -> M
     check_study(file, terms)
     check_name(file, terms, remembered=remembered)
     check_sender(file, terms)
+    check_times(file, now)
     part = part_of(file)
     check_moments(file, part, terms)
     return part
@@ -100,6 +103,17 @@ def check_sender(file: File, terms: Terms) -> None:
             f"{file.name} refused: it is a sum of others' summaries, and the study does not list {party!r} among its "
             "regions: add `regions` to [study], or join the summaries themselves"
         )
+
+
+def check_times(file: File, now: str) -> None:
+    """Refuse times more than a day ahead: once such a file is removed, its party could not come back for years."""
+    times = [(file.header.party, file.header.created)] + [(leaf.party, leaf.created) for leaf in leaves_of(file)]
+    for party, time in times:
+        if seconds(time) - seconds(now) > AHEAD:
+            raise InvalidData(
+                f"{file.name} refused: the summary of {party!r} was signed at {time}, and it is {now} here: set the "
+                f"clock that is wrong, then {_made(file)} and sign anew"
+            )
 
 
 def check_moments(file: File, part: Moments | Sum, terms: Terms) -> None:
@@ -142,6 +156,10 @@ def check_overlaps(
     """
     leaves, besides = leaves_of(file), "" if replaced is None else replaced.digest
     alike = index.marked(marks)
+    if file.header.kind == "combined":  # its leaves may never have left, and an older sum of fewer is not let in again
+        itself = Leaf(file.digest, file.header.party, file.digest, file.header.samples, file.header.created)
+        for gone in index.gone(itself):
+            _check_fresh(file, itself, gone, now)
     for leaf in leaves:
         if (found := index.overlap(leaf, besides=besides)) is not None:
             other, whole = found
@@ -171,7 +189,7 @@ def _check_unlike(file: File, known: Contribution, objects: Objects) -> None:
 def _check_fresh(file: File, leaf: Leaf, gone: Gone, now: str) -> None:
     """Refuse a contribution that has left, unless its own party has signed it since."""
     taken_out = f"a contribution of {gone.party!r} that was taken out of the store"
-    anew = f"to come back, {gone.party!r} must summarize and sign anew"
+    anew = f"to come back, {gone.party!r} must {_made(file)} and sign anew"
     if leaf.party != gone.party:
         raise InvalidData(
             f"{file.name} refused: {leaf.party!r} brings the samples of {taken_out}, and nobody else may bring them "
@@ -185,8 +203,12 @@ def _check_fresh(file: File, leaf: Leaf, gone: Gone, now: str) -> None:
     if leaf.created > now:
         raise InvalidData(
             f"{file.name} refused: it is {taken_out}, and its signature is of {leaf.created}, while it is {now} here: "
-            "set the clock that is wrong, then summarize and sign anew"
+            f"set the clock that is wrong, then {_made(file)} and sign anew"
         )
+
+
+def _made(file: File) -> str:
+    return "combine" if file.header.kind == "combined" else "summarize"
 
 
 def _warn_of_small(file: File, part: Moments | Sum) -> None:

@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 
 from fedgram.core import wire
-from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch
+from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch, StoreError
+from fedgram.core.hashing import hash_bytes
 from fedgram.exchange import files, ledger
+from fedgram.exchange.admission import check_name
 from fedgram.exchange.files import File
 from fedgram.exchange.fixedpoint import Fixed
 from fedgram.exchange.known import KnownSums, Unanswered, clients_of
@@ -28,7 +30,8 @@ from fedgram.exchange.publishing import (
     write,
 )
 from fedgram.exchange.records import AskedRound
-from fedgram.exchange.rounds import Answer, Round, check_answer
+from fedgram.exchange.rounds import Round, check_answer
+from fedgram.exchange.rows import run_differences
 from fedgram.exchange.store import Store
 from fedgram.exchange.sums import Sum
 from fedgram.moments.moments import Moments
@@ -71,7 +74,10 @@ def advance(
                 _check_nothing_is_lost(store, chosen, rounds)
             with store.index.changing():
                 store.index.end_rounds()
+            store.answers.sweep(())
             rounds = []
+        if wrong := next(run_differences(store.index, store.log()), None):
+            raise StoreError(f"{wrong}: restore the store from a copy, or begin the rounds anew with --restart")
         if rounds and rounds[-1].said is None:
             if not store.index.answers():
                 return Asked(len(rounds), store.published.read(rounds[-1].digest).data)
@@ -124,13 +130,16 @@ def take_answer(store: Store, file: File, *, replace: bool) -> bool:
             f"{file.name} refused: {party.party!r} has answered round {rounds[-1].number} with another file: give "
             "--replace if this one is to take its place"
         )
-    joined = store.objects.read(party.digest).holding(Moments)
-    check_answer(study, store.published.read(rounds[-1].digest), file, joined)
+    check_answer(study, store.published.read(rounds[-1].digest), file, _joined(store, party.party))
     store.answers.add(file.digest, file.data)
     with store.index.changing():
         store.index.answer(party.party, file.digest)
         store.append(ledger.ANSWER, party=party.party, digest=file.digest, round=rounds[-1].number)
     return True
+
+
+def _joined(store: Store, party: str) -> Moments:
+    return store.objects.read(store.contribution(party).digest).holding(Moments)
 
 
 def waited_for(store: Store) -> list[str]:
@@ -142,7 +151,10 @@ def waited_for(store: Store) -> list[str]:
 
 
 def _closed(store: Store, round: AskedRound) -> AskedRound:
-    """Add up all answers to a round; in fixed point, so that the order in which they came does not show."""
+    """Add up all answers to a round; in fixed point, so that the order in which they came does not show.
+
+    Each is checked again as when it came, since files in a folder can be put there by others.
+    """
     if missing := waited_for(store):
         named = ", ".join(map(repr, missing[:5])) + (", …" if len(missing) > 5 else "")
         raise InvalidData(
@@ -150,14 +162,19 @@ def _closed(store: Store, round: AskedRound) -> AskedRound:
             "answer"
         )
     total: Fixed | Sum | None = None
-    for digest in store.index.answers().values():
-        reply = store.answers.read(digest).holding(Answer).reply
+    study, request = store.terms.study, store.published.read(round.digest)
+    assert study is not None
+    for party, digest in store.index.answers().items():
+        file = store.answers.read(digest)
+        check_name(file, store.terms, remembered=store.index.key_of(party))
+        reply = check_answer(study, request, file, _joined(store, party)).reply
         part: Any = Sum.of(reply) if isinstance(reply, Moments) else Fixed.of(_flat(reply), name="an answer")
         total = part if total is None else total + part
     assert total is not None
     said = wire.encode(total.moments() if isinstance(total, Sum) else _like(reply, total.floats()))
     with store.index.changing():
         store.index.close_round(round.number, said)
+        store.append(ledger.CLOSE, round=round.number, said=hash_bytes([said]))
     store.answers.sweep(())
     return AskedRound(round.number, round.digest, round.run, said)
 

@@ -34,7 +34,7 @@ class NothingAccepted(InvalidData):
         self.why = why
 
 
-def settled_by(sources: Iterable["Source"]) -> Terms:
+def settled_by(sources: Iterable["Source"], now: str) -> Terms:
     """Return the terms of the first file that a store of these terms accepts: what is refused settles nothing."""
     why = []
     for source in sources:
@@ -46,7 +46,7 @@ def settled_by(sources: Iterable["Source"]) -> Terms:
                     "must know its study, give --study"
                 )
             terms = Terms(None, part_of(file).kind) if file.study is None else Terms.of(file.study)
-            Sum.empty(terms.kind).plus(check_alone(file, terms))
+            Sum.empty(terms.kind).plus(check_alone(file, terms, now=now))
         except FedgramError as error:
             why.append(str(error))
         else:

@@ -124,10 +124,7 @@ class Index:
         found = self._rows(
             "SELECT digest, party, content, samples, created, contribution FROM leaves "
             "WHERE (digest = ? OR party = ? OR content = ?) AND contribution <> ?",
-            leaf.digest,
-            leaf.party,
-            leaf.content,
-            besides,
+            *(leaf.digest, leaf.party, leaf.content, besides),
         )
         if not found:
             return None
@@ -157,7 +154,7 @@ class Index:
             row = (leaf.digest, leaf.party, leaf.content, contribution.digest, max(time, leaf.created))
             self._do("INSERT OR REPLACE INTO gone VALUES (?, ?, ?, ?, ?)", *row)
         # A sum of others is none of its leaves, and these may all be in the one that takes its place.
-        itself = (contribution.digest, contribution.party, "", contribution.digest, time)
+        itself = (contribution.digest, contribution.party, "", contribution.digest, max(time, contribution.created))
         self._do("INSERT OR IGNORE INTO gone VALUES (?, ?, ?, ?, ?)", *itself)
         self._do("DELETE FROM contributions WHERE digest = ?", contribution.digest)
 
@@ -218,22 +215,26 @@ class Index:
     # The ledger
     def entries(self) -> list[Entry]:
         """Return all entries, in the order of their numbers."""
-        return [Entry(*row) for row in self._rows("SELECT number, text, hash FROM ledger ORDER BY number")]
+        return self._entries("ORDER BY number")
 
     def last(self) -> Entry | None:
         """Return the last entry."""
-        found = self._rows("SELECT number, text, hash FROM ledger ORDER BY number DESC LIMIT 1")
-        return Entry(*found[0]) if found else None
+        return next(iter(self._entries("ORDER BY number DESC LIMIT 1")), None)
+
+    def entry(self, number: int) -> Entry:
+        """Return the entry with this number."""
+        for found in self._entries("WHERE number = ?", number):
+            return found
+        raise StoreError(f"entry {number} is missing in {self.path}: restore the store from a copy")
 
     def entry_of(self, digest: str) -> Entry:
         """Return the entry by which a contribution joined last."""
-        found = self._rows(
-            "SELECT number, text, hash FROM ledger WHERE text LIKE ? ORDER BY number DESC LIMIT 1",
-            f'%"digest":"{digest}"%',
-        )
-        if not found:
-            raise StoreError(f"the ledger has no entry of contribution {digest[:16]}: fedgram log says what is missing")
-        return Entry(*found[0])
+        for found in self._entries("WHERE text LIKE ? ORDER BY number DESC LIMIT 1", f'%"digest":"{digest}"%'):
+            return found
+        raise StoreError(f"the ledger has no entry of contribution {digest[:16]}: fedgram log says what is missing")
+
+    def _entries(self, which: str, *values: Any) -> list[Entry]:
+        return [Entry(*row) for row in self._rows(f"SELECT number, text, hash FROM ledger {which}", *values)]
 
     def append(self, entry: Entry) -> None:
         """Write an entry."""

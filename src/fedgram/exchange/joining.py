@@ -59,7 +59,7 @@ def _join(store: Store, saving: Saving, file: File, *, replace: bool) -> tuple[J
         admission.check_name(file, store.terms, remembered=remembered)
         new = take_answer(store, file, replace=replace)
         return changed(found, outcome="answered" if new else "already in"), None
-    part = admission.check_alone(file, store.terms, remembered=remembered)
+    part = admission.check_alone(file, store.terms, now=store.latest(), remembered=remembered)
     if index.contribution(digest=file.digest) is not None:
         return changed(found, outcome="already in"), index.entry_of(file.digest)
     former = index.contribution(party=header.party)

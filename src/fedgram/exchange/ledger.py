@@ -22,7 +22,8 @@ from typing import Any, Self
 from fedgram.core.errors import Mismatch, StoreError
 from fedgram.core.hashing import hash_text
 
-OPEN, JOIN, REPLACE, REMOVE, PUBLISH, ROUND, ANSWER = "open", "join", "replace", "remove", "publish", "round", "answer"
+OPEN, JOIN, REPLACE, REMOVE, PUBLISH = "open", "join", "replace", "remove", "publish"
+ROUND, ANSWER, CLOSE = "round", "answer", "close"  # a round is asked, answered by a party, and answered by all
 # What changes the total.
 CHANGES = (JOIN, REPLACE, REMOVE)
 
@@ -39,7 +40,7 @@ class Entry:
     def after(cls, last: "Entry | None", what: str, *, time: str, **details: Any) -> Self:
         """Return the entry that follows `last`; a clock that has gone back is noted in it."""
         number, previous = (1, "") if last is None else (last.number + 1, last.hash)
-        if last is not None and (back := last.seconds - _seconds(time)) > 0:
+        if last is not None and (back := last.seconds - seconds(time)) > 0:
             details["note"] = f"the clock went back by {back:.0f} s"
         said = {"number": number, "time": time, "what": what, **details, "previous": previous}
         text = json.dumps(said, ensure_ascii=False, separators=(",", ":"))
@@ -65,13 +66,14 @@ class Entry:
         """When it was written, in seconds since 1970."""
         time = self.detail("time")
         try:
-            return _seconds(time)
+            return seconds(time)
         except (TypeError, ValueError) as error:
             said = f"entry {self.number} of the ledger has {time!r} as its time"
             raise StoreError(f"{said}: restore the store from a copy") from error
 
 
-def _seconds(time: str) -> float:
+def seconds(time: str) -> float:
+    """Return a time in seconds since 1970."""
     return datetime.fromisoformat(time).timestamp()
 
 

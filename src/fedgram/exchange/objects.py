@@ -17,9 +17,11 @@ from fedgram.core.files import replacing, writing
 from fedgram.core.wire import container
 from fedgram.exchange import files
 from fedgram.exchange.files import File
+from fedgram.exchange.keys import PrivateKey, PublicKey
 from fedgram.exchange.sums import Sum
 
 ENDING = ".fgm"
+KIND = "total"  # what a signature of the total is good for
 _OURS = re.compile(r"[0-9a-f]{64}\.fgm")
 REMEDY = "make room or see to the rights, and try again: what has been accepted is kept"
 
@@ -78,26 +80,54 @@ class Saved:
     head: str
     total: Sum
 
+    @property
+    def signed(self) -> bytes:
+        """What the store's key signs, so that nobody else can put another total in its place."""
+        return f"{self.number} {self.head} {self.total.digest}".encode()
 
-def save_total(path: Path, saved: Saved) -> None:
-    """Write a total in the place of the last one."""
-    data = wire.encode({"number": saved.number, "head": saved.head, "total": saved.total})
+
+def save_total(path: Path, saved: Saved, key: PrivateKey | None) -> None:
+    """Write a total, signed, in the place of the last one; without a key it is made anew when it is needed."""
+    signature = "" if key is None else key.sign(KIND, saved.signed).hex()
+    data = wire.encode({"number": saved.number, "head": saved.head, "total": saved.total, "signature": signature})
     with writing(path, StoreError, remedy=REMEDY):
         with replacing(path) as file:
             _write(file.fileno(), data)
         sync(path.parent)
 
 
-def load_total(path: Path) -> Saved | None:
-    """Return the total that was saved; None if there is none, or it is damaged: then it is made anew."""
+def load_total(path: Path, key: str) -> Saved | None:
+    """Return the total that was saved; None if there is none, it is damaged, or `key` did not sign it.
+
+    Then it is made anew.
+    """
+    found = _found_total(path)
+    return found[0] if found is not None and _is_signed(*found, key) else None
+
+
+def is_forged(path: Path, key: str) -> bool:
+    """Whether there is a whole total that something else than `key` signed."""
+    found = _found_total(path)
+    return found is not None and found[1] != "" and not _is_signed(*found, key)
+
+
+def _found_total(path: Path) -> tuple[Saved, str] | None:
     try:
         data = path.read_bytes()
         container.check_digest(data)
         found = wire.decode(data)
-        saved = Saved(found["number"], found["head"], found["total"])
-    except (OSError, FedgramError, KeyError, TypeError):
+        saved, signature = Saved(found["number"], found["head"], found["total"]), str(found.get("signature", ""))
+    except (OSError, FedgramError, KeyError, TypeError, AttributeError):
         return None
-    return saved if isinstance(saved.total, Sum) and isinstance(saved.number, int) else None
+    return (saved, signature) if isinstance(saved.total, Sum) and isinstance(saved.number, int) else None
+
+
+def _is_signed(saved: Saved, signature: str, key: str) -> bool:
+    try:
+        PublicKey(key).verify(KIND, saved.signed, bytes.fromhex(signature))
+    except (FedgramError, ValueError):
+        return False
+    return True
 
 
 def _write(file: int, data: bytes) -> None:

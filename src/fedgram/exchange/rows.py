@@ -5,10 +5,11 @@ from dataclasses import asdict
 from typing import Any
 
 from fedgram.core.errors import Mismatch
+from fedgram.core.hashing import hash_bytes
 from fedgram.exchange.combined import leaves_of, part_of
 from fedgram.exchange.files import File
 from fedgram.exchange.index import Index
-from fedgram.exchange.ledger import CHANGES, REMOVE, Entry
+from fedgram.exchange.ledger import ANSWER, CHANGES, CLOSE, REMOVE, ROUND, Entry
 from fedgram.exchange.records import Contribution, Leaf
 
 # Columns of a contribution that the ledger has, too, and what they are called there.
@@ -22,9 +23,23 @@ def differences(index: Index, entries: Sequence[Entry]) -> Iterator[str]:
     yield from _in_the_index(index, joined)
     yield from _keys(index, changes)
     yield from _departed(index, joined, left)
+    yield from run_differences(index, entries)
     latest = max((str(entry.detail("time")) for entry in entries), default="")
     if index.latest() < latest:
         yield f"the index has {index.latest() or 'nothing'} as the latest time, and the ledger has {latest}"
+
+
+def run_differences(index: Index, entries: Iterable[Entry]) -> Iterator[str]:
+    """Say which rounds and answers of the run under way are in an index, and not so in the ledger."""
+    asked, said, answers = _run_by_ledger(entries)
+    for each in index.rounds():
+        if asked.get(each.number) != each.digest:
+            yield f"round {each.number} of the index, {each.digest[:16]}, is not one that the ledger says was asked"
+        if each.said is not None and said.get(each.number) != hash_bytes([each.said]):
+            yield f"round {each.number}: the index has another sum of its answers than the ledger"
+    for party, digest in index.answers().items():
+        if answers.get(party) != digest:
+            yield f"the answer {digest[:16]} of {party!r} is in the index, and the ledger does not say so"
 
 
 def check_row(row: Contribution, leaves: list[Leaf], file: File) -> None:
@@ -52,6 +67,26 @@ def _by_ledger(changes: Iterable[Entry]) -> tuple[dict[str, Entry], dict[str, En
             joined[digest] = entry
             left.pop(digest, None)
     return joined, left
+
+
+def _run_by_ledger(entries: Iterable[Entry]) -> tuple[dict[int, str], dict[int, str], dict[str, str]]:
+    """Return the digests of the rounds that were asked last, the hashes of what all said, and answers by party."""
+    asked: dict[int, str] = {}
+    said: dict[int, str] = {}
+    answers: dict[str, str] = {}
+    for entry in entries:
+        what = entry.says.get("what")
+        if what in CHANGES or (what == ROUND and entry.detail("round") == 1):  # rounds begin anew
+            asked, said = {}, {}
+        if what in (*CHANGES, ROUND):
+            answers = {}
+        if what == ROUND:
+            asked[entry.detail("round")] = entry.detail("digest")
+        elif what == CLOSE:
+            said[entry.detail("round")] = entry.detail("said")
+        elif what == ANSWER:
+            answers[entry.detail("party")] = entry.detail("digest")
+    return asked, said, answers
 
 
 def _in_the_index(index: Index, joined: dict[str, Entry]) -> Iterator[str]:
@@ -85,15 +120,25 @@ def _keys(index: Index, changes: Iterable[Entry]) -> Iterator[str]:
 
 
 def _departed(index: Index, joined: dict[str, Entry], left: dict[str, Entry]) -> Iterator[str]:
-    """Compare what has left: without these rows it could come back without a fresh signature."""
-    gone = {each.contribution: each for each in index.gone()}
+    """Compare what has left: without these rows it could come back without a fresh signature.
+
+    The ledger has contributions only. So the leaves of a region that has left, and the hashes of contents, are not
+    compared; the region itself is.
+    """
+    gone = {each.digest: each for each in index.gone()}
+    back = {leaf.digest for leaf in index.leaves()}  # perhaps as part of a region
     for digest, entry in left.items():
         party, time = entry.says.get("party"), str(entry.detail("time"))
         if (row := gone.get(digest)) is None:
-            yield f"{_named(digest, party)}: it left with entry {entry.number}, and the index does not know it any more"
-        elif row.time < time:
+            if digest not in back:
+                number = entry.number
+                yield f"{_named(digest, party)}: it left with entry {number}, and the index does not know it any more"
+            continue
+        if row.party != party:
+            yield f"{_named(digest, party)}: it has left, and the index has {_pair('party', row.party, party)}"
+        if row.time < time:
             yield f"{_named(digest, party)}: the index has {_pair('time', row.time, time)} in the ledger"
-    for digest in gone.keys() - left.keys() - joined.keys():
+    for digest in {each.contribution for each in gone.values()} - left.keys() - joined.keys():
         yield f"contribution {digest[:16]} has left by the index, and the ledger does not say so"
 
 

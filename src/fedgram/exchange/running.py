@@ -61,9 +61,10 @@ class Saving:
     """The total while it changes, saved now and then, and at the end."""
 
     def __init__(self, store: "Store") -> None:
-        self._store, self._unsaved = store, 0
-        # Where all had to be checked, a crash may have left files that nothing names.
+        self._store = store
+        # Where all had to be checked, a crash may have left files that nothing names: they go when the total is saved.
         self._saved, self._untidy = caught_up(store)
+        self._unsaved = int(self._untidy)
 
     @property
     def total(self) -> Sum:
@@ -93,10 +94,14 @@ class Saving:
     def save(self) -> None:
         """Write the total if it has changed; only then may files go that are not in it any more."""
         if self._unsaved:
-            save_total(self._store.path / TOTAL, self._saved)
+            save_total(self._store.path / TOTAL, self._saved, self._store.key if self._store.has_key else None)
             self._unsaved = 0
+            # Whoever joins or leaves ends the rounds, and answers that came to them are not kept.
+            self._store.answers.sweep(self._store.index.answers().values())
             if self._untidy:
-                self._store.objects.sweep({each.digest for each in self._store.contributions()})
+                # What the ledger has as joined stays, even where somebody has deleted its row: it can be restored.
+                joined = members(self._store.log(), up_to=self._saved.number)
+                self._store.objects.sweep(joined | {each.digest for each in self._store.contributions()})
                 self._untidy = False
 
     def close(self) -> None:
@@ -114,7 +119,7 @@ def caught_up(store: "Store") -> tuple[Saved, bool]:
     What was saved may be older, after a crash: then what has joined or left since is added and taken away. A ledger
     that is not whole is refused, since it cannot say what a saved total holds.
     """
-    saved = load_total(store.path / TOTAL)
+    saved = load_total(store.path / TOTAL, store.public_key)
     if saved is not None and saved.total.kind == store.terms.kind:
         checkpoint = Checkpoint.of(store, saved)
         if checkpoint is not None and checkpoint.fits(store):

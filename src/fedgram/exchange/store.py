@@ -116,15 +116,26 @@ class Store:
             raise StoreError(f"the index of {self.path} has lost its setting {SECRET!r}: restore the store from a copy")
         return found
 
+    @property
+    def has_key(self) -> bool:
+        """Whether the key is there; a store that has lost it still lets parties leave."""
+        return (self.path / KEY).exists()
+
     @cached_property
     def key(self) -> PrivateKey:
         """The coordinator's own key, which signs receipts, certificates and what is published."""
-        return PrivateKey.load(self.path / KEY)
+        found = PrivateKey.load(self.path / KEY)
+        if self._index is not None and found.public.text != self.public_key:
+            raise StoreError(
+                f"{self.path} has the key {found.public}, and its ledger began with {self.public_key}: put the right "
+                f"{KEY} back from a copy"
+            )
+        return found
 
     @property
     def public_key(self) -> str:
         """The coordinator's public key, as the ledger's first entry has it; reading a store needs no private key."""
-        return str(self.log()[0].says.get("key", ""))
+        return str(self.index.entry(1).says.get("key", ""))
 
     def contributions(self) -> list[Contribution]:
         """Return who is in, in the order in which they joined."""
@@ -209,13 +220,13 @@ class Store:
     def combine(self, name: str) -> bytes:
         """Return all contributions as one summary of summaries, under a name of their own, as a file's bytes."""
         party_name(name)
-        total = self.total()
-        if not total.n:
-            raise InvalidData(f"{self.path} has no contributions, so there is nothing to combine: join some first")
-        held = Combined(total, self.index.leaves())
         study = self.terms.fingerprint if self.terms.study is None else self.terms.study
-        columns = self.terms.kind.columns
-        return files.encode("combined", held, study=study, party=name, samples=total.n, columns=columns, key=self.key)
+        with self.changing() as saving:  # so that the sum is that of the summaries that are listed
+            held = Combined(saving.total, self.index.leaves())
+        if not (n := held.total.n):
+            raise InvalidData(f"{self.path} has no contributions, so there is nothing to combine: join some first")
+        about: dict[str, Any] = {"samples": n, "columns": self.terms.kind.columns, "created": self._clock()}
+        return files.encode("combined", held, study=study, party=name, key=self.key, **about)
 
     def append(self, what: str, **details: Any) -> Entry:
         """Write an entry of the ledger; inside a transaction."""
@@ -246,9 +257,9 @@ class Store:
             self._open()  # another process may have made it meanwhile
             if self._index is None:
                 self._create(first)
-            if self._given_key is not None or (self.terms.study is not None and self.terms.study.coordinator):
-                check_store_key(self.path, self.terms.study, self.key.public, self._given_key)
             saving = Saving(self)
+            if self.has_key or self._given_key is not None or (self.terms.study and self.terms.study.coordinator):
+                check_store_key(self.path, self.terms.study, self.key.public, self._given_key)
             try:
                 yield saving
             finally:
@@ -271,7 +282,7 @@ class Store:
 
     def _create(self, first: Iterable[Source]) -> None:
         """Make a new store; the study, or without one the kind of the moments, is settled for good."""
-        terms = Terms.of(self._given) if self._given is not None else settled_by(first)
+        terms = Terms.of(self._given) if self._given is not None else settled_by(first, self._clock())
         check_store_key(self.path, terms.study, None, self._given_key)
         prepare(self.objects.folder, self.path / INDEX, self.path / KEY, self._given_key)
         said = {"study": terms.fingerprint, "key": self.key.public.text}

@@ -10,8 +10,10 @@ from fedgram.exchange.files import File
 from fedgram.exchange.keys import PublicKey
 from fedgram.exchange.ledger import PUBLISH, Entry, check_head
 from fedgram.exchange.marks import marks_of
+from fedgram.exchange.objects import is_forged
 from fedgram.exchange.records import Contribution
 from fedgram.exchange.rows import check_row, differences
+from fedgram.exchange.running import TOTAL
 from fedgram.exchange.store import Store
 from fedgram.exchange.sums import Sum
 from fedgram.moments.moments import Moments
@@ -27,9 +29,14 @@ STATEMENTS = (*STATED, "global")  # kinds of files that carry a head of the ledg
 
 
 def problems(store: Store) -> list[str]:
-    """Say what is wrong with a store: its ledger, and what the index says otherwise than the ledger."""
+    """Say what is wrong with a store: its ledger, what the index says otherwise than the ledger, and its total."""
     entries = store.log()
-    return ledger.problems(entries) or list(differences(store.index, entries))
+    if wrong := ledger.problems(entries):
+        return wrong
+    found = list(differences(store.index, entries))
+    if is_forged(store.path / TOTAL, store.public_key):
+        found.append(f"{TOTAL} is not as the store signed it: it is not used, the next change adds all files up anew")
+    return found
 
 
 def verify(store: Store, file: File) -> list[str]:
@@ -116,6 +123,11 @@ def _recomputed(store: Store, name: str, told: dict[str, Any], entry: Entry) -> 
         )
     found = [f"the {len(remaining)} remaining contributions add up to the total after, {total.digest[:16]}"]
     if told["digest"] not in present:
+        if (path := store.objects.path(told["digest"])).exists():
+            raise Mismatch(
+                f"the file of the removed contribution is still there: {path}; fedgram publish or join deletes it, "
+                "then verify again"
+            )
         return [*found, "the removed contribution is not among the store's files"]
     # That the index and the ledger agree has been checked, so there is an entry by which it came back.
     back = store.index.entry_of(told["digest"])
