@@ -22,6 +22,7 @@ from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch, Skipped
 from fedgram.data.own import csvfiles
 from fedgram.studies import Study
 from fedgram.studies.encoding import read_client
+from fedgram.studies.judging import judge
 from fedgram.studies.kinds import Category, Ignore, Number
 from fedgram.studies.model import StudyModel
 from support.campaign import examples
@@ -214,6 +215,20 @@ def test_where_a_table_has_its_numbers_the_errors_are_told(tmp_path, monkeypatch
     assert json.loads(predict("model", one, "--json").stdout)["errors"] == {
         "cost": {"rmse": 3.0, "mae": 3.0, "r2": None}
     }
+
+
+@pytest.mark.parametrize(("outside", "judged"), [("clip", 3), ("refuse", 2), ("missing", 2)])
+def test_numbers_are_judged_by_the_rules_of_the_study(tmp_path, monkeypatch, outside, judged):
+    """`predict` and `evaluate` agree on what the table says."""
+    study = Study("cost", "cost", {"age": Number(range=(0, 120)), "cost": Number(range=(0, 250), outside=outside)})
+    model = study.model(Doubled(study.features))
+    monkeypatch.setattr(sys.modules["fedgram.cli.predict"], "model_of", lambda path, client: model)
+    new = write(tmp_path / "new.csv", "cost,age\n63,30\n1000,60\n200,100\n")
+    errors = json.loads(predict("model", new, "--json").stdout)["errors"]["cost"]
+    with warnings.catch_warnings(action="ignore", category=Skipped):
+        found = judge(model, new, on_bad="skip")
+    assert found.samples == judged
+    assert errors == pytest.approx(found.errors["cost"].summary(), rel=1e-12)
 
 
 def test_memory_does_not_grow_with_the_table(tmp_path, fit, monkeypatch):

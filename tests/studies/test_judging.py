@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedgram as fg
-from fedgram.core.errors import InvalidData
+from fedgram.core.errors import BadSamples, InvalidData, Skipped
 from fedgram.data.own import csvfiles
 from fedgram.evaluation import Calibration
 from fedgram.studies import judging
@@ -93,6 +93,27 @@ def test_a_table_without_rows_is_refused(classifier, tmp_path):
     (tmp_path / "empty.csv").write_text(table(0).splitlines()[0] + "\n")
     with pytest.raises(InvalidData, match="holds no usable row"):
         judge(classifier, tmp_path / "empty.csv")
+
+
+@pytest.mark.parametrize("label", ["W1000", ""])
+def test_rows_with_an_unknown_label_are_refused_or_left_out(classifier, tmp_path, label):
+    lines = (tmp_path / "north.csv").read_text().splitlines()
+    lines[3] = f"{lines[3].rpartition(',')[0]},{label}"
+    (tmp_path / "bad.csv").write_text("\n".join(lines) + "\n")
+    with pytest.raises(BadSamples, match="line 4: outcome"):
+        judge(classifier, tmp_path / "bad.csv")
+    (tmp_path / "good.csv").write_text("\n".join([*lines[:3], *lines[4:]]) + "\n")
+    with pytest.warns(Skipped, match="1 bad row"):
+        assert judge(classifier, tmp_path / "bad.csv", on_bad="skip") == judge(classifier, tmp_path / "good.csv")
+
+
+def test_a_category_may_have_levels_that_no_row_has(classifier, tmp_path):
+    pa, arrow_csv = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.csv")
+    found = arrow_csv.read_csv(tmp_path / "north.csv")
+    place, levels = found.column_names.index("diagnosis"), ["never", *classifier.classes]
+    codes = [levels.index(label) for label in found["diagnosis"].to_pylist()]
+    with_levels = found.set_column(place, "diagnosis", pa.DictionaryArray.from_arrays(codes, levels))
+    assert judge(classifier, with_levels) == judge(classifier, found)
 
 
 def test_memory_does_not_grow_with_the_table(classifier, tmp_path, monkeypatch):

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedgram as fg
-from fedgram.core.blocks import Stream, each, lazily
-from fedgram.core.errors import BadSamples, InvalidData, Skipped
+from fedgram.core.errors import BadSamples, Skipped
 from fedgram.data.own import blocks, csvfiles
 from fedgram.data.streams import StreamedLabels, StreamedRows
 from fedgram.studies import Study, streams
@@ -208,20 +207,6 @@ def test_columns_in_the_order_of_others(files):
         np.testing.assert_array_equal(np.asarray(streamed.reordered(order).x), held.reordered(order).x)
 
 
-def test_a_file_that_changes_during_a_run_is_refused(files):
-    _, [client, _] = both_ways(STUDY, files)
-    path = files["party-0"][0]
-    path.write_text("\n".join(path.read_text().splitlines()[:-5]))
-    with streaming(), pytest.raises(InvalidData, match="has changed since this run first read it"):
-        np.asarray(client.x)
-    same = replace(client.x, stamp=streams.stamp_of(client.x.table))
-    with streaming(), pytest.raises(InvalidData, match="has changed"):
-        np.asarray(same)  # also if the clock did not tell
-    path.unlink()
-    with streaming(), pytest.raises(InvalidData, match="has changed"):
-        np.asarray(client.x)
-
-
 def test_a_client_can_be_sent_to_another_process(files, monkeypatch, tmp_path):
     """As Flower's simulation does it, whose processes may work in another folder."""
     cloudpickle = pytest.importorskip("ray.cloudpickle")
@@ -244,28 +229,6 @@ def test_small_tables_and_tables_in_memory_are_held(files):
     del cells["cost"]
     with streaming():
         assert isinstance(read_client(STUDY, "north", type(table(1, np.random.default_rng(0)))(cells)).x, np.ndarray)
-
-
-class Count(Stream):
-    """Three blocks, and how often somebody went through them."""
-
-    passes = 0
-
-    def __iter__(self):
-        self.passes += 1
-        return iter(np.arange(12.0).reshape(3, 2, 2))
-
-
-def test_what_is_made_of_a_stream_is_made_once_or_on_each_pass():
-    source = Count()
-    anew, once = lazily(np.negative, source), each(np.negative, source)
-    assert source.passes == 1
-    for blocks_made in (anew, once, anew, once):
-        np.testing.assert_array_equal(np.concatenate(list(blocks_made)), -np.arange(12.0).reshape(6, 2))
-    assert source.passes == 3
-    one, other = iter(once), iter(once)  # two passes at the same time
-    np.testing.assert_array_equal(next(one), next(other))
-    np.testing.assert_array_equal(next(one), next(other))
 
 
 def test_memory_does_not_grow_with_rows(tmp_path):

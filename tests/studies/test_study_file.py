@@ -3,7 +3,7 @@
 import pytest
 
 from fedgram.core import wire
-from fedgram.core.errors import InvalidData
+from fedgram.core.errors import Doubtful, InvalidData
 from fedgram.studies import Study
 from fedgram.studies.drafting import draft
 from fedgram.studies.kinds import Category, Flag, Ignore, Number
@@ -118,6 +118,20 @@ def test_a_drafted_numeric_outcome_must_be_there_even_if_it_looks_like_an_identi
     assert study.outcomes == ("cost",)
     assert study.columns["cost"].missing == "refuse"
     assert study.columns["age"].missing == "mean"
+
+
+def test_a_typo_among_classes_does_not_make_a_number_of_them_without_a_word(tmp_path):
+    def study(*outcomes):
+        lines = (f"{20 + k % 9},{outcome}\n" for k, outcome in enumerate(outcomes))
+        (tmp_path / "a.csv").write_text("age,label\n" + "".join(lines))
+        return Study.parse(draft(tmp_path / "a.csv"))
+
+    with pytest.warns(Doubtful, match=r"because of 1 of 61 values, such as 1\.5: the others are 3 whole numbers"):
+        assert not study(*[0, 1, 2] * 20, 1.5).classes
+    # Halves are no typos, nor is one number that most rows have, and many whole numbers are measured.
+    assert not study(*[0, 0.5, 1, 1.5] * 10).classes
+    assert not study(*[0] * 60, 1.5).classes
+    assert not study(*range(60), 1.5).classes
 
 
 def test_a_text_that_is_the_same_everywhere_is_ignored(tmp_path):

@@ -4,10 +4,11 @@ What is computed of blocks in memory stays in memory. What is computed of a stre
 (`lazily`), or once and then read from a temporary file (`each`).
 """
 
+import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from tempfile import TemporaryFile, gettempdir
 from typing import IO, Any, Generic, TypeAlias, TypeVar
 from weakref import finalize
 
@@ -70,22 +71,38 @@ class _Made(Stream[T]):
         return (self.function(*parts) for parts in zip(*self.blocks, strict=True))
 
 
+@contextmanager
+def _writing() -> Iterator[None]:
+    """Turn the system's refusal of a temporary file (disk full, no such folder) into one sentence."""
+    try:
+        yield
+    except OSError as error:
+        where = tempfile.tempdir or "the temporary folder"  # `gettempdir` would raise where there is none
+        raise InvalidData(
+            f"cannot write what was computed for a large table into {where}: {error.strerror or error}; set TMPDIR to "
+            "a folder that exists and has more room"
+        ).telling("the temporary folder is full or cannot be written") from error
+
+
+def _close(file: IO[bytes]) -> None:
+    with suppress(OSError):  # a full disk is met again here, and has been told
+        file.close()
+
+
 class _Spool(Stream[Array]):
     """Blocks in a temporary file, which has no name and goes with them."""
 
     def __init__(self, blocks: Stream[Array]) -> None:
-        self._file: IO[bytes] = TemporaryFile()  # noqa: SIM115 - closed by `finalize`, with the last that reads it
-        finalize(self, self._file.close)
+        with _writing():
+            self._file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `finalize`, with the last that reads it
+        finalize(self, _close, self._file)
         self._shapes: list[tuple[int, ...]] = []
-        for block in blocks:
-            try:
+        for block in blocks:  # not inside `_writing`: the file that is read may raise errors of its own
+            with _writing():
                 self._file.write(np.ascontiguousarray(block, dtype=np.float64).data)
-            except OSError as error:
-                raise InvalidData(
-                    f"cannot write what was computed for a large table into {gettempdir()}: "
-                    f"{error.strerror or error}; set TMPDIR to a folder with more room"
-                ).telling("the temporary folder is full") from error
             self._shapes.append(block.shape)
+        with _writing():
+            self._file.flush()  # a full disk may show only here
 
     def __iter__(self) -> Iterator[Array]:
         start = 0

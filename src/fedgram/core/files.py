@@ -42,6 +42,12 @@ def replacing(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
         made.unlink(missing_ok=True)
 
 
+def stamp(path: Path) -> tuple[int, int]:
+    """Return what changes when somebody writes a file: its size, and when it was written."""
+    found = path.stat()
+    return found.st_size, found.st_mtime_ns
+
+
 def replace_file(path: Path, content: bytes, *, mode: int = 0o666) -> None:
     """Write a file so that a reader sees the old content or the new, never a part."""
     with replacing(path, mode=mode) as file:
@@ -67,17 +73,18 @@ def locked(
     kind: type[FedgramError] = InvalidData,
     *,
     remedy: str = "",
+    told: str | None = None,
 ) -> Iterator[None]:
     """Hold the lock file `path`; while another process holds it, wait inside `waiting()`, which may also raise.
 
-    `kind` and `remedy` are for `writing`, if there can be no such file.
+    `kind`, `remedy` and `told` are for `writing`, if there can be no such file.
     The lock is the operating system's, so a killed process leaves none. The file stays: removing it would let a third
     process lock a file that a second one still waits for.
     """
     from filelock import FileLock, Timeout
 
     lock = FileLock(path)
-    with writing(path, kind, remedy=remedy):
+    with writing(path, kind, remedy=remedy, told=told):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             lock.acquire(blocking=False)

@@ -8,7 +8,6 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from fedgram.core.blocks import Blocks
 from fedgram.core.columns import Columns, as_columns, as_table, names_of, order, samples_of
 from fedgram.core.errors import FedgramError, InvalidData, InvalidParameter, Revealing
 from fedgram.core.labels import Label, as_labels, from_indices
@@ -72,11 +71,6 @@ class Client:
         {'ill': 1, 'well': 2}
         """
         return _counts(self.y)
-
-    @property
-    def y_blocks(self) -> Blocks[npt.NDArray[Any]]:
-        """The labels of the training samples, in blocks as `as_blocks(x)` has the samples."""
-        return self.y.blocks(self.x) if isinstance(self.y, StreamedLabels) else [self.y]
 
     def labels(self) -> list[Label]:
         """Return the labels that occur among training or test samples, sorted."""

@@ -3,7 +3,6 @@
 import warnings
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from pathlib import Path
 
 from fedgram.core.columns import Columns
 from fedgram.core.errors import BadSamples, InvalidParameter, NumericLabels
@@ -12,9 +11,7 @@ from fedgram.data.dataset import Dataset
 from fedgram.data.own.bad import OnBad
 from fedgram.features import load_features, load_samples
 from fedgram.studies import Study
-from fedgram.studies.loading import StudyDataset, drafted, names_in, narrowed, read_tables, tables_of
-
-State = tuple[int, ...] | None
+from fedgram.studies.loading import State, StudyDataset, drafted, names_in, narrowed, read_tables, tables_of
 
 
 @dataclass(frozen=True)
@@ -37,19 +34,6 @@ class Source:
     def wants_study(self) -> bool:
         """Whether a setting was given that only studies know."""
         return any(value is not None for value in (self.study, self.columns, self.drop, self.test_data))
-
-
-def state_of(data: str | None) -> State:
-    """Return what changes when somebody's file does, or a file of somebody's folder; None of what is neither."""
-    if not data:
-        return None
-    try:
-        path = Path(data).expanduser()
-        found = [path] if path.is_file() else sorted(path.rglob("*")) if path.is_dir() else tables_of(data)
-        stats = [file.stat() for file in found]
-        return tuple(number for stat in stats for number in (stat.st_mtime_ns, stat.st_size)) or None
-    except OSError:
-        return None
 
 
 @lru_cache(maxsize=1)

@@ -23,10 +23,11 @@ from fedgram.data.shift import read_shift, shifted
 from fedgram.data.spread import BY_GROUP, client_names, read_partition, spread
 from fedgram.experiments.fields import count, maybe, number, share, text
 from fedgram.experiments.keys import stable_key
-from fedgram.experiments.opening import Source, load_source, open_source, outcomes_of, state_of
+from fedgram.experiments.opening import Source, load_source, open_source, outcomes_of
 from fedgram.experiments.prepared import Prepared, with_shares
 from fedgram.experiments.variants import show
 from fedgram.features import featurize
+from fedgram.studies.loading import state_of
 
 # Where test samples come from: each client holds back some of its own; the data set's own test set; or, for data
 # sets without one, a share of the samples held back before the rest is spread, the same for every seed.

@@ -2,6 +2,7 @@
 
 import json
 import re
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fedgram.core.errors import InvalidData, InvalidParameter, UnknownName
+from fedgram.core.errors import Doubtful, InvalidData, InvalidParameter, UnknownName
 from fedgram.core.progress import with_bar
 from fedgram.data.own.blocks import TableFile, open_table
 from fedgram.data.own.cells import is_missing, parse_numbers
@@ -167,6 +168,7 @@ def _has_classes(column: Seen) -> bool:
 
 def _outcome_lines(column: Seen) -> list[str]:
     if not _has_classes(column):
+        _warn_of_few_fractions(column)
         return []
     if len(column.cells) > 10 * MOST_CLASSES:
         raise InvalidData(
@@ -175,6 +177,21 @@ def _outcome_lines(column: Seen) -> list[str]:
         )
     classes = ", ".join(_quoted(cell) for cell in sorted(column.cells))
     return [f"classes = [{classes}]  # of this table; add those that others have"]
+
+
+def _warn_of_few_fractions(column: Seen) -> None:
+    """Warn of an outcome that would have classes but for a few cells: a typo there makes it a number."""
+    whole = {cell: count for cell, count in column.cells.items() if float(cell).is_integer()}
+    total, found = sum(column.cells.values()), sum(whole.values())
+    if 2 <= len(whole) <= MOST_CLASSES and found >= 0.95 * total:
+        odd = next(cell for cell in column.cells if cell not in whole)
+        warnings.warn(
+            f"outcome {column.name!r} is taken as a number because of {total - found} of {total} values, such as "
+            f"{odd}: the others are {len(whole)} whole numbers. If these are classes, correct the values that are not, "
+            "or give a study that lists the classes (--study)",
+            Doubtful,
+            stacklevel=4,
+        )
 
 
 def _head(column: Seen) -> str:

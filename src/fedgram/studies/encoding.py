@@ -136,12 +136,17 @@ class StudyTable:
         return Rows(block.start, x, labels, groups, keys, problems, block.share, media, self._values(block))
 
     def _values(self, block: Block) -> Array | None:
-        """Return the numeric outcomes of rows that need not have them."""
+        """Return the numeric outcomes of rows that need not have them, NaN where a rule of the study refuses one."""
         if not any(self.values):
             return None
-        columns = [np.full(block.rows, np.nan) if name is None else block.numbers[name] for name in self.values]
-        found = np.column_stack(columns)
-        return np.where(np.isfinite(found), found, np.nan)
+        found, outcomes = np.full((block.rows, len(self.values)), np.nan), self.study.numeric({})
+        assert outcomes is not None
+        for place, (name, given) in enumerate(zip(outcomes.names, self.values, strict=True)):
+            if given is not None:
+                out = found[:, place : place + 1]
+                for problem in self.study.columns[name].encode(name, block.numbers[given], block.bad.get(given), out):
+                    out[problem.cells] = np.nan
+        return outcomes.in_own_unit(found)
 
     def _wrong_labels(self, labels: Coded) -> list[Problem]:
         known, name = set(self.study.classes), self.study.outcome

@@ -66,7 +66,9 @@ def _labels(model: StudyModel, rows: Iterable[tuple[Array, Coded | None]]) -> Ju
     known: Calibration | None = None
     for x, named in rows:
         assert named is not None
-        labels, scores = named.map(place.__getitem__, np.int64), finite(model.model.scores(x))
+        # A value that no row has any more need not be a class: that of a bad row, or an unused level of a category.
+        labels, scores = named.map(lambda label: place.get(label, -1), np.int64), finite(model.model.scores(x))
+        assert (labels >= 0).all()
         counts += np.bincount(labels, minlength=len(place))
         hits += np.bincount(labels[scores.argmax(axis=1) == labels], minlength=len(place))
         found = Calibration.of_scores(model.model, scores, labels)

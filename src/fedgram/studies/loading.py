@@ -12,6 +12,7 @@ import numpy.typing as npt
 from fedgram.core.arrays import Array
 from fedgram.core.columns import listed
 from fedgram.core.errors import InvalidData, InvalidParameter, UnknownName
+from fedgram.core.files import stamp
 from fedgram.core.labels import NUMERIC, to_indices
 from fedgram.data.dataset import Dataset
 from fedgram.data.fingerprint import fingerprint
@@ -23,6 +24,7 @@ from fedgram.studies.encoding import gather, open_for
 from fedgram.studies.kinds import Category, Ignore
 from fedgram.studies.study import Study
 
+State = tuple[int, ...] | None
 TABLES = (".csv", ".tsv", ".parquet", ".pq")
 
 
@@ -42,6 +44,18 @@ def tables_of(data: str) -> list[Path]:
     whole = Path(data).expanduser()
     paths = [whole] if whole.exists() else [Path(part.strip()).expanduser() for part in data.split(",")]
     return paths if all(path.suffix.lower() in TABLES for path in paths) else []
+
+
+def state_of(data: str | None) -> State:
+    """Return what changes when somebody's file does, or a file of somebody's folder; None of what is neither."""
+    if not data:
+        return None
+    try:
+        path = Path(data).expanduser()
+        found = [path] if path.is_file() else sorted(path.rglob("*")) if path.is_dir() else tables_of(data)
+        return tuple(number for file in found for number in stamp(file)) or None
+    except OSError:
+        return None
 
 
 def names_in(text: str | None) -> tuple[str, ...] | None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from fedgram.core.arrays import Array
-from fedgram.core.errors import InvalidData
 from fedgram.data.own.bad import OnBad
 from fedgram.data.own.blocks import stacked
 from fedgram.data.own.cells import Coded, Mask
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 # Bytes of encoded rows up to which a file's are held: 130,000 rows of 64 columns. Some steps take several times that.
 HELD_BYTES = 1 << 26
 Samples: TypeAlias = tuple[Any, Any]  # x and y: arrays, or StreamedRows and StreamedLabels
-Stamp: TypeAlias = tuple[int, int]
 
 
 @dataclass
@@ -33,7 +31,6 @@ class Collected:
     """
 
     table: "StudyTable"
-    stamp: Stamp | None
     parts: list[Array] | None = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     labels: list[Coded] = field(default_factory=list)
@@ -65,10 +62,10 @@ class Collected:
         # Whoever reads it again may do so from another folder.
         study_table = replace(self.table, table=replace(table, source=table.source.absolute()))
         if chosen is None:
-            return TableRows(study_table, self.stamp, tuple(self.sizes)), labels
+            return TableRows(study_table, tuple(self.sizes)), labels
         ends = np.cumsum([0, *self.sizes])
         counts = [int(np.count_nonzero(chosen[a:b])) for a, b in pairwise(ends)]
-        rows = TableRows(study_table, self.stamp, tuple(count for count in counts if count), chosen)
+        rows = TableRows(study_table, tuple(count for count in counts if count), chosen)
         return rows, StreamedLabels(labels.values, labels.codes[chosen])
 
     def _compact(self) -> StreamedLabels:
@@ -88,7 +85,6 @@ class TableRows(StreamedRows):
     """
 
     table: "StudyTable"
-    stamp: Stamp | None
     sizes: tuple[int, ...]
     chosen: Mask | None = None
 
@@ -98,8 +94,6 @@ class TableRows(StreamedRows):
         return len(self.table.study.sent)
 
     def __iter__(self) -> Iterator[Array]:
-        if stamp_of(self.table) != self.stamp:
-            raise self._changed()
         start, sizes = 0, iter(self.sizes)
         for rows in self.table.clean_rows():
             end = start + len(rows.x)
@@ -107,15 +101,10 @@ class TableRows(StreamedRows):
             start = end
             if len(x):
                 if len(x) != next(sizes, None):
-                    raise self._changed()
+                    raise self.table.table.changed()
                 yield np.array(x, order="C")  # what was read is written over by the next rows
         if next(sizes, None) is not None:
-            raise self._changed()
-
-    def _changed(self) -> InvalidData:
-        return InvalidData(
-            f"{self.table.table.title} has changed since this run first read it: leave it as it is, and run again"
-        ).telling("the table has changed during the run")
+            raise self.table.table.changed()
 
 
 def collect(
@@ -131,7 +120,7 @@ def collect(
     """
     if not isinstance(table.table.source, Path):
         held = inf  # it is in memory already
-    found = Collected(table, stamp_of(table))
+    found = Collected(table)
     if (table.table.rows or 0) * len(table.study.sent) * 8 > held:
         found.parts = None
     for rows in table.good_rows(on_bad):
@@ -145,12 +134,3 @@ def collect(
             if sum(found.sizes) * rows.x.shape[1] * 8 > held:
                 found.parts = None
     return found
-
-
-def stamp_of(table: "StudyTable") -> Stamp | None:
-    """Return what changes when somebody writes a table's file, None for a table in memory and a file that is gone."""
-    source = table.table.source
-    if not isinstance(source, Path) or not source.exists():
-        return None
-    found = source.stat()
-    return found.st_size, found.st_mtime_ns

@@ -5,11 +5,13 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 from flwr.app import Message
 
 from fedgram.core import wire
+from fedgram.core.errors import InvalidData, tell
 from fedgram.engines.flower import envelope
-from fedgram.engines.flower.kept import MODEL_FILE, RUN_FILE
+from fedgram.engines.flower.kept import LOCK_FILE, MODEL_FILE, RUN_FILE, keep_of_run
 from fedgram.protocol.fit import load_model
 from support.flower_grid import LocalGrid
 
@@ -58,3 +60,11 @@ def test_a_clock_that_was_set_back_does_not_lose_a_model(node, monkeypatch):
     monkeypatch.setattr(kept, "time", lambda: 0.0)
     RunOfOne(node, 100.0).end()
     assert not np.array_equal(load_model(folder / MODEL_FILE).weights, old)
+
+
+@pytest.mark.parametrize("name", [LOCK_FILE, MODEL_FILE, RUN_FILE])
+def test_a_folder_that_cannot_be_written_is_told_without_its_name(tmp_path, name):
+    (tmp_path / name).mkdir()  # no file can be there
+    with pytest.raises(InvalidData, match=f"cannot write .*{name}") as caught:
+        keep_of_run({"weights": np.zeros(3)}, tmp_path, "7", 1.0)
+    assert tell(caught.value) == "the node cannot write its model into its own folder"

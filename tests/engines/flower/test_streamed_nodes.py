@@ -7,12 +7,15 @@ import json
 
 import numpy as np
 import pytest
+from flwr.app import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedgram.core import wire
 from fedgram.core.errors import Skipped
 from fedgram.data.own import csvfiles
 from fedgram.data.streams import StreamedRows
+from fedgram.engines.flower import envelope
 from fedgram.engines.flower.app import _party
 from fedgram.protocol.fit import load, load_model
 from fedgram.studies import Study, streams
@@ -142,3 +145,21 @@ def test_texts_decide_by_their_cells_which_rows_are_held_back(tmp_path, large, m
     for name in ("x", "x_test"):
         # The last columns are the backbone's, which sees other texts together here.
         np.testing.assert_array_equal(np.asarray(getattr(streamed, name))[:, :3], getattr(held, name)[:, :3])
+
+
+@pytest.mark.parametrize("name", ["patients.csv", "test.csv"])
+def test_data_that_change_during_a_run_are_refused(tmp_path, name):
+    grid = LocalGrid(nodes_of(tmp_path)[:1], RUN | {"method": "local"})
+
+    def ask(step):
+        request = {"round": 0, "seed": 0, "step": step, "classes": STUDY.classes, "payload": None}
+        grid.push_messages([Message(envelope.letter(wire.encode(request)), 1, envelope.STEP)])
+        return grid.seen[-1]
+
+    assert not ask("hello").has_error()
+    assert not ask("train").has_error()
+    write_table(tmp_path / "north" / name, rows(70, 0))
+    refused = "the node's data have changed during the run (more in the node's own log)"
+    assert ask("train").error.reason == refused
+    assert not ask("hello").has_error(), "a new run may have new data"
+    assert not ask("train").has_error()

@@ -188,13 +188,13 @@ def test_the_study_is_as_strict_as_it_says_where_the_node_asks_for_less(nodes, t
     assert hello(lax).has_error() == refused
 
 
-SECRETS = ("W1000", "131", "Fem", "flue", "patients.csv", "north/")
+SECRETS = ("W1000", "131.25", "Fem", "flue", "patients.csv", "north/")
 
 
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"age": "131"}, "bad rows: column 'age' must be from 0 to 120 years"),
+        ({"age": "131.25"}, "bad rows: column 'age' must be from 0 to 120 years"),
         ({"age": "W1000"}, "bad rows: column 'age' must hold numbers"),
         ({"sex": "Fem"}, "bad rows: column 'sex' must be one of 'F', 'M'"),
         ({"sex": ""}, "bad rows: column 'sex' must not be empty"),

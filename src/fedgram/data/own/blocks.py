@@ -15,6 +15,7 @@ from fedgram.core.arrays import Array
 from fedgram.core.columns import Columns, as_columns, as_table, names_of
 from fedgram.core.errors import FedgramError, InvalidData
 from fedgram.core.extras import require
+from fedgram.core.files import stamp
 from fedgram.data.own.cells import Block, arrow_block, block_of, column_numbers, column_texts
 from fedgram.data.own.csvfiles import DELIMITERS, Header, csv_blocks, find_rows, read_header
 
@@ -28,13 +29,15 @@ class TableFile:
     """A table that can be read in blocks: the names of its columns, and where it comes from.
 
     `rows` is their number where that is known beforehand, and `words` says of Parquet's columns which hold no numbers,
-    and what they hold.
+    and what they hold. A file that has changed since it was opened, which `stamp` tells, is refused: its rows would no
+    longer go with what an earlier pass found.
     """
 
     source: Any  # a path, or a table in memory
     names: Columns
     rows: int | None = None
     words: dict[str, str] | None = None
+    stamp: tuple[int, int] | None = None
 
     @property
     def title(self) -> str:
@@ -52,10 +55,12 @@ class TableFile:
             yield from _in_memory(self.source, numbers, texts)
             return
         with _reading(self.source):
-            if self.is_csv:
-                yield from csv_blocks(self.source, self.names, numbers, texts)
-            else:
-                yield from _parquet_blocks(self.source, self.names, numbers, texts)
+            self._check_unchanged(self.source)
+            read = csv_blocks if self.is_csv else _parquet_blocks
+            for block in read(self.source, self.names, numbers, texts):
+                self._check_unchanged(self.source)
+                yield block
+            self._check_unchanged(self.source)  # it may have been cut short where a block ended
 
     def find(self, places: Iterable[int]) -> dict[int, tuple[str, list[str]]]:
         """Return where rows are, for people, and the cells of a CSV file's as they stand, in one pass for all.
@@ -65,7 +70,19 @@ class TableFile:
         if not (self.is_csv and isinstance(self.source, Path)):
             return {place: (f"row {place + 1}", []) for place in places}
         with _reading(self.source):
-            return {place: (f"line {line}", row) for place, (line, row) in find_rows(self.source, places).items()}
+            found = find_rows(self.source, places)
+            self._check_unchanged(self.source)
+            return {place: (f"line {line}", row) for place, (line, row) in found.items()}
+
+    def changed(self) -> InvalidData:
+        """Return the error for a file that is not what it was when it was opened."""
+        return InvalidData(
+            f"{self.title} has changed since this run first read it: leave it as it is, and run again"
+        ).telling("the table has changed during the run")
+
+    def _check_unchanged(self, path: Path) -> None:
+        if not path.exists() or stamp(path) != self.stamp:
+            raise self.changed()
 
 
 def open_table(source: Any) -> TableFile:
@@ -96,12 +113,13 @@ def stacked(parts: list[Array], columns: int) -> Array:
 def _open_file(path: Path) -> TableFile:
     suffix = path.suffix.lower()
     with _reading(path):
+        now = stamp(path)
         if suffix in TEXT_FILES:
             header = read_header(path)
             if not header.names:
                 raise InvalidData(f"{path} is empty: a table begins with a line of column names")
             _check_delimiter(path, header)
-            return TableFile(path, _named(header.names, path))
+            return TableFile(path, _named(header.names, path), stamp=now)
         if suffix in PARQUET_FILES:
             pa, pq = (require(name, "tables", "reading Parquet") for name in ("pyarrow", "pyarrow.parquet"))
             with _native(path) as raw, pq.ParquetFile(raw) as parquet:
@@ -111,7 +129,7 @@ def _open_file(path: Path) -> TableFile:
                     for name, kind in zip(names, types, strict=True)
                     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind))
                 }
-                return TableFile(path, names, parquet.metadata.num_rows, words)
+                return TableFile(path, names, parquet.metadata.num_rows, words, now)
     raise InvalidData(f"{path} is no table: give a .csv, .tsv or .parquet file")
 
 

@@ -98,7 +98,7 @@ def _pieces(path: Path, header: Header, size: int) -> Iterator[tuple[memoryview,
         done = file.seek(mark + len(header.text.encode()))
         buffer, kept = bytearray(size), 0
         while True:
-            got = file.readinto(memoryview(buffer)[kept:]) or 0
+            got = _fill(file, memoryview(buffer)[kept:])
             end, done = kept + got, done + got
             if not end:
                 return
@@ -109,6 +109,17 @@ def _pieces(path: Path, header: Header, size: int) -> Iterator[tuple[memoryview,
             elif end == len(buffer):
                 buffer = buffer + bytearray(len(buffer))
             kept = end - cut
+
+
+def _fill(file: io.FileIO, space: memoryview) -> int:
+    """Read until the space is full or the file ends; return how many bytes there are.
+
+    A network disk may give fewer than asked for. Pieces must not depend on that: every pass has the same blocks.
+    """
+    end = 0
+    while end < len(space) and (got := file.readinto(space[end:])):
+        end += got
+    return end
 
 
 def _end_of_rows(buffer: bytearray, end: int, newline: bytes) -> int:

@@ -133,9 +133,15 @@ class Scan:
 
     def blocks(self) -> Iterator[tuple[Mask, Array]]:
         """Read the numbers again: yield which rows of a block can be used, and the numbers of these, (n, d)."""
+        end = 0
         for block in self.source.blocks(self.roles.columns, []):
-            good = self.good[block.start : block.start + block.rows]
+            end = block.start + block.rows
+            good = self.good[block.start : end]
+            if len(good) != block.rows:  # written so soon after it was read that its time did not tell
+                raise self.source.changed()
             yield good, _numbers(block, self.roles)[good]
+        if end != len(self.good):
+            raise self.source.changed()
 
 
 def scan(path: Path, wanted: Wanted, on_bad: OnBad, *, keep: bool = False) -> Scan:

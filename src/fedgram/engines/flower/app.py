@@ -14,6 +14,7 @@ from platformdirs import user_data_path
 
 from fedgram.core.errors import FedgramError, about_the_request, tell
 from fedgram.core.files import replace_file, writing
+from fedgram.core.hashing import hash_json
 from fedgram.engines.flower.agreed import agreed_study, table_client
 from fedgram.engines.flower.config import App, NodeConfig
 from fedgram.engines.flower.grid import Expected, GridTransport, Post, roll_call
@@ -22,6 +23,7 @@ from fedgram.protocol import session
 from fedgram.protocol.clientside import explain
 from fedgram.protocol.fit import Fit
 from fedgram.protocol.sources import resolve
+from fedgram.studies.loading import state_of
 
 NAME = "flower"
 
@@ -97,7 +99,7 @@ def _name(message: Message, context: Context) -> str:
 def _party(message: Message, context: Context) -> Party:
     """Return what the node brings to any step; if it may not take part, no step is performed."""
     own = NodeConfig.read(context.node_config)
-    find = own.finding()
+    find, state = own.finding(), hash_json([state_of(own.data), state_of(own.test_data)])
     with about_the_request():
         app = App.read(context.run_config)
         method = app.configured(find)
@@ -105,7 +107,7 @@ def _party(message: Message, context: Context) -> Party:
     client = own.client(app) if study is None else table_client(own, study)
     admitted = own.admitted(client, app, method, study)
     cell = max(own.minimum_cell, app.minimum_cell)
-    return Party(admitted, method, own.model_folder(), study, warned=own.has_minimum, minimum_cell=cell)
+    return Party(admitted, method, own.model_folder(), study, own.has_minimum, cell, state)
 
 
 def _told(error: Exception) -> str:

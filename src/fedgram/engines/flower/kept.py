@@ -11,13 +11,14 @@ from fedgram.core.files import locked, replace_file, writing
 
 MODEL_FILE = "model.safetensors"
 RUN_FILE, LOCK_FILE = "model.run.json", ".model.lock"
+_TOLD = "the node cannot write its model into its own folder"
 log = logging.getLogger("flwr")  # so that it shows where Flower's own lines do
 
 
 def keep(model: object, folder: Path) -> Path:
     """Write a node's model into its folder, whole or not at all, for `fedgram predict`."""
     path = folder / MODEL_FILE
-    with writing(path, told="the node cannot write its model into its own folder"):
+    with writing(path, told=_TOLD):
         folder.mkdir(parents=True, exist_ok=True)
         replace_file(path, wire.encode(model))
     return path
@@ -34,13 +35,14 @@ def keep_of_run(model: object, folder: Path, run: str, started: float) -> None:
 
     The run that ends last need not be the one that somebody wanted last: it may have waited for a node that was gone.
     """
-    with locked(folder / LOCK_FILE, nullcontext):  # runs are processes of their own
+    with locked(folder / LOCK_FILE, nullcontext, told=_TOLD):  # runs are processes of their own
         other, last = _run_of(folder)
         if last > started:
             log.warning("run %s: its model is not kept, because run %s, which started later, has one here", run, other)
             return
         keep(model, folder)
-        replace_file(folder / RUN_FILE, json.dumps({"run": run, "started": started}).encode())
+        with writing(folder / RUN_FILE, told=_TOLD):
+            replace_file(folder / RUN_FILE, json.dumps({"run": run, "started": started}).encode())
 
 
 def _run_of(folder: Path) -> tuple[str, float]:

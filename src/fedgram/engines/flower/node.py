@@ -16,7 +16,7 @@ from flwr.app import Context, Error, Message
 from flwr.clientapp import ClientApp
 
 from fedgram.core import wire
-from fedgram.core.errors import ClientFailed, about_the_request
+from fedgram.core.errors import ClientFailed, InvalidData, about_the_request
 from fedgram.data.client import Client, warn_if_few
 from fedgram.engines.flower import envelope
 from fedgram.engines.flower.kept import keep_of_run, start_of_run
@@ -34,7 +34,7 @@ class Party:
 
     `recipe` is the study that it takes part in, whose rules it keeps, where there is one. With `warned` it hears at the
     start what it reveals if it has few samples. `minimum_cell` is the node's own rule: of how few test samples a sum
-    about confidence may be.
+    about confidence may be. `state` is another one if the node's data have changed.
     """
 
     client: Client
@@ -43,6 +43,7 @@ class Party:
     recipe: Recipe | None = None
     warned: bool = False
     minimum_cell: int = 0
+    state: str = ""
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def _perform(party: Party, message: Message, context: Context) -> bytes:
             client = party.client
             warn_if_few(client.name, math.prod(client.x.shape[1:]), party.method.fewest_samples(len(client.y)))
     else:
-        started = _recall(side, context)
+        started = _recall(side, party, context)
     model = side.model
     [reply] = perform(party.method, [side], [request])
     data = wire.encode(reply)
@@ -103,17 +104,26 @@ def _perform(party: Party, message: Message, context: Context) -> bytes:
         own = side.model if party.recipe is None else party.recipe.model(side.model)
         keep_of_run(own, party.folder, str(context.run_id), started)
     memory = {"state": side.state, "model": side.model, "personal": side.personal, "started": started}
-    context.state[_MEMORY] = envelope.pack(wire.encode(memory))
+    context.state[_MEMORY] = envelope.pack(wire.encode({**memory, "data": party.state}))
     return data
 
 
-def _recall(side: ClientSide, context: Context) -> float:
-    """Give the side back what it remembers of this run; return when the run started."""
+def _recall(side: ClientSide, party: Party, context: Context) -> float:
+    """Give the side back what it remembers of this run; return when the run started.
+
+    The data are read anew for each message. If they have changed since the run began they are refused, because the
+    replies of one run must be about the same samples.
+    """
     if _MEMORY not in context.state.array_records:
         raise ClientFailed(
             "this node has lost its state: it was restarted during the run; start the run again"
         ).telling()
     memory = wire.decode(envelope.unpack(context.state.array_records[_MEMORY]))
+    if memory["data"] != party.state:
+        raise InvalidData(
+            f"the data of {party.client.name!r} have changed since the run began: leave them as they are during a run, "
+            "and start it again"
+        ).telling("the node's data have changed during the run")
     side.state, side.model, side.personal = memory["state"], memory["model"], memory["personal"]
     return float(memory["started"])
 
