@@ -20,8 +20,9 @@ import numpy.typing as npt
 from fedgram.core.arrays import Array
 from fedgram.core.blocks import Blocks, Stream, as_blocks, each, lazily, together
 from fedgram.moments.blas import solve_positive_definite
+from fedgram.moments.choice import as_good
 from fedgram.moments.regression import STEPS
-from fedgram.moments.solve import as_good, rounding_level
+from fedgram.moments.solve import rounding_level
 
 Rows: TypeAlias = npt.NDArray[Any] | Blocks[npt.NDArray[Any]]
 # Up to this n/d the n × n system is the quicker one, as measured at d = 1,280.

@@ -20,6 +20,7 @@ from fedgram.models import LinearModel, Temperature
 from fedgram.moments import solve
 from fedgram.moments.accumulate import as_features
 from fedgram.moments.blas import solve_triangular
+from fedgram.moments.choice import as_good
 from fedgram.moments.moments import Moments
 from fedgram.moments.outcomes import feature_columns, regression_of
 from fedgram.moments.regression import Ridge
@@ -102,7 +103,7 @@ class System:
         v, residual = self._seen_by(x, y, lower)
         projected = adapt.Spectrum.of(v).project(residual)
         errors = projected.leave_one_out(ALPHAS, member=member)
-        best = int(solve.as_good(errors)[0])  # with one sample all α are as good: the first is 0, which changes nothing
+        best = int(as_good(errors)[0])  # with one sample all α are as good: the first is 0, which changes nothing
         temperature = self.temperature
         if temperature is not None:
             left_out = projected.left_out(ALPHAS[best], member=member)

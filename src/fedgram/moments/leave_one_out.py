@@ -3,6 +3,7 @@
 import numpy as np
 
 from fedgram.moments import solve
+from fedgram.moments.choice import least
 from fedgram.moments.regression import STEPS, Regression
 from fedgram.moments.weighted import Samples
 
@@ -30,4 +31,4 @@ def leave_one_out(problem: Regression, samples: Samples) -> float:
             # The only sample has no others to be predicted from.
             left = np.maximum(1 - leverage, solve.EPS)
             errors[i] += own @ ((residuals / left[:, None]) ** 2).sum(axis=1)
-    return solve.least(ridges, errors)
+    return least(ridges, errors)

@@ -20,11 +20,9 @@ from scipy.linalg.blas import dsymv
 
 from fedgram.core.arrays import Array
 from fedgram.core.errors import InvalidData, InvalidParameter, RankDeficient
-from fedgram.moments import blas, lowrank
+from fedgram.moments import blas, choice, lowrank
 
 EPS = float(np.finfo(np.float64).eps)
-# Errors that differ by less than this, relative to their size, differ by rounding.
-AS_GOOD = 1e-9
 
 
 def packed_size(d: int) -> int:
@@ -263,25 +261,7 @@ def generalised_cross_validation(
     beyond = max(squares - explained.sum(), 0.0) if rest else 0.0
     left = steps[:, None] / (values + steps[:, None])
     errors = (beyond + left**2 @ explained) / (rest + left.sum(axis=1)) ** 2
-    return least(steps, errors)
-
-
-def least(steps: Array, errors: Array) -> float:
-    """Return the step of least error. Rounding must not choose between steps as good as each other: the last is taken.
-
-    >>> least(np.array([1.0, 2.0, 3.0]), np.array([0.5, 0.5 + 1e-15, 0.7]))
-    2.0
-    """
-    return float(steps[as_good(errors)[-1]])
-
-
-def as_good(errors: Array) -> npt.NDArray[np.intp]:
-    """Return the places of the least error, and of those that only rounding tells from it.
-
-    >>> as_good(np.array([2.0, 1.0, 3.0, 1.0 + 1e-12]))
-    array([1, 3])
-    """
-    return np.flatnonzero(~(errors > errors.min() * (1 + AS_GOOD)))
+    return choice.least(steps, errors)
 
 
 def check_ridge(ridge: float) -> None:
