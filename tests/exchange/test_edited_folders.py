@@ -163,6 +163,14 @@ def test_a_combined_file_holds_the_sum_of_what_it_lists(tmp_path):
     assert combined.payload.total == store.total()
 
 
+def test_another_study_than_the_ledger_began_with_is_named(tmp_path):
+    store_of(tmp_path, "north")
+    other = replace(STUDY, minimum_samples=40)
+    edit(tmp_path, "UPDATE settings SET value = ? WHERE name = 'study'", wire.encode(other))
+    wanted = f"the index has study {other.fingerprint}, and the ledger began with {STUDY.fingerprint}"
+    assert problems(Store(tmp_path)) == [wanted]
+
+
 CHANGES = {
     "join": lambda store: store.join(summary("west")),
     "remove": lambda store: store.remove("south"),

@@ -10,6 +10,8 @@ from fedgram.cli.outputs import Force, write_file
 from fedgram.cli.stores import Json, StoreFolder, check_outside, existing, size
 from fedgram.core import terminal
 from fedgram.core.terminal import one_line
+from fedgram.exchange import files
+from fedgram.exchange.combined import leaves_of
 
 
 def combine(
@@ -35,10 +37,11 @@ def combine(
     region = name or store.resolve().name
     data = kept.combine(region)
     write_file(out, data, force=force)
-    summaries = len(kept.index.leaves())
-    found = {"party": region, "summaries": summaries, "samples": kept.total().n, "bytes": len(data), "file": str(out)}
+    combined = files.read(data, checked=True)
+    summaries, samples = len(leaves_of(combined)), combined.header.samples
+    found = {"party": region, "summaries": summaries, "samples": samples, "bytes": len(data), "file": str(out)}
     if as_json:
         typer.echo(json.dumps(found))
         return
-    said = f"{region}: {summaries:,} summaries, {found['samples']:,} samples, {size(len(data))}; wrote {out}"
+    said = f"{region}: {summaries:,} summaries, {samples:,} samples, {size(len(data))}; wrote {out}"
     terminal.console(soft_wrap=True, highlight=False).print(one_line(said))

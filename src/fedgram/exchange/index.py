@@ -221,11 +221,9 @@ class Index:
         """Return the last entry."""
         return next(iter(self._entries("ORDER BY number DESC LIMIT 1")), None)
 
-    def entry(self, number: int) -> Entry:
-        """Return the entry with this number."""
-        for found in self._entries("WHERE number = ?", number):
-            return found
-        raise StoreError(f"entry {number} is missing in {self.path}: restore the store from a copy")
+    def first(self) -> Entry | None:
+        """Return the first entry."""
+        return next(iter(self._entries("ORDER BY number LIMIT 1")), None)
 
     def entry_of(self, digest: str) -> Entry:
         """Return the entry by which a contribution joined last."""

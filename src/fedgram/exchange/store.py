@@ -135,7 +135,8 @@ class Store:
     @property
     def public_key(self) -> str:
         """The coordinator's public key, as the ledger's first entry has it; reading a store needs no private key."""
-        return str(self.index.entry(1).says.get("key", ""))
+        first = self.index.first() or self.log()[0]  # which refuses an empty ledger
+        return str(first.says.get("key", ""))
 
     def contributions(self) -> list[Contribution]:
         """Return who is in, in the order in which they joined."""

@@ -34,6 +34,8 @@ def problems(store: Store) -> list[str]:
     if wrong := ledger.problems(entries):
         return wrong
     found = list(differences(store.index, entries))
+    if (began := entries[0].detail("study")) != store.terms.fingerprint:
+        found.append(f"the index has study {store.terms.fingerprint or 'none'}, and the ledger began with {began}")
     if is_forged(store.path / TOTAL, store.public_key):
         found.append(f"{TOTAL} is not as the store signed it: it is not used, the next change adds all files up anew")
     return found
