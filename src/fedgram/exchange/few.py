@@ -32,13 +32,13 @@ def in_features(side: ClientSide, method: "APFL", _: Any) -> Iterator[Array]:
 
 
 def warn_of_few(side: ClientSide, least: int, counted: Iterable[Array]) -> None:
-    """Warn where one of the sums is that of fewer than `least` samples, or so."""
+    """Warn where one of the sums is mostly that of fewer than half of `least` samples; honest rounds have some more."""
     total = spread = np.zeros(1)
     for block in counted:
         total, spread = total + block.sum(axis=0), spread + np.square(block).sum(axis=0)
     # As many samples of equal weight would have the same spread: n where all count alike, 1 where one decides.
     effective = float(np.min(total[total > 0] ** 2 / spread[total > 0], initial=np.inf))
-    if effective < min(least, side.n):
+    if effective < min(least, side.n) / 2:
         warnings.warn(
             f"what is asked for is mostly that of {effective:.0f} of the {side.n} samples of party {side.name!r}: it "
             "may show their rows; answer only if you trust the coordinator with them",
