@@ -19,6 +19,7 @@ from PIL import Image
 
 from fedgram.core.errors import BadArchive, CannotLoad, FedgramError, InvalidData, InvalidParameter
 from fedgram.data.own import bad
+from fedgram.data.own.cells import arrow_block
 from fedgram.data.own.files import open_path
 from fedgram.data.published.archives import unpack
 from fedgram.data.published.layouts.unpickle import unpickle
@@ -286,3 +287,9 @@ def test_onnx_files_that_make_no_sense(tmp_path, capfd, made, reason):
         backbone(str(path))(np.zeros((2, 8, 8, 3), dtype=np.uint8))
     assert "\n" not in str(failure.value)
     assert capfd.readouterr().out == ""
+
+
+def test_a_text_that_a_dictionary_does_not_have_is_damage():
+    column = pa.DictionaryArray.from_arrays(pa.array([0, 3]), pa.array(["u", "v"]), safe=False)
+    with pytest.raises(pa.ArrowInvalid, match="the column's dictionary does not have"):
+        arrow_block(0, pa.RecordBatch.from_arrays([column], names=["a"]), [], ["a"], share=1.0)

@@ -178,7 +178,10 @@ def _arrow_texts(column: Any) -> Coded:
     codes = column.indices
     if codes.null_count:
         codes, values = codes.fill_null(len(values)), [*values, ""]
-    return Coded(values, codes.to_numpy(zero_copy_only=False))
+    places = codes.to_numpy(zero_copy_only=False)
+    if len(places) and not 0 <= places.min() <= places.max() < len(values):
+        raise pa.ArrowInvalid("a cell has a text that the column's dictionary does not have")
+    return Coded(values, places)
 
 
 def column_numbers(column: Any) -> tuple[Array, Mask | None]:
