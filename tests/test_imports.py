@@ -32,6 +32,8 @@ print(json.dumps({
 }))
 """
 
+HEAVY = {"scipy.optimize", "scipy.sparse", "scipy.stats", "torch", "sklearn", "pyarrow", "flwr"}
+
 MODULES = """
 import json, pkgutil
 import fedgram
@@ -74,5 +76,10 @@ def test_a_change_would_be_noticed(tmp_path, monkeypatch):
 def test_importing_fedgram_takes_little():
     """What takes long to import is imported where it is used: torch, and half of SciPy."""
     loaded = {".".join(name.split(".")[:2]) for name in state_after(["scipy.linalg", "fedgram"])["loaded"]}
-    heavy = {"scipy.optimize", "scipy.special", "scipy.sparse", "scipy.stats", "torch", "sklearn", "pyarrow", "flwr"}
-    assert not loaded & heavy
+    assert not loaded & {*HEAVY, "scipy.special"}
+
+
+def test_a_command_imports_little():
+    """Nobody waits for what other commands need."""
+    loaded = {".".join(name.split(".")[:2]) for name in state_after(["fedgram.cli.run", "fedgram.cli.join"])["loaded"]}
+    assert not loaded & {*HEAVY, "scipy.ndimage", "matplotlib"}

@@ -68,6 +68,12 @@ def test_help_shows_examples(command):
     assert "fedgram run" in done.stdout or "fedgram methods" in done.stdout
 
 
+def test_a_misspelt_command_is_told_the_nearest_one():
+    done = run("jion")
+    assert done.returncode == 2
+    assert done.stderr.count("Did you mean 'join'?") == 1
+
+
 def test_version():
     assert run("--version").stdout == f"fedgram {fg.__version__}\n"
 

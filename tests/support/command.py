@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 
+from fedgram.cli import COMMANDS
 from support.waiting import PATIENCE
 
 PROGRAM = (sys.executable, "-c", "from fedgram.cli import main; main()")
@@ -13,7 +14,9 @@ PROGRAM = (sys.executable, "-c", "from fedgram.cli import main; main()")
 # Importing takes most of a second, and a hundred tests run a command. So one process imports, and is forked for each.
 _forks = multiprocessing.get_context("forkserver") if "forkserver" in multiprocessing.get_all_start_methods() else None
 if _forks is not None:
-    _forks.set_forkserver_preload(["fedgram.cli", "fedgram.methods.analytic.afl", "scipy.linalg", "sklearn.datasets"])
+    # The command line itself imports a command's module when it is asked for.
+    ours = [f"fedgram.cli.{name}" for name in COMMANDS]
+    _forks.set_forkserver_preload([*ours, "fedgram.methods.analytic.afl", "scipy.optimize", "sklearn.datasets"])
 
 
 def run(*arguments, env=None, cwd=None, fresh=False):

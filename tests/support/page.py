@@ -23,15 +23,26 @@ def alternatives(chrome):
     return [node.get_attribute("aria-label") for node in chrome.find_elements("css selector", "svg.chart, canvas")]
 
 
+_NODES = """
+  const walker = document.createTreeWalker(document, NodeFilter.SHOW_ALL);
+  let nodes = 1;
+  while (walker.nextNode()) nodes += 1;
+  return nodes;
+"""
+
+
 def cost_of_opening(chrome, page):
-    """Open a page and return what it took, by Chromium's names; seconds are CPU time of the main thread."""
+    """Open a page and return what it took, by Chromium's names; seconds are CPU time of the main thread.
+
+    Chromium's own number of nodes also counts those of earlier pages that it has not yet thrown away.
+    """
     chrome.get("about:blank")
     # Time on the clock would grow with what else the machine has to do.
     chrome.execute_cdp_cmd("Performance.enable", {"timeDomain": "threadTicks"})
     chrome.get(page.as_uri())
     found = chrome.execute_cdp_cmd("Performance.getMetrics", {})["metrics"]
     chrome.execute_cdp_cmd("Performance.disable", {})
-    return {entry["name"]: entry["value"] for entry in found}
+    return {entry["name"]: entry["value"] for entry in found} | {"Nodes": chrome.execute_script(_NODES)}
 
 
 def taken_apart(text):

@@ -13,7 +13,10 @@ from fedgram.data.published import catalog
 from fedgram.data.published.catalog import Info
 
 app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode="rich", help="Data sets by name: list them, fetch one, look at one."
+    no_args_is_help=True,
+    suggest_commands=False,
+    rich_markup_mode="rich",
+    help="Data sets by name: list them, fetch one, look at one.",
 )
 
 Name = Annotated[str, typer.Argument(help="Name of a data set, as in `fedgram data list`.", show_default=False)]

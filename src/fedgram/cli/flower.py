@@ -11,6 +11,7 @@ from fedgram.core.terminal import echo
 
 app = typer.Typer(
     no_args_is_help=True,
+    suggest_commands=False,
     rich_markup_mode="rich",
     help="Run across machines with Flower: write an app, start a node, make keys to try it with.",
 )

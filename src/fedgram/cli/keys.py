@@ -15,6 +15,7 @@ from fedgram.exchange.pairs import named_by, new_pair, read_public
 
 app = typer.Typer(
     no_args_is_help=True,
+    suggest_commands=False,
     rich_markup_mode="rich",
     help="A party's keys: make a pair, or show the public one.",
 )

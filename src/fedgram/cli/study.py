@@ -21,6 +21,7 @@ from fedgram.studies.study import read_text
 
 app = typer.Typer(
     no_args_is_help=True,
+    suggest_commands=False,
     rich_markup_mode="rich",
     help="What parties with tables agree on: draft a study, check a table against it, show it.",
 )

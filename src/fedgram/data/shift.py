@@ -11,7 +11,6 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy import ndimage
 
 from fedgram.core.errors import InvalidParameter, UnknownName
 from fedgram.core.hashing import hash_array, hash_text
@@ -54,11 +53,13 @@ class Camera:
 
     def __call__(self, images: Images) -> Images:
         """Return the photographs that this camera takes."""
+        from scipy.ndimage import gaussian_filter  # imported where it is used: few runs have a shift
+
         channels = images if images.ndim == 4 else images[..., None]
         casts = self.cast if channels.shape[3] == 3 else (1.0,)
         seen = np.stack([self._curve(cast)[channels[..., c]] for c, cast in enumerate(casts)], axis=-1)
         deviation = self.blur * images.shape[1] / 32
-        blurred = ndimage.gaussian_filter(seen, deviation, axes=(1, 2), mode="nearest")
+        blurred = gaussian_filter(seen, deviation, axes=(1, 2), mode="nearest")
         return np.rint(blurred).astype(np.uint8).reshape(images.shape)
 
     def _curve(self, cast: float) -> npt.NDArray[np.float32]:
@@ -80,7 +81,9 @@ class Rotation:
 
     def __call__(self, images: Images) -> Images:
         """Return the images, turned."""
-        turned: Images = ndimage.rotate(images, self.degrees, axes=(2, 1), reshape=False, order=1, mode="reflect")
+        from scipy.ndimage import rotate
+
+        turned: Images = rotate(images, self.degrees, axes=(2, 1), reshape=False, order=1, mode="reflect")
         return turned
 
 

@@ -15,7 +15,6 @@ A client has samples: it takes the temperature under which its labels are most l
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import ndtri, softmax
 
 from fedgram.core.arrays import Array
@@ -58,6 +57,8 @@ def temperature(known: ClassScores) -> float:
     >>> temperature(sure) < 0.2 < 0.8 < temperature(unsure)
     True
     """
+    from scipy.optimize import brentq  # which takes as long to import as the rest of us
+
     [present] = known.frequencies.nonzero()
     present = present[:: -(-len(present) // MOST_CLASSES)]
     count = len(known.frequencies)
