@@ -91,6 +91,10 @@ def expect(method: Method, what: str, found: object, wanted: object, usually: st
 
 def alike(method: Method, when: str, got: Fit, want: Fit, usually: str, rtol: float = 0.0, atol: float = 0.0) -> None:
     """Fail unless the models of two fits score the same: to the bit, or within atol + rtol · |score|."""
+    for fitted in (got, want):
+        if fitted.model is None and not fitted.personal:
+            cause = "`serve` that returns nothing while no step calls `client.keep`"
+            fail(method, f"{when}: the fit has 0 models; bound: a global one, or one for each client", cause)
     found, wanted = scores(got), scores(want)
     if found.shape != wanted.shape:
         fail(method, f"{when}: scores of shape {wanted.shape} became {found.shape}", usually)
@@ -146,6 +150,8 @@ def empty_client_is_listed(method: Method) -> None:
     fitted = fit(method, [*clients, _empty()])
     usually = "the server counts all clients, not those that replied"
     expect(method, "absent, with an empty client,", fitted.absent, {"empty": "no samples"}, usually)
+    if not fitted.contributors:
+        usually = "replies that are asked for with `ask` or `each`, which count nobody: use `call`, `sum` or `mean`"
     expect(method, "contributors", fitted.contributors, tuple(client.name for client in clients), usually)
     alike(method, "an empty client more", fitted, usual_fit(method), usually)
 

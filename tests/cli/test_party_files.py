@@ -1,6 +1,5 @@
 """A party's commands: keys, summarize, inspect, personalize, evaluate, predict, as it types them."""
 
-import json
 import os
 import signal
 import subprocess
@@ -26,33 +25,9 @@ from fedgram.heads.logistic import Logistic
 from fedgram.protocol.recipe import basis_of
 from fedgram.studies import Study
 from fedgram.studies.encoding import read_client
-from support.command import run
-from support.exchange import PARTIES, TEXT, key_of, table, tables
+from support.command import fedgram, run, told
+from support.exchange import PARTIES, key_of, table
 from support.waiting import PATIENCE
-
-
-def fedgram(*options):
-    done = CliRunner().invoke(app, list(map(str, options)))
-    if done.exception is not None and not isinstance(done.exception, SystemExit):
-        raise done.exception
-    assert done.exit_code == 0, done.output
-    return done.stdout
-
-
-def told(*options):
-    return json.loads(fedgram(*options, "--json"))
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """Return a folder with the study, tables, and keys that have been entered into the study."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "study.toml").write_text(TEXT)
-    tables(tmp_path)
-    for name in PARTIES:
-        fedgram("keys", "new", name)
-    fedgram("study", "keys", "study.toml", *(f"{name}.pub" for name in PARTIES))
-    return tmp_path
 
 
 @pytest.fixture

@@ -4,48 +4,18 @@ import json
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import fedgram as fg
-from fedgram.cli import app
 from fedgram.core.errors import InvalidParameter, Mismatch, RefusedMessage, StoreError
 from fedgram.exchange import files
 from fedgram.exchange.keys import PrivateKey
 from fedgram.exchange.models import model_of
 from fedgram.studies import Study
 from fedgram.studies.encoding import read_client
-from support.command import run
-from support.exchange import PARTIES, TEXT, key_of, table, tables
+from support.command import fedgram, invoked, run, told
+from support.exchange import PARTIES, key_of, table
 
 SUMMARIES = [f"{name}.fgm" for name in PARTIES]
-
-
-def invoked(*options):
-    done = CliRunner().invoke(app, list(map(str, options)))
-    if done.exception is not None and not isinstance(done.exception, SystemExit):
-        raise done.exception
-    assert done.exit_code == 0, done.output
-    return done
-
-
-def fedgram(*options):
-    return invoked(*options).stdout
-
-
-def told(*options):
-    return json.loads(fedgram(*options, "--json"))
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """Return a folder with the study, tables, and keys that have been entered into the study."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "study.toml").write_text(TEXT)
-    tables(tmp_path)
-    for name in PARTIES:
-        fedgram("keys", "new", name)
-    fedgram("study", "keys", "study.toml", *(f"{name}.pub" for name in PARTIES))
-    return tmp_path
 
 
 def summarize_all(*more):

@@ -54,6 +54,20 @@ class Moody(fg.AFL):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Silent(fg.Method):
+    """A broken method: nobody gets a model, and nobody's reply counts."""
+
+    personal = True
+
+    def serve(self, clients) -> None:
+        clients.each(self.look)
+
+    @fg.step
+    def look(self, client):
+        client.moments()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Counted(fg.AFL):
     """AFL that counts how often it is run."""
 
@@ -75,6 +89,14 @@ FAILURES = {
         r"reverse order: \d+ of 500 scores differ, one by \S+; bound \d\S*\. Usual cause: the server",
     ),
     "empty": (FirstOnly(), r"contributors should be \('client-0', .*\), got \('client-0',\)\. Usual cause: the server"),
+    "no model": (
+        Silent(),
+        r"reverse order: the fit has 0 models; bound: .*\. Usual cause: `serve` that returns nothing",
+    ),
+    "nobody": (
+        Silent(),
+        r"contributors should be \('client-0', .*\), got \(\)\. Usual cause: replies.*`ask` or `each`",
+    ),
     "travel": (Hoarder(), r"state of 'client-0': .*cannot be sent.*\. Usual cause: an object in `client\.state`"),
 }
 BROKEN_IN = {
@@ -82,6 +104,8 @@ BROKEN_IN = {
     "same seed": checks.same_seed_same_result,
     "order": checks.order_does_not_matter,
     "empty": checks.empty_client_is_listed,
+    "no model": checks.order_does_not_matter,
+    "nobody": checks.empty_client_is_listed,
     "travel": checks.state_can_travel,
 }
 

@@ -38,6 +38,7 @@ MODULES = {
     networks.narrow_resnet18_groups: (32, 32, 3),
     networks.mlp: (12,),
     networks.Counting: (12,),
+    networks.Tied: (12,),
 }
 
 
@@ -195,7 +196,7 @@ def test_first_weights_are_the_factory_s_and_the_seed_s():
     ("factory", "what"),
     [
         (networks.failing, r"support.networks:failing.*its factory fails.*\(12,\) and 10 classes.*no weights here"),
-        (networks.no_module, "no_module.*must return a torch.nn.Module.*returned a str"),
+        (networks.no_module, "no_module.*must return a torch.nn.Module.*result is of type str"),
         (networks.too_wide, "too_wide.*has 11 outputs.*10 classes.*head = "),
         (networks.headless, "headless.*has no nn.Linear.*make its last layer one"),
         (networks.misnamed, "misnamed.*head = 'classifier'.*no nn.Linear.*these are last"),
@@ -203,7 +204,9 @@ def test_first_weights_are_the_factory_s_and_the_seed_s():
         (networks.many_columns, r"many_columns.*column for each of the 10 classes.*\(2, 12\)"),
         (networks.wrong_shape, r"wrong_shape.*cannot take samples of shape \(12,\).*RuntimeError"),
         (networks.many_tokens, r"many_tokens.*row of features for each sample.*\(2, 2, 6\)"),
-        (f"{networks.HERE}:NUMBER", "NUMBER.*is a int.*name a function"),
+        (networks.of_the_batch, "of_the_batch.*normalisation '1' keeps no running statistics.*others in its batch"),
+        (f"{networks.HERE}:MODULE", "MODULE.* is a module, not a function that makes one"),
+        (f"{networks.HERE}:NUMBER", "NUMBER.*is of type int.*name a function"),
         (f"{networks.HERE}:nothing", "nothing.*cannot be imported here.*AttributeError.*PYTHONPATH"),
         ("nowhere.at_all:make", "nowhere.at_all:make.*cannot be imported here.*No module named 'nowhere'"),
     ],
@@ -213,6 +216,19 @@ def test_bad_networks_are_named(factory, what):
         net_of(factory, (12,))
     assert "no weights" not in errors.tell(caught.value)  # what a node may tell others has no words of its own code
     assert "support.networks" in errors.tell(caught.value) or "nowhere" in errors.tell(caught.value)
+
+
+def test_a_trained_module_that_a_factory_gives_again_stays_as_it_is():
+    """Training begins with its numbers, every time; what is exported has its own."""
+    before = copy.deepcopy(networks.TRAINED.state_dict())
+    net = net_of(networks.of_trained_parts, (12,))
+    one, two = (net.initial(np.random.default_rng(0)) + shift for shift in (0, 1))
+    models = [net.module(vector.astype(np.float32)) for vector in (one, two)]
+    for vector, module in zip((one, two), models, strict=True):
+        [(_, wanted)] = outputs(net, vector.astype(np.float32), np.eye(12, dtype=np.float32))
+        with torch.no_grad():
+            np.testing.assert_allclose(module(torch.eye(12)), wanted, rtol=1e-5, atol=1e-6)
+    assert all(torch.equal(value, before[name]) for name, value in networks.TRAINED.state_dict().items())
 
 
 def test_functions_have_names_that_can_be_sent():

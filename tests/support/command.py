@@ -1,5 +1,6 @@
-"""The command line as a user has it: a process of its own."""
+"""The command line as a user has it: a process of its own, or without one where only its words matter."""
 
+import json
 import multiprocessing
 import os
 import subprocess
@@ -58,3 +59,26 @@ def start(*arguments, **options):
     """Start the command and return its process."""
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | options
     return subprocess.Popen([*PROGRAM, *map(str, arguments)], **options)
+
+
+def invoked(*options):
+    """Run a command in this process and return what it did; its error is raised."""
+    from typer.testing import CliRunner
+
+    from fedgram.cli import app
+
+    done = CliRunner().invoke(app, list(map(str, options)))
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    assert done.exit_code == 0, done.output
+    return done
+
+
+def fedgram(*options):
+    """Return what a command prints, run in this process."""
+    return invoked(*options).stdout
+
+
+def told(*options):
+    """Return what a command tells as JSON."""
+    return json.loads(fedgram(*options, "--json"))

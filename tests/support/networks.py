@@ -41,6 +41,36 @@ def narrow_resnet18_groups(shape, classes):
     return _resnet(shape, classes, width=4, groups=2)
 
 
+class Tied(nn.Module):
+    """Two layers share their weights, and so do the head and a layer beside it; some numbers are frozen."""
+
+    def __init__(self, shape, classes):
+        super().__init__()
+        (width,) = shape
+        self.first, self.second = nn.Linear(width, width), nn.Linear(width, width)
+        self.second.weight = self.first.weight
+        self.beside, self.last = nn.Linear(width, classes, bias=False), nn.Linear(width, classes)
+        self.last.weight = self.beside.weight
+        self.shift = nn.Parameter(torch.ones(width), requires_grad=False)
+
+    def forward(self, x):
+        z = torch.tanh(self.second(torch.tanh(self.first(x)))) + self.shift
+        return self.last(z) + self.beside(x)
+
+
+TRAINED = nn.Sequential(nn.Linear(12, 8), nn.BatchNorm1d(8), nn.ReLU())
+MODULE = nn.Linear(12, 10)
+
+
+def of_trained_parts(shape, classes):
+    """Return a new head on a body that was trained before and is always the same."""
+    return nn.Sequential(TRAINED, nn.Linear(8, classes))
+
+
+def of_the_batch(shape, classes):
+    return nn.Sequential(nn.Linear(*shape, 6), nn.BatchNorm1d(6, track_running_stats=False), nn.Linear(6, classes))
+
+
 class Transformer(nn.Module):
     """A small vision transformer of one's own: patches, dropout, a head that is registered first."""
 

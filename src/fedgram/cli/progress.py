@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TimeElapsedColumn
 
-from fedgram.core import terminal
+from fedgram.core.progress import bars
 from fedgram.protocol.transport import Progress as Report
 
 
@@ -15,9 +15,7 @@ def progress_bar(label: str) -> Iterator[Report]:
 
     It is there from the first. Where all have replied it is the server that computes, which is said, too.
     """
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    console = terminal.console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with bars((BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()), transient=True) as bar:
         task = bar.add_task(f"{label} · starting", total=None)
 
         def report(step: str, round: int, done: int, total: int) -> None:

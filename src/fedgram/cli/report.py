@@ -11,7 +11,7 @@ from rich.measure import Measurement
 
 from fedgram.core import terminal
 from fedgram.core.errors import InvalidParameter, MissingExtra
-from fedgram.core.files import writing
+from fedgram.core.files import replace_file, writing
 from fedgram.core.terminal import echo, one_line
 from fedgram.experiments.results import Results, load_results
 from fedgram.report import formats
@@ -106,7 +106,7 @@ def _write_all(results: Results, metric: str, folder: Path, title: str, errors: 
         echo(write_page(results, folder / PAGE, title=title, metric=metric))
         for format_, ending in ((Format.markdown, "md"), (Format.csv, "csv"), (Format.latex, "tex")):
             path = folder / f"table.{ending}"
-            path.write_text(_text(results, metric, format_), encoding="utf-8")
+            replace_file(path, _text(results, metric, format_).encode())
             echo(path)
         try:
             for path in write_plots(results, folder, metric):

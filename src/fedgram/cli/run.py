@@ -91,7 +91,8 @@ def run(
             typer.echo(prepared.data.about, err=True)
         if clients not in (None, len(prepared.clients)):
             raise InvalidParameter(
-                f"--clients {clients}, but the data has {len(prepared.clients)} groups: leave one of both out"
+                f"--clients {clients}, but the data has {len(prepared.clients)} groups: leave --clients out, or say "
+                "with --partition how the samples are spread"
             )
         if kept is not None:
             kept.begin(scenario, prepared)

@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from fedgram.core.progress import bars
 from fedgram.core.terminal import one_line
 from fedgram.experiments import Run, Scenario, finished
 from fedgram.experiments.journal import heal
@@ -34,14 +35,8 @@ def watching(runs: Sequence[Run], done: frozenset[str], console: Console) -> Ite
     left = [run for run in runs if run.key not in done]
     if done:
         console.print(f"{len(runs) - len(left)} of {len(runs)} runs are finished already")
-    columns = (
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TextColumn("{task.description}", markup=False),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[left]}"),
-    )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    before, after = (BarColumn(24), MofNCompleteColumn()), (TimeElapsedColumn(), TextColumn("{task.fields[left]}"))
+    with bars(after, before=before, transient=True, console=console) as bar:
         yield Watching(bar, bar.add_task("", total=len(runs), completed=len(runs) - len(left), left=""), left)
 
 

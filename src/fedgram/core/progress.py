@@ -3,13 +3,13 @@
 `show` is True, False, or None for "if a person is watching" (stderr is a terminal).
 """
 
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.progress import Progress, ProgressColumn
 
 T = TypeVar("T")
@@ -96,13 +96,24 @@ def with_bar(parts: Iterable[P], text: str, show: bool | None = None) -> Iterato
             yield part
 
 
-def bars(columns: "Iterable[ProgressColumn]", show: bool | None = None, *, transient: bool = False) -> "Progress":
-    """Return progress bars with these columns behind their texts; with `transient` they vanish at the end."""
+def bars(
+    columns: "Iterable[ProgressColumn]",
+    show: bool | None = None,
+    *,
+    before: "Iterable[ProgressColumn]" = (),
+    transient: bool = False,
+    console: "Console | None" = None,
+) -> "Progress":
+    """Return progress bars with these columns behind their texts, or `before` them; `transient` ones vanish at the end.
+
+    Every bar that fedgram shows is made here.
+    """
     from rich.progress import Progress, TextColumn
 
     from fedgram.core import terminal
 
-    visible = sys.stderr.isatty() if show is None else show
     text = TextColumn("{task.description}", markup=False)
-    console = terminal.console(stderr=True)
-    return Progress(text, *columns, console=console, disable=not visible, transient=transient and console.is_terminal)
+    console = console or terminal.console(stderr=True)
+    visible = console.is_terminal if show is None else show
+    transient = transient and console.is_terminal
+    return Progress(*before, text, *columns, console=console, disable=not visible, transient=transient)

@@ -86,7 +86,7 @@ ACTIVATIONS: Mapping[str, Callable[[Array], Array]] = MappingProxyType(
 
 @dataclass(frozen=True)
 class RandomFeatures:
-    """The map x ↦ activation(x R); R: (dim_in, dim_out) is normal of deviation `scale`, from `seed`."""
+    """The map x ↦ activation(x R); R: (dim_in, dim_out) is normal with standard deviation `scale`, from `seed`."""
 
     dim_in: int
     dim_out: int

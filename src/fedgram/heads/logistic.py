@@ -174,8 +174,7 @@ class Logistic:
 
 
 def _units(total: Moments, variances: Array) -> Array:
-    """Return the features' deviations: within classes, or all in all if there is none, or infinite if they are
-    constant.
+    """Return the features' standard deviations: within classes, or overall if there is none, or infinite if constant.
 
     In units of infinity a feature is zero, and so is its weight.
     """

@@ -72,6 +72,11 @@ def build(network: str, shape: Shape, classes: int, rng: np.random.Generator) ->
     from torch.nn.parameter import is_lazy
 
     factory, what = _factory(network), f"for samples of shape {shape} and {classes} classes"
+    if isinstance(factory, torch.nn.Module):
+        raise InvalidParameter(
+            f"network {network!r} is a module, not a function that makes one: give "
+            "network=lambda shape, classes: module, or better a function of a module that others can import"
+        ).telling()
     with seeded(rng):
         try:
             module = factory(shape, classes)
@@ -81,7 +86,8 @@ def build(network: str, shape: Shape, classes: int, rng: np.random.Generator) ->
             ).telling(f"network {network!r}: its factory fails here {what}") from error
     if not isinstance(module, torch.nn.Module):
         raise InvalidParameter(
-            f"network {network!r}: a factory must return a torch.nn.Module, this one returned a {type(module).__name__}"
+            f"network {network!r}: a factory must return a torch.nn.Module, but this one's result is of type "
+            f"{type(module).__name__}"
         ).telling()
     if any(is_lazy(number) for number in (*module.parameters(), *module.buffers())):
         raise InvalidParameter(
@@ -113,7 +119,8 @@ def _factory(network: str) -> Factory:
         ).telling(f"network {network!r} cannot be imported here: its package must be installed at this node") from error
     if not callable(factory):
         raise InvalidParameter(
-            f"network {network!r} is a {type(factory).__name__}: name a function (shape, classes) -> torch.nn.Module"
+            f"network {network!r} is of type {type(factory).__name__}: "
+            "name a function (shape, classes) -> torch.nn.Module"
         ).telling()
     return factory  # type: ignore[no-any-return]
 

@@ -7,6 +7,7 @@ begin every training as the factory makes them.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -41,6 +42,7 @@ class ModuleNet(Net):
         """Try the network, so that what does not fit is said before anybody trains."""
         import torch
 
+        self._check_norms()
         buffers, weights = self._halves(self._numbers(self._module))
         x = torch.zeros(TRIAL, *channels_first(self.shape))
         try:
@@ -61,6 +63,15 @@ class ModuleNet(Net):
                 f"the head {self._head_name!r} must be called with a row of features for each sample, so with shape "
                 f"{(TRIAL, self.features)} for {TRIAL} samples; it got {got}"
             )
+
+    def _check_norms(self) -> None:
+        """Refuse batch normalisation that has only the batch to go by, when it predicts as well."""
+        for name, norm in self._norms.items():
+            if norm.running_mean is None:
+                raise self._wrong(
+                    f"its batch normalisation {name!r} keeps no running statistics (track_running_stats=False), so "
+                    "that a sample's scores would depend on the others in its batch: let it track them"
+                )
 
     @cached_property
     def _module(self) -> "nn.Module":
@@ -174,6 +185,10 @@ class ModuleNet(Net):
         import torch
 
         module = build(self.network, channels_first(self.shape), self.classes, np.random.default_rng(0))
+        mine = {id(tensor) for tensor in self._module.state_dict(keep_vars=True).values()}
+        if any(id(tensor) in mine for tensor in module.state_dict(keep_vars=True).values()):
+            # The factory gives a trained module again, or a part of it: that stays as it is.
+            module = deepcopy(module)
         buffers, weights = self._halves(vector)
         with torch.no_grad():
             for name, value in zip(self._names, [*split(buffers, self.buffer_shapes), *weights], strict=True):
@@ -210,10 +225,10 @@ class ModuleNet(Net):
         return {name: buffer for name, buffer in self._module.named_buffers() if name not in self._kept}
 
     @cached_property
-    def _norms(self) -> list["nn.Module"]:
+    def _norms(self) -> dict[str, "nn.Module"]:
         from torch.nn.modules.batchnorm import _BatchNorm
 
-        return [module for module in self._module.modules() if isinstance(module, _BatchNorm)]
+        return {name: module for name, module in self._module.named_modules() if isinstance(module, _BatchNorm)}
 
     def _halves(self, vector: Vector) -> tuple["Tensor", list["Tensor"]]:
         """Return the buffers (1, …) of a vector, and views of its parameters."""
@@ -243,7 +258,7 @@ class ModuleNet(Net):
 
         with ONE_AT_A_TIME, self._head.register_forward_pre_hook(look):
             self._module.train(training)
-            for norm in self._norms if training and len(x) == 1 else ():
+            for norm in self._norms.values() if training and len(x) == 1 else ():
                 norm.eval()
             given = self._uncounted | numbers
             scores = functional_call(self._module, given, (x,))

@@ -4,7 +4,6 @@ Reading a file or a module runs its code. So this is for what users say themselv
 or in their own node's configuration; what another party says is looked up in `registry`, by name alone.
 """
 
-import hashlib
 import re
 import sys
 from importlib import import_module
@@ -14,6 +13,7 @@ from types import ModuleType
 from typing import TypeGuard
 
 from fedgram.core.errors import InvalidParameter, UnknownName
+from fedgram.core.hashing import hash_text
 from fedgram.protocol.method import Method
 from fedgram.protocol.registry import registry
 
@@ -51,7 +51,7 @@ def resolve(text: str) -> type[Method]:
 def read_file(path: Path) -> ModuleType:
     """Return a file as a module; one that was read before is not read again."""
     where = path.expanduser().resolve()
-    name = f"fedgram_{where.stem}_{hashlib.sha256(str(where).encode()).hexdigest()[:12]}"
+    name = f"fedgram_{where.stem}_{hash_text(str(where))[:12]}"
     if name in sys.modules:
         return sys.modules[name]
     spec = spec_from_file_location(name, where)

@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import Any, TypeAlias
 
 from fedgram.core.extras import require
+from fedgram.core.files import replace_file
 from fedgram.core.terminal import visible
 from fedgram.experiments.results import Results
 from fedgram.report.charts import Chart, Panel, Series
@@ -41,7 +42,7 @@ def write_plots(results: Results, folder: Path, metric: str) -> Iterator[Path]:
         for name, figure, alternative in draw(results, metric):
             for ending, save in (("png", _save_png), ("svg", _save_svg)):
                 path = folder / f"{name}.{ending}"
-                path.write_bytes(save(figure, name, alternative))
+                replace_file(path, save(figure, name, alternative))
                 yield path
 
 

@@ -38,7 +38,7 @@ class Cell:
 
     @property
     def half(self) -> float | None:
-        """What stands after ±: the deviation over seeds, or with one seed half of the interval from the clients."""
+        """What stands after ±: the standard deviation over seeds, or with one seed half the clients' interval."""
         half = self.interval if self.deviation is None else self.deviation
         return None if half is None else round(half, self.metric.places(self.mean or 0.0))
 
@@ -134,8 +134,7 @@ def ranks(results: Results, found: dict[tuple[str, Column], Cell]) -> dict[tuple
 def marks(results: Results, found: dict[tuple[str, Column], Cell]) -> dict[tuple[str, Column], int]:
     """Return what is bold (1) and underlined (2).
 
-    The best of a column is bold only if what its ± spans does not overlap the next one's; else it is underlined, as
-    the second is.
+    The best of a column is bold only if its ± range does not overlap that of the second; otherwise both are underlined.
     """
     ranked = ranks(results, found)
     return {

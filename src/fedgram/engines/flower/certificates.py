@@ -1,6 +1,5 @@
 """Certificates and keys to try TLS and SuperNode authentication with; a real federation brings its own."""
 
-import os
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -12,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from fedgram.core.errors import InvalidParameter
+from fedgram.core.files import new_file
 from fedgram.engines.flower.node import folder_name
 
 DAYS = 30
@@ -86,6 +86,5 @@ def _private(key: ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat)
 
 def _write(path: Path, content: bytes) -> Path:
     """Write a file that only its owner may read, from the moment it exists."""
-    with open(path, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-        file.write(content)
+    new_file(path, content, mode=0o600)
     return path

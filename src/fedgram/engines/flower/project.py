@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedgram.core.errors import InvalidParameter
-from fedgram.core.files import writing
+from fedgram.core.files import replace_file, writing
 from fedgram.protocol.method import Method
 from fedgram.protocol.parameters import describe, parameter_types, read_settings
 from fedgram.protocol.sources import is_code, resolve
@@ -112,7 +112,7 @@ def write_app(
     text = _APP.format(**names, keys=listed, settings="\n".join(lines))
     with writing(folder, InvalidParameter):
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "pyproject.toml").write_text(text, encoding="utf-8")
+        replace_file(folder / "pyproject.toml", text.encode())
     return folder
 
 

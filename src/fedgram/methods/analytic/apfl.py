@@ -92,8 +92,8 @@ class APFL(OneMessage):
 
     The primary stream G, (2)–(10), is one ridge over all clients' Φ = σ(x R_P); the refinement P_k, (11)–(13),
     fits what it leaves over on a client's own Ψ = σ(x R_R); λ weighs it, (14). The projections come from `seed`
-    and are never sent; the paper does not give their law, here it is normal with deviation 1/√d. (Not the APFL of
-    Deng et al. 2020.)
+    and are never sent; the paper does not give their law, here it is normal with standard deviation 1/√d. (Not the
+    APFL of Deng et al. 2020.)
 
     "auto" takes γ by generalised cross-validation on the pooled moments, and β and λ per client by leave-one-out; and
     for d_P the paper's 1024, or for more than 1024 features the next power of two.

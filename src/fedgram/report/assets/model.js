@@ -71,7 +71,7 @@ const cost = (kind, m, columns) => {
   return found.length ? mean(found) : null;
 };
 // What is bold (1) and underlined (2) of a column. The reference takes no part, and equal figures rank equal. The best
-// is bold only if what its ± spans does not overlap the next one's; else it is underlined, as the second is.
+// is bold only if its ± range does not overlap that of the second; otherwise both are underlined.
 const ranking = (value, around, methods) => {
   const found = methods
     .filter((m) => !data.methods[m].reference && value(m) !== null)

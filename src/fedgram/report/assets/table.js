@@ -183,8 +183,10 @@ const drawTable = (section) => {
       "p",
       { class: "note" },
       data.captions[METRICS[state.metric]],
-      " The best of each column is bold if what its ± spans does not overlap the next one's, else underlined as the " +
-        "second is; “sent” is what a client exchanges, up and down.",
+      columns.some((c) => methods.some((m) => half(m, c) !== null))
+        ? " The best of a column is bold if its ± range does not overlap that of the second; otherwise both are underlined."
+        : " The best of a column is bold, the second underlined; how far each may be off is not known.",
+      " “Sent” is what a client exchanges, up and down.",
       metricNow().beside.length && columns.length > 1 ? ` ${besideNames()}: means over the settings shown.` : "",
     ),
     el(
