@@ -22,7 +22,7 @@ from fedgram.data.client import Client, warn_if_few
 from fedgram.moments.basis import Basis
 from fedgram.moments.kind import Kind, study_features
 from fedgram.regressors import Outcomes
-from fedgram.studies.kinds import Category, Column, Flag, Ignore, Number
+from fedgram.studies.kinds import Category, Column, Flag, Ignore, Number, refuse_twice_sent
 from fedgram.studies.media import Image, Media, Text
 from fedgram.studies.reading import parse_study, read_tables
 
@@ -92,6 +92,7 @@ class Study:
                 )
         if not self._features:
             raise InvalidData("a study needs at least one column that is used: all are ignored")
+        refuse_twice_sent(self.used)
 
     # What it says
     @property
