@@ -5,11 +5,12 @@ import csv
 import numpy as np
 import pytest
 
-from fedgram.core.errors import InvalidData, Mismatch, Skipped
+from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch, Skipped
 from fedgram.data.own import blocks, csvfiles
 from fedgram.studies import Study
 from fedgram.studies.checking import check_table
 from fedgram.studies.encoding import gather, open_for, read_client
+from fedgram.studies.kinds import Number
 from studies.test_study_file import STROKE
 
 HEADER = ["age", "sex", "smoker", "patient_id", "diagnosis"]
@@ -162,6 +163,17 @@ def test_quoted_names_may_hold_other_delimiters_and_line_breaks(tmp_path, reader
     study = Study.parse(f'[study]\nname = "s"\noutcome = "d"\nclasses = ["a", "b"]\n{columns}')
     with pytest.raises(InvalidData, match="1 bad row in .*line 4: column 'long.*name' must hold numbers"):
         read_client(study, "north", path)
+
+
+def test_bad_rows_are_refused_or_skipped_and_nothing_else(study, north):
+    with pytest.raises(InvalidParameter, match="on_bad must be one of refuse, skip; got 'drop'"):
+        read_client(study, "north", north, on_bad="drop")
+
+
+def test_a_study_of_many_columns_names_some():
+    columns = {f"g{k}": Number() for k in range(10_000)}
+    lines = Study("wide", "d", columns, ("a", "b")).about()
+    assert lines[1].endswith("g99 and 9,900 more")
 
 
 def test_what_has_no_rows_yet_is_refused(study):

@@ -15,7 +15,7 @@ from fedgram.core.columns import listed
 from fedgram.core.errors import Mismatch
 from fedgram.core.progress import with_bar
 from fedgram.data.client import Client
-from fedgram.data.own.bad import SHOWN, OnBad, Reason, settle
+from fedgram.data.own.bad import SHOWN, OnBad, Reason, check_on_bad, settle
 from fedgram.data.own.blocks import TableFile, open_table
 from fedgram.data.own.cells import Block, Coded, Mask, is_missing
 from fedgram.studies import streams
@@ -176,6 +176,7 @@ class StudyTable:
 
     def good_rows(self, on_bad: OnBad) -> Iterator[Rows]:
         """Yield the rows that break no rule, in blocks; the others are refused at the end, or left out."""
+        check_on_bad(on_bad)
         kept = bad = 0
         described: dict[int, Reason] = {}
         for rows in with_bar(self.rows(), f"reading {self.table.title}"):

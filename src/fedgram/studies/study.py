@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from fedgram.models import Model
     from fedgram.studies.model import StudyModel
 
+MOST_SHOWN = 100  # names of columns of a kind: a table may have thousands
 SHOWN_DIGITS = 16  # of the fingerprint: short enough to be read aloud
 
 
@@ -270,7 +271,8 @@ class Study:
             named = [
                 name for name, column in self.columns.items() if type(column) is kind and name not in self.outcomes
             ]
-            lines += [f"{heading}: {', '.join(named)}"] if named else []
+            more = f" and {len(named) - MOST_SHOWN:,} more" if len(named) > MOST_SHOWN else ""
+            lines += [f"{heading}: {', '.join(named[:MOST_SHOWN])}{more}"] if named else []
         return lines
 
 
