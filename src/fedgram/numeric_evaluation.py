@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
-from math import nan, sqrt
+from math import isnan, nan, sqrt
 from typing import Any, Self
 
 import numpy as np
@@ -70,6 +70,10 @@ class Errors:
     def summary(self) -> dict[str, float]:
         """Return the three by name."""
         return {"rmse": self.rmse, "mae": self.mae, "r2": self.r2}
+
+    def plain(self) -> dict[str, float | None]:
+        """Return the three for JSON, which has no NaN: R² is one where the outcome does not vary."""
+        return {name: None if isnan(value) else value for name, value in self.summary().items()}
 
 
 @dataclass(frozen=True)

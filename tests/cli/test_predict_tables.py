@@ -141,9 +141,13 @@ def test_files_and_json(tmp_path, fit):
 
 def test_bad_rows_can_be_refused(tmp_path, fit):
     new = write(tmp_path / "new.csv", NEW)
-    with pytest.raises(InvalidData, match=r"4 bad rows in .*: row 2: column 'age' must hold numbers; row 4"):
+    with pytest.raises(InvalidData, match=r"4 bad rows in .*: line 3: column 'age' must hold numbers; line 5"):
         predict(tmp_path / "fit.fedgram", new, "--on-bad", "refuse", "--out", tmp_path / "out.csv")
     assert not (tmp_path / "out.csv").exists()
+    late = write(tmp_path / "late.csv", "age,sex\n" + "30,F\n" * 5000 + "x,F\n")
+    done = CliRunner().invoke(app, ["predict", str(tmp_path / "fit.fedgram"), str(late), "--on-bad", "refuse"])
+    assert isinstance(done.exception, InvalidData)
+    assert done.stdout == ""  # not even the lines of the good rows before it
     assert (
         predict(tmp_path / "fit.fedgram", new, "--on-bad", "skip").stdout
         == predict(tmp_path / "fit.fedgram", new).stdout

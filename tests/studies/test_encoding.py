@@ -5,11 +5,12 @@ import csv
 import numpy as np
 import pytest
 
-from fedgram.core.errors import InvalidData, Mismatch, Skipped
+from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch, Skipped
 from fedgram.data.own import blocks, csvfiles
 from fedgram.studies import Study
 from fedgram.studies.checking import check_table
 from fedgram.studies.encoding import gather, open_for, read_client
+from fedgram.studies.kinds import Number
 from studies.test_study_file import STROKE
 
 HEADER = ["age", "sex", "smoker", "patient_id", "diagnosis"]
@@ -99,9 +100,14 @@ def test_a_bad_cell_late_in_a_large_file_spoils_nothing_before_it(study, tmp_pat
         (["30", "Fe", "yes", "W1", "ill"], r"got Fe \(did you mean F\?\)", "column 'sex' must be one of 'F', 'M'"),
         (["30", "F", "maybe", "W1", "ill"], "got maybe", "column 'smoker' must be yes or no"),
         (["30", "F", "", "W1", "ill"], "column 'smoker' must not be empty", None),
+        (
+            ["30", "F", "yes", "W1", "wel"],
+            r"got wel \(did you mean well\?\)",
+            "outcome 'diagnosis' must be one of 'ill', 'well'",
+        ),
         (["30", "F", "yes", "W1", "sick"], "got sick", "outcome 'diagnosis' must be one of 'ill', 'well'"),
         (["30", "F", "yes", "W1", "NA"], "outcome 'diagnosis' must not be empty", None),
-        (["30", "F", "yes", "W1"], "column 'age' must hold numbers", None),
+        (["30", "F", "yes", "W1"], "a row must have a value for each column", None),
         (["1,5", "F", "yes", "W1", "ill"], "column 'age' must hold numbers", None),
     ],
 )
@@ -111,11 +117,71 @@ def test_a_row_that_breaks_a_rule_is_named_here_and_only_the_rule_leaves(study, 
         read_client(study, "north", path)
     told = refused.value.told
     assert (rule or words) in told
+    assert ";" not in told  # one rule is broken, and one is named
     for cell in ("x30", "130", "Fe", "maybe", "sick", "W1", str(tmp_path)):
         assert cell not in told.replace("from 0 to 120", "")
     found = check_table(study, path)
     assert (found.rows, found.good, found.fits) == (5, 4, False)
     assert any("line 6" in line for line in found.lines())
+
+
+def test_whole_numbers_with_a_point_are_the_values_that_the_study_lists(tmp_path, reader):
+    """Pandas writes 1 as 1.0 in a column with gaps, to CSV and to Parquet."""
+    described = 'kind = "category"\nvalues = ["1", "2", "03"]\nmissing = "category"\n'
+    study = Study.parse(f'[study]\nname = "s"\noutcome = "d"\nclasses = [0, 1]\n[columns.grade]\n{described}')
+    path = write(tmp_path / "a.csv", [["1.0", "0.0"], ["2.0", "1"], ["", "1.0"], ["03", "0"]], ["grade", "d"])
+    client = read_client(study, "north", path)
+    np.testing.assert_array_equal(client.x, [[0, 0, 0], [1, 0, 0], [0, 0, 1], [0, 1, 0]])
+    assert client.y.tolist() == ["0", "1", "1", "0"]
+    with pytest.raises(InvalidData, match="got 3.0"):
+        read_client(study, "north", write(tmp_path / "b.csv", [["3.0", "0"]], ["grade", "d"]))
+
+
+def test_a_column_that_is_called_missing_is_not_counted_as_missing(tmp_path):
+    study = Study.parse(
+        '[study]\nname = "s"\noutcome = "d"\nclasses = ["a", "b"]\n[columns."teeth missing"]\nkind = "number"\n'
+        '[columns.age]\nkind = "flag"\nmissing = "mean"\n'
+    )
+    found = check_table(study, write(tmp_path / "a.csv", [["7", "", "a"]], ["teeth missing", "age", "d"]))
+    assert found.missing == {"age missing": 1}
+
+
+def test_a_stray_quotation_mark_does_not_hide_where_rows_are(study, tmp_path, reader):
+    path = tmp_path / "a.csv"
+    path.write_text('age,sex,smoker,patient_id,diagnosis\n30,F,yes,5" pipe,ill\n\n130,F,yes,W,ill\n')
+    with pytest.raises(InvalidData, match="line 4: column 'age' must be from 0 to 120 years"):
+        read_client(study, "north", path)
+    path.write_text('age,sex,smoker,patient_id,diagnosis\n30,F,yes,W,ill\n30,F,yes,"unclosed,ill\n30,F,yes,W,ill\n')
+    with pytest.raises(InvalidData, match="line 3: a row must have a value for each column"):
+        read_client(study, "north", path)
+
+
+def test_quoted_names_may_hold_other_delimiters_and_line_breaks(tmp_path, reader):
+    path = tmp_path / "a.csv"
+    path.write_text('"height, cm";"long\nname";d\n1;2;a\n3;x;b\n')
+    columns = "".join(f"[columns.{name}]\nkind = 'number'\n" for name in ('"height, cm"', '"long\\nname"'))
+    study = Study.parse(f'[study]\nname = "s"\noutcome = "d"\nclasses = ["a", "b"]\n{columns}')
+    with pytest.raises(InvalidData, match="1 bad row in .*line 4: column 'long.*name' must hold numbers"):
+        read_client(study, "north", path)
+
+
+def test_bad_rows_are_refused_or_skipped_and_nothing_else(study, north):
+    with pytest.raises(InvalidParameter, match="on_bad must be one of refuse, skip; got 'drop'"):
+        read_client(study, "north", north, on_bad="drop")
+
+
+def test_a_study_of_many_columns_names_some():
+    columns = {f"g{k}": Number() for k in range(10_000)}
+    lines = Study("wide", "d", columns, ("a", "b")).about()
+    assert lines[1].endswith("g99 and 9,900 more")
+
+
+def test_what_has_no_rows_yet_is_refused(study):
+    class Lazy:
+        columns = HEADER
+
+    with pytest.raises(InvalidData, match="a Lazy has no rows yet: collect it first"):
+        read_client(study, "north", Lazy())
 
 
 def test_missing_and_unknown_columns_are_refused_by_name(study, tmp_path):

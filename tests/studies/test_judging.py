@@ -127,3 +127,10 @@ def test_memory_does_not_grow_with_the_table(classifier, tmp_path, monkeypatch):
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 1.5 * peaks[0]
+
+
+def test_an_outcome_that_does_not_vary_has_no_r2_in_json(regressor, tmp_path):
+    model, _ = regressor
+    path = tmp_path / "one.csv"
+    path.write_text("age,cost\n30,100\n40,100\n")
+    assert judge(model, path).fields()["errors"]["cost"]["r2"] is None

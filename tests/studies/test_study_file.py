@@ -1,12 +1,15 @@
 """The study file: what it may say, what is refused and with which words, and what identifies it."""
 
+import pyarrow as pa
 import pytest
 
 from fedgram.core import wire
 from fedgram.core.errors import Doubtful, InvalidData
 from fedgram.studies import Study
 from fedgram.studies.drafting import draft
+from fedgram.studies.encoding import read_client
 from fedgram.studies.kinds import Category, Flag, Ignore, Number
+from support.data import write
 from support.patients import TEXT
 
 # The shared study without what has defaults, and with two more things that a file may say.
@@ -57,6 +60,7 @@ def test_a_study_crosses_the_wire_as_it_is():
         ('kind = "number"', 'kind = "nummer"', r"\[columns\.age\]: unknown kind 'nummer': did you mean 'number'"),
         ('kind = "number"\n', "", r"\[columns\.age\] lacks 'kind': add one of number"),
         ("range = [0, 120]", "range = [120, 0]", r"range = \[120, 0\]: two numbers are wanted, the lower one first"),
+        ("range = [0, 120]", "range = [0, 1e-320]", "too narrow to divide by: widen it"),
         ("range = [0, 120]", "range = [0, nan]", r"range = \[0, nan\]: two numbers"),
         ("range = [0, 120]", "rang = [0, 120]", "unknown key of a number 'rang': did you mean 'range'"),
         ("range = [0, 120]", 'outside = "clip"', "outside = 'clip' and no range"),
@@ -159,3 +163,34 @@ def test_a_draft_says_how_image_files_and_texts_could_be_used(tmp_path):
         line = next(line for line in text.splitlines() if hint in line)
         text = text.replace(line, f'kind = "{kind}"\nbackbone = "{backbone}"\ndigest = "{16 * "a"}"\nfeatures = 2')
     assert Study.parse(text).sent == ("scan.0", "scan.1", "note.0", "note.1")
+
+
+@pytest.mark.parametrize("other", ["age missing", "sex=M"])
+def test_two_columns_are_not_sent_by_one_name(other):
+    with pytest.raises(InvalidData, match=rf"'(age|sex)' and '{other}' are both sent as '{other}'"):
+        Study.parse(f'{STROKE}[columns."{other}"]\nkind = "number"\n')
+
+
+def test_a_draft_takes_neither_dates_nor_one_class_for_an_outcome(tmp_path):
+    rows = [f"{k % 7},2026-01-{k + 1:02},well" for k in range(25)]
+    path = write(tmp_path / "a.csv", "\n".join(["age,visit,diagnosis", *rows]))
+    with pytest.raises(InvalidData, match="outcome 'visit' holds dates"):
+        draft(path, "visit")
+    with pytest.raises(InvalidData, match="'diagnosis' has only 'well' in it here"):
+        draft(path, "diagnosis")
+
+
+def test_a_draft_writes_classes_as_whole_numbers_and_takes_a_lone_letter_for_no_flag(tmp_path):
+    path = write(tmp_path / "a.csv", "age,sex,ill\n" + "".join(f"{k % 7},F,{k % 2}.0\n" for k in range(25)))
+    study = Study.parse(draft(path, "ill"))
+    assert study.classes == ("0", "1")
+    assert study.columns["sex"].kind == "ignore"
+    assert set(read_client(study, "a", path).y.tolist()) == {"0", "1"}
+
+
+def test_a_draft_ignores_lists_in_cells(tmp_path):
+    table = pa.table(
+        {"scores": [[1, 2], [3]] * 5, "parts": [{"a": 1}, None] * 5, "age": range(10), "ill": ["y", "n"] * 5}
+    )
+    study = Study.parse(draft(table, "ill"))
+    assert [study.columns[name].kind for name in ("scores", "parts", "age")] == ["ignore", "ignore", "number"]

@@ -4,7 +4,6 @@ import json
 import warnings
 from collections.abc import Iterable, Iterator
 from itertools import compress, islice
-from math import isnan
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,7 +27,6 @@ from fedgram.features.backbones.specs import in_catalogue
 from fedgram.models import Model
 from fedgram.moments.kind import study_of
 from fedgram.nets import admit
-from fedgram.numeric_evaluation import Errors
 from fedgram.studies.loading import TABLES
 from fedgram.studies.model import StudyModel
 
@@ -108,7 +106,7 @@ def predict(
     if as_json:
         told: dict[str, Any] = {"samples": tally.samples, "bad": tally.bad, "accuracy": tally.accuracy}
         if tally.errors:
-            told["errors"] = {name: _plain(errors) for name, errors in tally.errors.items()}
+            told["errors"] = {name: errors.plain() for name, errors in tally.errors.items()}
         typer.echo(json.dumps(told | ({} if out else {"labels": labels})))
         return
     if tally.bad:
@@ -119,11 +117,6 @@ def predict(
     for name, errors in tally.errors.items():
         figures = f"{errors.rmse:.4g}, MAE {errors.mae:.4g}, R² {errors.r2:.4f}"
         echo(f"RMSE of {name} {figures}, over {errors.n:,} samples", err=True)
-
-
-def _plain(errors: Errors) -> dict[str, float | None]:
-    """Return errors for JSON, which has no NaN: R² is one where the outcome does not vary."""
-    return {name: None if isnan(value) else value for name, value in errors.summary().items()}
 
 
 def _refuse_for_studies(**given: str | None) -> None:

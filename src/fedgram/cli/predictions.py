@@ -20,11 +20,12 @@ from fedgram.core.files import replacing, writing
 from fedgram.core.labels import Classes, Label
 from fedgram.core.progress import count_bar
 from fedgram.core.terminal import echo
-from fedgram.data.own.bad import OnBad, settle
+from fedgram.data.own.bad import OnBad
 from fedgram.data.own.blocks import open_table
 from fedgram.data.own.cells import Mask
 from fedgram.models import Model, finite, probabilities
 from fedgram.numeric_evaluation import Errors
+from fedgram.studies.encoding import open_for
 from fedgram.studies.model import ROWS, StudyModel
 
 _SPECIAL = re.compile('[,"\r\n]')
@@ -118,12 +119,12 @@ def _csv(rows: Iterable[Sequence[Any]]) -> str:
 def of_study(model: StudyModel, data: str, key: str | None, on_bad: OnBad | None, tally: Tally) -> Iterator[Lines]:
     """Yield the lines of a table of any size, block by block; bad rows are marked, unless they are to be refused."""
     study = model.study
+    if on_bad == "refuse":  # before a line is printed, which takes a pass of its own
+        for _ in open_for(study, Path(data), labelled=False, key=key).good_rows(on_bad):
+            pass
     head = header(key, study.outcomes, model.classes if study.classes else ())
     for block in model.read(Path(data), key=key):
         bad = [place for place, reason in enumerate(block.reasons) if reason] if any(block.reasons) else []
-        if bad and on_bad == "refuse":
-            described = [f"row {tally.samples + place + 1}: {block.reasons[place]}" for place in bad]
-            settle(described, len(block.reasons) - len(bad), data, "row", "refuse")
         found = block.found.tolist()
         for place in bad:
             found[place] = None

@@ -174,6 +174,6 @@ def _show(study: Study, found: Findings, path: Path) -> None:
         console.print(escape(f"this party would send nothing: {why}"))
     for column, count in found.missing.items():
         if count:
-            console.print(escape(f"{column}: {count:,} rows"))
+            console.print(escape(f"{column}: {count:,} row{'s' if count > 1 else ''}"))
     for line in found.lines():
         console.print(f"[red]{escape(line)}[/red]")

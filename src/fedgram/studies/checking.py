@@ -8,6 +8,7 @@ import numpy as np
 
 from fedgram.core.progress import with_bar
 from fedgram.studies.encoding import open_for
+from fedgram.studies.kinds import unknown
 from fedgram.studies.study import Study
 
 SHOWN = 5  # lines of each rule
@@ -40,6 +41,8 @@ def check_table(study: Study, source: Any, *, group: str | None = None) -> Findi
     """Return what does not fit, with line numbers; a column that is missing or unknown is refused at once."""
     table = open_for(study, source, group=group)
     found = Findings(classes=dict.fromkeys(map(str, study.classes), 0))
+    places = {name: place for place, name in enumerate(study.sent)}
+    may_lack = [unknown(name) for name, column in study.used.items() if unknown(name) in column.sent(name)]
     examples: dict[str, dict[int, str]] = {}  # of each rule, what is said of a row
     for rows in with_bar(table.rows(), f"reading {table.table.title}"):
         good = rows.good
@@ -48,9 +51,8 @@ def check_table(study: Study, source: Any, *, group: str | None = None) -> Findi
         if rows.labels is not None:
             for label, count in rows.labels.rows(good).counts().items():
                 found.classes[label] += count
-        for place, name in enumerate(study.sent):
-            if name.endswith(" missing"):
-                found.missing[name] = found.missing.get(name, 0) + int(rows.x[good, place].sum())
+        for name in may_lack:
+            found.missing[name] = found.missing.get(name, 0) + int(rows.x[good, places[name]].sum())
         for problem in rows.problems:
             shown = examples.setdefault(problem.rule, {})
             for row in np.flatnonzero(problem.cells)[: SHOWN - len(shown)].tolist():

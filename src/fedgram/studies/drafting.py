@@ -6,7 +6,6 @@ import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, floor, log10
 from typing import Any
 
 import numpy as np
@@ -15,16 +14,18 @@ from fedgram.core.errors import Doubtful, InvalidData, InvalidParameter, Unknown
 from fedgram.core.progress import with_bar
 from fedgram.data.own.blocks import TableFile, open_table
 from fedgram.data.own.cells import is_missing, parse_numbers
+from fedgram.data.own.labels import are_dates, whole_number
 from fedgram.data.own.tables import LABEL_NAMES
 from fedgram.studies.kinds import NO, YES
+from fedgram.studies.ranges import rounded_outward, written
 
 MOST_CLASSES, MOST_VALUES = 20, 30
 ROWS = 200_000  # that are looked at
-_DATE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}([T ].*)?|\d{1,2}[./]\d{1,2}[./]\d{2,4}( .*)?")
 _ID = re.compile(r"(.*[_\-. ])?(id|ids|uuid|guid|mrn|nr|no|name)|unnamed: 0|index", re.IGNORECASE)
 _COMMA = re.compile(r"[+-]?\d+(,\d+)+(\.\d+)?|[+-]?\d+(\.\d{3})*,\d+")
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _IMAGE = re.compile(r".+\.(png|jpe?g|tiff?|bmp|webp)", re.IGNORECASE)
+_NESTED = re.compile(r"\[.*\]|\{.*\}", re.DOTALL)
 _SENTENCE = re.compile(r"\S+(\s+\S+){2,}")  # three words or more
 
 
@@ -49,6 +50,8 @@ class Seen:
     @property
     def is_flag(self) -> bool:
         """Whether it says yes or no."""
+        if len(self.cells) == 1 and len(min(self.cells)) == 1 and min(self.cells).isalpha():
+            return False  # a column of nothing but F is of women sooner than of what is false
         return len(self.cells) <= 2 and {cell.lower() for cell in self.cells} <= {*YES, *NO}
 
 
@@ -175,7 +178,16 @@ def _outcome_lines(column: Seen) -> list[str]:
             f"outcome {column.name!r} has {len(column.cells)} different values, which are no numbers: "
             "name the column that is to be predicted"
         )
-    classes = ", ".join(_quoted(cell) for cell in sorted(column.cells))
+    if are_dates(column.cells):
+        raise InvalidData(
+            f"outcome {column.name!r} holds dates, which are neither classes nor numbers: name another column, or make "
+            "it a number of days since an event"
+        )
+    found = sorted({whole_number(cell) or cell for cell in column.cells})
+    if len(found) < 2:
+        here = f"only {found[0]!r} in it" if found else "nothing in it"
+        raise InvalidData(f"outcome {column.name!r} has {here} here: draft the study from a table with two classes")
+    classes = ", ".join(map(_quoted, found))
     return [f"classes = [{classes}]  # of this table; add those that others have"]
 
 
@@ -224,12 +236,14 @@ def _useless(column: Seen, values: Any, bad: Any, *, wanted: bool) -> str:
     """Say why a column cannot be used, "" if it can; one that somebody wants may look like an identifier."""
     if not column.cells:
         return "nothing is in it here"
-    if all(_DATE.fullmatch(cell) for cell in column.cells):
+    if are_dates(column.cells):
         return "dates; a number of days since an event can be used"
     if all(_IMAGE.fullmatch(cell) for cell in column.cells):
         return 'image files; kind = "image" with backbone = "lite0:96" uses them'
     if len(column.cells) > MOST_VALUES and _mostly(_SENTENCE, column):
         return 'texts; kind = "text" with backbone = "minilm" uses them'
+    if all(_NESTED.fullmatch(cell) for cell in column.cells):
+        return "lists; one number or text a cell can be used"
     if _mostly(_COMMA, column):
         # Ignored as texts, such a column would be missed by nobody but the model.
         raise InvalidData(f"column {column.name!r} has numbers with commas: write a decimal point, and no separators")
@@ -266,22 +280,9 @@ def _number_lines(head: str, values: Any, wrong: int, missing: str) -> list[str]
     return [
         *lines,
         'unit = ""  # say in what it is measured',
-        f"range = [{low:.12g}, {high:.12g}]  # of this table, rounded outward; widen it to what can be",
+        f"range = [{written(low)}, {written(high)}]  # of this table, rounded outward; widen it to what can be",
         f'missing = "{missing}"',
     ]
-
-
-def rounded_outward(low: float, high: float) -> tuple[float, float]:
-    """Return a range with round ends that holds both.
-
-    >>> rounded_outward(23.0, 87.4), rounded_outward(2025.0, 2027.0), rounded_outward(5.0, 5.0)
-    ((20.0, 90.0), (2025.0, 2027.0), (4.0, 6.0))
-    """
-    if low == high:
-        return low - max(1.0, abs(low) * 0.1) // 1, high + max(1.0, abs(high) * 0.1) // 1
-    step = 10.0 ** floor(log10(high - low))
-    step = step / 10 if (high - low) / step < 3 else step
-    return floor(low / step + 1e-9) * step, ceil(high / step - 1e-9) * step
 
 
 def _whole(values: Any) -> bool:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
@@ -15,11 +15,11 @@ from fedgram.core.columns import listed
 from fedgram.core.errors import Mismatch
 from fedgram.core.progress import with_bar
 from fedgram.data.client import Client
-from fedgram.data.own.bad import SHOWN, OnBad, Reason, settle
+from fedgram.data.own.bad import SHOWN, OnBad, Reason, check_on_bad, settle
 from fedgram.data.own.blocks import TableFile, open_table
 from fedgram.data.own.cells import Block, Coded, Mask, is_missing
 from fedgram.studies import streams
-from fedgram.studies.kinds import Column, Problem
+from fedgram.studies.kinds import Column, Problem, nearest, spelt
 from fedgram.studies.media import Media
 from fedgram.studies.streams import collect
 from fedgram.studies.study import Study
@@ -128,10 +128,14 @@ class StudyTable:
         labels, groups, keys = (
             None if name is None else block.texts[name].stripped() for name in (self.outcome, self.group, self.key)
         )
+        labels = None if labels is None else spelt(labels, self.study.classes)
         if labels is not None and self.labelled:
             problems += self._wrong_labels(labels)
         if groups is not None and (empty := groups.map(is_missing, bool)).any():
             problems.append(Problem(empty, f"column {self.group!r} must not be empty"))
+        if block.ragged is not None:  # of such a row nobody knows which cell is which
+            others = [replace(problem, cells=problem.cells & ~block.ragged) for problem in problems[1:]]
+            problems = [problems[0], *(problem for problem in others if problem.cells.any())]
         media = tuple(block.texts[self.places[name]] for name in self.media)
         return Rows(block.start, x, labels, groups, keys, problems, block.share, media, self._values(block))
 
@@ -160,7 +164,8 @@ class StudyTable:
         if empty.any():
             found.append(Problem(empty, f"outcome {name!r} must not be empty"))
         if wrong.any():
-            found.append(Problem(wrong, f"outcome {name!r} must be one of {classes}", labels))
+            near = nearest(labels, wrong, [str(label) for label in self.study.classes])
+            found.append(Problem(wrong, f"outcome {name!r} must be one of {classes}", near))
         return found
 
     def clean_rows(self) -> Iterator[Rows]:
@@ -171,6 +176,7 @@ class StudyTable:
 
     def good_rows(self, on_bad: OnBad) -> Iterator[Rows]:
         """Yield the rows that break no rule, in blocks; the others are refused at the end, or left out."""
+        check_on_bad(on_bad)
         kept = bad = 0
         described: dict[int, Reason] = {}
         for rows in with_bar(self.rows(), f"reading {self.table.title}"):

@@ -39,7 +39,7 @@ class Judged:
         if self.classes is not None:
             found["classes"] = {name: {"samples": n, "right": right} for name, (n, right) in self.classes.items()}
         if self.errors is not None:
-            found["errors"] = {name: errors.summary() for name, errors in self.errors.items()}
+            found["errors"] = {name: errors.plain() for name, errors in self.errors.items()}
         return found
 
 

@@ -4,7 +4,7 @@ What is sent is made of single rows, so that nobody needs to know the others' da
 sums afterwards: the mean that stands in for a missing value is the mean of all parties.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias
@@ -12,7 +12,11 @@ from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 import numpy as np
 
 from fedgram.core.arrays import Array
+from fedgram.core.errors import InvalidData
+from fedgram.core.labels import Label
 from fedgram.data.own.cells import Coded, Mask, is_missing
+from fedgram.data.own.labels import whole_number
+from fedgram.studies.ranges import written
 
 Missing: TypeAlias = Literal["mean", "flag", "refuse"]
 Outside: TypeAlias = Literal["refuse", "clip", "missing"]
@@ -112,12 +116,12 @@ class Number(MayBeMissing):
     @property
     def centre(self) -> float:
         """What is subtracted before anything is summed."""
-        return 0.0 if self.range is None else (self.range[0] + self.range[1]) / 2
+        return 0.0 if self.range is None else self.range[0] / 2 + self.range[1] / 2
 
     @property
     def half(self) -> float:
         """What is divided by."""
-        return 1.0 if self.range is None else (self.range[1] - self.range[0]) / 2
+        return 1.0 if self.range is None else self.range[1] / 2 - self.range[0] / 2
 
     def encode(self, name: str, cells: Array, bad: Mask | None, out: Array) -> list[Problem]:
         """Write the values in units of the range, 0 where nothing is there."""
@@ -145,7 +149,9 @@ class Number(MayBeMissing):
             outside = (values < low) | (values > high)
             if self.outside == "refuse" and outside.any():
                 unit = f" {self.unit}" if self.unit else ""
-                problems.append(Problem(outside, f"column {name!r} must be from {low:g} to {high:g}{unit}", cells))
+                problems.append(
+                    Problem(outside, f"column {name!r} must be from {written(low)} to {written(high)}{unit}", cells)
+                )
             elif self.outside == "clip":
                 values = values.clip(low, high)
             elif self.outside == "missing":
@@ -196,7 +202,7 @@ class Category:
 
     def encode(self, name: str, cells: Coded, bad: Mask | None, out: Array) -> list[Problem]:
         """Write the columns of 0 and 1."""
-        place = {value: i for i, value in enumerate(self.values)}
+        cells, place = spelt(cells, self.values), {value: i for i, value in enumerate(self.values)}
         codes = cells.map(lambda cell: place.get(cell, _ABSENT if is_missing(cell) else _WRONG), np.int64)
         for column in range(len(self.values) - 1):
             np.equal(codes, column + 1, out=out[:, column])
@@ -207,7 +213,7 @@ class Category:
         elif absent.any():
             problems.append(Problem(absent, f"column {name!r} must not be empty"))
         if (wrong := codes == _WRONG).any():
-            problems.append(Problem(wrong, self._rule(name), _nearest(cells, wrong, self.values)))
+            problems.append(Problem(wrong, self._rule(name), nearest(cells, wrong, self.values)))
         return problems
 
     def _rule(self, name: str) -> str:
@@ -245,7 +251,30 @@ def _flag(cell: str) -> int:
     return 1 if text in YES else 0 if text in NO else _ABSENT if is_missing(cell) else _WRONG
 
 
-def _nearest(cells: Coded, wrong: Mask, values: tuple[str, ...]) -> dict[int, str]:
+def refuse_twice_sent(columns: Mapping[str, Column]) -> None:
+    """Refuse two columns of a study that would be sent by one name, such as `age missing` and what `age` sends."""
+    seen: dict[str, str] = {}
+    for name, column in columns.items():
+        # Features of a backbone are not named without its weights, which whoever reads a study need not have.
+        for sent in column.sent(name) if isinstance(column, Number | Flag | Category) else ():
+            if (other := seen.setdefault(sent, name)) != name:
+                raise InvalidData(f"columns {other!r} and {name!r} are both sent as {sent!r}: give one another name")
+
+
+def spelt(cells: Coded, known: Sequence[Label]) -> Coded:
+    """Return the cells with whole numbers as the study writes them: other programs write 1 as 1.0 if there are gaps.
+
+    >>> spelt(Coded.of(["1.0", "2", "01"]), ("1", "2")).values
+    ('1', '2', '01')
+    """
+    if all(value in known for value in cells.values):
+        return cells
+    numbers = {number: str(value) for value in known if (number := whole_number(str(value))) is not None}
+    found = (value if value in known else numbers.get(whole_number(value) or "", value) for value in cells.values)
+    return Coded(tuple(found), cells.codes)
+
+
+def nearest(cells: Coded, wrong: Mask, values: Sequence[str]) -> dict[int, str]:
     """Return what stands in the wrong cells, with the value that was probably meant."""
     found = {}
     for row in np.flatnonzero(wrong)[:100].tolist():

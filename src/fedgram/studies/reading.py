@@ -9,6 +9,7 @@ from typing import Any, get_args, get_type_hints
 from fedgram.core.errors import InvalidData, UnknownName
 from fedgram.studies.kinds import Category, Column, Flag, Ignore, Number
 from fedgram.studies.media import Image, Media, Text
+from fedgram.studies.ranges import MOST_NARROW
 
 STUDY_KEYS = (
     "name",
@@ -121,6 +122,8 @@ def _range(value: Any, at: str, _: type) -> tuple[float, float]:
         or not value[0] < value[1]
     ):
         raise InvalidData(f"{at} = {value!r}: two numbers are wanted, the lower one first, such as [0, 120]")
+    if value[1] / 2 - value[0] / 2 < MOST_NARROW:
+        raise InvalidData(f"{at} = {value!r}: too narrow to divide by: widen it to what can be")
     return float(value[0]), float(value[1])
 
 

@@ -22,7 +22,7 @@ from fedgram.data.client import Client, warn_if_few
 from fedgram.moments.basis import Basis
 from fedgram.moments.kind import Kind, study_features
 from fedgram.regressors import Outcomes
-from fedgram.studies.kinds import Category, Column, Flag, Ignore, Number
+from fedgram.studies.kinds import Category, Column, Flag, Ignore, Number, refuse_twice_sent
 from fedgram.studies.media import Image, Media, Text
 from fedgram.studies.reading import parse_study, read_tables
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from fedgram.models import Model
     from fedgram.studies.model import StudyModel
 
+MOST_SHOWN = 100  # names of columns of a kind: a table may have thousands
 SHOWN_DIGITS = 16  # of the fingerprint: short enough to be read aloud
 
 
@@ -92,6 +93,7 @@ class Study:
                 )
         if not self._features:
             raise InvalidData("a study needs at least one column that is used: all are ignored")
+        refuse_twice_sent(self.used)
 
     # What it says
     @property
@@ -269,7 +271,8 @@ class Study:
             named = [
                 name for name, column in self.columns.items() if type(column) is kind and name not in self.outcomes
             ]
-            lines += [f"{heading}: {', '.join(named)}"] if named else []
+            more = f" and {len(named) - MOST_SHOWN:,} more" if len(named) > MOST_SHOWN else ""
+            lines += [f"{heading}: {', '.join(named[:MOST_SHOWN])}{more}"] if named else []
         return lines
 
 

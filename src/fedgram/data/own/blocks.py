@@ -96,6 +96,8 @@ def open_table(source: Any) -> TableFile:
             f"a table with named columns is wanted (a file, or one of pandas, polars or Arrow), got a "
             f"{type(source).__name__}"
         )
+    if not hasattr(table, "__len__"):
+        raise InvalidData(f"a {type(source).__name__} has no rows yet: collect it first")
     return TableFile(table, names, len(table))
 
 
@@ -143,7 +145,7 @@ def _named(header: Iterable[str], path: Path) -> Columns:
 def _check_delimiter(path: Path, header: Header) -> None:
     """Refuse a header in which two delimiters compete: whichever were taken, columns would be glued together."""
     for other, shown in DELIMITERS.items():
-        if other != header.delimiter and any(name.count(other) for name in header.names):
+        if other != header.delimiter and other in header.bare:
             raise InvalidData(
                 f"{path}: the header has {DELIMITERS[header.delimiter]} and {shown} between its names: save the table "
                 f"with one of them, or put quotation marks around names that hold {shown}"

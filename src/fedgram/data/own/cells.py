@@ -170,6 +170,8 @@ def _arrow_numbers(column: Any) -> tuple[Array, Mask | None]:
 def _arrow_texts(column: Any) -> Coded:
     import pyarrow as pa
 
+    if pa.types.is_nested(column.type):  # lists and tables in cells, which have no dictionary
+        return Coded.of("" if _is_nothing(value) else str(value) for value in column.to_pylist())
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     elif len(column.dictionary) > len(column):  # of a whole row group, maybe: most of it does not occur here

@@ -7,6 +7,7 @@ of any length. Both agree on what a number is.
 import csv
 import io
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,16 +24,27 @@ PARSED = 1 << 20  # bytes that pyarrow parses at a time: they stay in the proces
 MOST_BYTES = 1 << 25  # of a piece whose rows seem to have no end: a quotation mark that nobody closes
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 _ENCODING = "utf-8-sig"
+_QUOTED = re.compile(r'"[^"]*"')
 _NULLS = sorted({form for word in MISSING for form in (word, word.upper(), word.title())} | {"NaN", "None"})
 
 
 @dataclass(frozen=True)
 class Header:
-    """The first line of a CSV file: the names as they stand, and how the lines after it are to be read."""
+    """How a CSV file begins: the names as they stand, the text that holds them, and how the rest is to be read."""
 
     names: tuple[str, ...]
     delimiter: str
     text: str
+
+    @property
+    def bare(self) -> str:
+        """What no quotation marks enclose."""
+        return _QUOTED.sub("", self.text)
+
+    @property
+    def lines(self) -> int:
+        """How many lines there are before the first row: a quoted name may have several."""
+        return len(io.StringIO(self.text, newline="").readlines())
 
     @property
     def newline(self) -> bytes:
@@ -41,18 +53,25 @@ class Header:
 
 
 def read_header(path: Path) -> Header:
-    """Return the header; comma, semicolon and tab are told apart by which occurs most."""
+    """Return the header; comma, semicolon and tab are told apart by which occurs most outside of quotation marks."""
     with path.open(newline="", encoding=_ENCODING) as file:
-        first = file.readline()
-    delimiter = max(DELIMITERS, key=first.count)
-    return Header(tuple(next(csv.reader([first], delimiter=delimiter), [])), delimiter, first)
+        taken = [file.readline()]
+        delimiter = max(DELIMITERS, key=_QUOTED.sub("", taken[0]).count)
+
+        def lines() -> Iterator[str]:
+            yield taken[0]
+            while line := file.readline():
+                taken.append(line)
+                yield line
+
+        names = next(csv.reader(lines(), delimiter=delimiter), [])
+    return Header(tuple(names), delimiter, "".join(taken))
 
 
 def csv_blocks(path: Path, names: Sequence[str], numbers: Sequence[str], texts: Sequence[str]) -> Iterator[Block]:
     """Yield the rows in blocks, with these columns of those in `names`."""
     header, start = read_header(path), 0
-    size = min(BYTES, PLAIN) if _arrow() is None else BYTES
-    for piece, share in _pieces(path, header, size):
+    for piece, share in _pieces(path, header, _size()):
         found = _with_arrow(piece, header.delimiter, names, numbers, texts)
         if found is None:
             block = _row_by_row(piece, header.delimiter, names, numbers, texts, start, share)
@@ -65,29 +84,31 @@ def csv_blocks(path: Path, names: Sequence[str], numbers: Sequence[str], texts: 
 def find_rows(path: Path, places: Iterable[int]) -> dict[int, tuple[int, list[str]]]:
     """Return the line and the cells of rows, given by place among all that are not blank."""
     wanted, found = set(places), {}
-    header = read_header(path)
     if wanted:
-        for place, line, text in _rows(path):
+        for place, (line, cells) in enumerate(_rows(path)):
             if place in wanted:
-                found[place] = line, next(csv.reader([text], delimiter=header.delimiter))
+                found[place] = line, cells
                 if len(found) == len(wanted):
                     break
     return found
 
 
-def _rows(path: Path) -> Iterator[tuple[int, int, str]]:
-    """Yield each row's place, first line and text. A row may span lines only where there are quotation marks."""
-    with path.open(newline="", encoding=_ENCODING) as file:
-        file.readline()
-        place, first, text = -1, 2, ""
-        for line, more in enumerate(file, start=2):
-            text += more
-            if text.count('"') % 2:
-                continue
-            if text.strip("\r\n"):
-                place += 1
-                yield place, first, text
-            text, first = "", line + 1
+def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield each row's first line and cells, told apart in the same pieces and by the same rules as they are read."""
+    header = read_header(path)
+    before = header.lines
+    for piece, _ in _pieces(path, header, _size()):
+        reader = csv.reader(io.StringIO(str(piece, "utf-8"), newline=""), delimiter=header.delimiter)
+        first = 1
+        for cells in reader:
+            if cells:
+                yield before + first, cells
+            first = reader.line_num + 1
+        before += reader.line_num
+
+
+def _size() -> int:
+    return min(BYTES, PLAIN) if _arrow() is None else BYTES
 
 
 def _pieces(path: Path, header: Header, size: int) -> Iterator[tuple[memoryview, float]]:

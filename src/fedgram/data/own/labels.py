@@ -2,7 +2,7 @@
 
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,26 @@ from fedgram.core.errors import Doubtful, InvalidData, NumericLabels
 from fedgram.data.own.bad import warn_of_look_alikes
 from fedgram.data.own.cells import Coded, is_missing
 
+_DATE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}([T ].*)?|\d{1,2}[./]\d{1,2}[./]\d{2,4}( .*)?")
 _WHOLE = re.compile(r"-?(0|[1-9]\d*)(\.0*)?")
+
+
+def are_dates(texts: Collection[str]) -> bool:
+    """Say whether all texts are dates, with a time of day or without.
+
+    >>> are_dates(["2026-01-31", "31.1.26", "1/31/2026 12:00"]), are_dates(["2026"]), are_dates([])
+    (True, False, False)
+    """
+    return bool(texts) and all(_DATE.fullmatch(text) for text in texts)
+
+
+def whole_number(text: str) -> str | None:
+    """Return a whole number without the point that some programs write behind it, None of any other text.
+
+    >>> whole_number("1.0"), whole_number("-2"), whole_number("01"), whole_number("1.5")
+    ('1', '-2', None, None)
+    """
+    return text.partition(".")[0] if _WHOLE.fullmatch(text) else None
 
 
 def parse_labels(texts: Sequence[str], where: str) -> npt.NDArray[Any]:
@@ -32,6 +51,13 @@ def parse_labels(texts: Sequence[str], where: str) -> npt.NDArray[Any]:
             f"the label column of {where} holds numbers like {texts[0]}: labels are whole or names; for a numeric "
             "outcome, agree on a study first (fedgram study new) and give it with --study"
         ).telling("the label column must hold whole numbers or names")
+    if are_dates(values.tolist()):
+        warnings.warn(
+            f"the labels of {where} are dates, and count as {len(values)} classes: to predict a time, make it a number "
+            "of days since an event",
+            Doubtful,
+            stacklevel=2,
+        )
     return values[inverse]
 
 

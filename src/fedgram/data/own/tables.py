@@ -177,7 +177,7 @@ def scan(path: Path, wanted: Wanted, on_bad: OnBad, *, keep: bool = False) -> Sc
     )
     good = np.concatenate(whole)
     bad = int(np.count_nonzero(~good))
-    reasons, remedy = _reasons(source, roles, shown), _remedy(usable, roles)
+    reasons, remedy = _reasons(source, roles, shown), _remedy(usable, roles) if len(good) else ""
     settle(reasons, len(good) - bad, str(path), "row", on_bad, total=bad, remedy=remedy)
     return Scan(source, roles, good, labels, groups, parts)
 
