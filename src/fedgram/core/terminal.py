@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.segment import Segment
 
 # Control characters of both kinds, what turns the direction of writing, and halves of characters, which nothing prints.
-_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _BUT_LINES = re.compile(_CONTROLS.pattern.replace("\x00-\x1f", "\x00-\x08\x0b-\x1f"))
 _HALVES = re.compile("[\ud800-\udfff]")
 
