@@ -170,6 +170,7 @@ def test_a_terminal_never_gets_the_controls_of_a_label_but_a_pipe_does(tmp_path)
 
 def test_what_is_visible():
     assert visible("a\x1b\x00\x9b\x7f\u202e\ud800 é日本✓\n") == "a\\x1b\\x00\\x9b\\x7f\\u202e\\ud800 é日本✓\\n"
+    assert visible("a\u061c\u200e\u200f\u2066") == "a\\u061c\\u200e\\u200f\\u2066", "marks of direction"
     assert visible("a\tb\n\r", lines=True) == "a\tb\n\\r"
     shown = console(width=80, force_terminal=True, color_system="standard", highlight=False)
     with shown.capture() as captured:

@@ -29,6 +29,14 @@ def test_it_is_there_before_anybody_replies_and_while_the_server_computes(shown)
         assert "apfl · summarize done, the server computes" in screen.getvalue()
 
 
+def test_what_is_said_meanwhile_has_a_line_of_its_own():
+    for by_a_person, wanted in ((True, "\r\x1b[2Ksaid\n"), (False, "said\n")):
+        said = Console(file=io.StringIO(), force_terminal=by_a_person, width=120)
+        terminal.fresh_line(said)
+        said.print("said")
+        assert said.file.getvalue() == wanted
+
+
 def test_a_file_gets_none(shown):
     screen = shown(by_a_person=False)
     with progress_bar("apfl") as report:

@@ -52,6 +52,17 @@ def test_a_killed_removal_is_finished_by_the_next_change(tmp_path):
         check_total(again)
 
 
+def test_a_total_that_a_kill_has_left_goes_with_who_leaves(tmp_path):
+    store = store_of(tmp_path, *NAMES)
+    before = (tmp_path / TOTAL).read_bytes()
+    half_written, of_others = (tmp_path / f".{TOTAL}.{ending}" for ending in ("0123456789abcdef" * 2, "mine"))
+    for path in (half_written, of_others):
+        path.write_bytes(before)
+    store.remove("south")  # whose moments are the difference of the totals
+    assert not half_written.exists()
+    assert of_others.exists()
+
+
 def test_a_row_that_was_deleted_does_not_cost_its_file(tmp_path):
     store = store_of(tmp_path, *NAMES)
     path = store.objects.path(store.contribution("south").digest)

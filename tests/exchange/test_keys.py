@@ -111,7 +111,9 @@ def test_the_private_key_is_not_shown():
     assert repr(KEY) == "PrivateKey()"
 
 
-@pytest.mark.parametrize("name", ["north", "../../etc/passwd", ".hidden", "Straße 7", "a:b|c?", "50%", "北"])
+@pytest.mark.parametrize(
+    "name", ["north", "../../etc/passwd", ".hidden", "Straße 7", "a:b|c?", "50%", "北", "con", "LPT1.x"]
+)
 def test_a_pair_stays_in_its_folder_whatever_the_party_is_called(tmp_path, name):
     folder = tmp_path / "keys"
     private, public, key = new_pair(name, folder)

@@ -1,5 +1,7 @@
 """What was taken out comes back only when its own party signs it anew, later, and nobody counts samples twice."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -175,3 +177,17 @@ def test_stores_keep_no_sums_of_who_has_left(store, tmp_path):
         if number != round(number):
             assert number.tobytes() not in kept
             assert repr(float(number)).encode() not in kept
+
+
+def test_stores_keep_no_class_counts_of_who_has_left(tmp_path):
+    store = Store(tmp_path, study=STUDY)
+    store.join(summary("north", n=137), summary("south"))
+    counts = json.dumps(store.contribution("north").counts).encode()
+    assert counts in _all_bytes(store)
+    store.remove("north")
+    assert counts not in _all_bytes(store), "SQLite leaves deleted rows in its file, unless it is told not to"
+
+
+def _all_bytes(store):
+    store.index.checkpoint()
+    return b"".join(path.read_bytes() for path in store.path.rglob("*") if path.is_file())

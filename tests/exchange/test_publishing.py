@@ -8,6 +8,7 @@ from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch, Reveali
 from fedgram.core.labels import NUMERIC
 from fedgram.exchange import files
 from fedgram.exchange.asking import Asked, advance, waited_for
+from fedgram.exchange.reveals import reveals
 from fedgram.exchange.sites import validate
 from fedgram.exchange.store import Store
 from fedgram.moments.validation import validate_sites
@@ -85,7 +86,13 @@ def test_two_contributors_are_warned_of_what_they_learn(tmp_path):
     store = store_of(tmp_path, "north", "south")
     with pytest.warns(Revealing, match="two contributors"):
         published = store.publish("fedhip")
-    assert "two contributors" in files.read(published.data).payload.notes["reveals"]
+    file = files.read(published.data)
+    assert "the other's Gram matrix" in file.payload.notes["reveals"]
+    assert "sums of products can be computed from it" in reveals(file)[0]
+    with pytest.warns(Revealing, match="the other's class counts"):
+        head = files.read(store.publish("fedgram").data)
+    assert "samples of each class" in reveals(head)[0]
+    assert "products" not in reveals(head)[0]
 
 
 def test_fedlogit_by_files_is_fedlogit(tmp_path):
@@ -168,6 +175,11 @@ def test_numeric_outcomes_are_published_as_they_are_fitted(tmp_path):
         wanted = method.fit(parties, study=study)
         table = Table({"age": np.array([30.0, 60.0]), "y": np.zeros(2)})
         np.testing.assert_allclose(fit.predictor().scores(table), wanted.predictor().scores(table), rtol=1e-9)
+    # Not only the model is published, but what FedHiP's step needs: the passport says so.
+    assert "sums of products can be computed from it" in reveals(files.read(store.publish("fedgram").data))[0]
+    store.remove("east")
+    with pytest.warns(Revealing, match="the other's Gram matrix"):
+        store.publish("fedgram")
     assert all(site.left_out.r2 > 0.5 for _, site in validate(store))
     with pytest.raises(InvalidParameter, match="needs classes"):
         advance(store, "fedlogit")

@@ -75,6 +75,7 @@ def main() -> None:
     errors = terminal.console(stderr=True, soft_wrap=True, highlight=False)
 
     def show_warning(message: Warning | str, *_: object, **__: object) -> None:
+        terminal.fresh_line(errors)
         errors.print(f"[yellow]warning:[/] {one_line(message)}")
 
     warnings.showwarning = show_warning

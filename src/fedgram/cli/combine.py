@@ -9,6 +9,7 @@ import typer
 from fedgram.cli.outputs import Force, write_file
 from fedgram.cli.stores import Json, StoreFolder, check_outside, existing, size
 from fedgram.core import terminal
+from fedgram.core.progress import spinner
 from fedgram.core.terminal import one_line
 from fedgram.exchange import files
 from fedgram.exchange.combined import leaves_of
@@ -35,7 +36,8 @@ def combine(
     kept = existing(store)
     check_outside("--out", out, store)
     region = name or store.resolve().name
-    data = kept.combine(region)
+    with spinner("adding up"):  # after a crash, files are read again
+        data = kept.combine(region)
     write_file(out, data, force=force)
     combined = files.read(data, checked=True)
     summaries, samples = len(leaves_of(combined)), combined.header.samples

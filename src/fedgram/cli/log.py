@@ -51,6 +51,7 @@ def log(
         typer.echo(json.dumps({"entries": said, "head": entries[-1].hash, "problems": wrong}))
     else:
         table = Table("", "time", "what", "who", "details", box=None, header_style="bold")
+        table.columns[-1].overflow = "fold"  # keys stay whole
         for entry in entries:
             about = entry.says
             texts = [str(about.get(name, "")) for name in ("time", "what", "party")]

@@ -12,7 +12,7 @@ from fedgram.cli.outputs import Force, write_file
 from fedgram.cli.stores import Json, StoreFolder, Wait, check_outside, existing
 from fedgram.core import terminal
 from fedgram.core.errors import InvalidParameter
-from fedgram.core.progress import counted
+from fedgram.core.progress import counted, spinner
 from fedgram.core.terminal import one_line
 from fedgram.exchange.asking import Asked, advance
 from fedgram.exchange.publishing import configured
@@ -64,7 +64,8 @@ def publish(
     chosen = configured(kept, method)
     given = read_settings(type(chosen), split_settings(settings or []))
     if chosen.name in STEPS:
-        found = advance(kept, chosen.name, given, restart=restart)
+        with spinner(f"computing {chosen.name}"):
+            found = advance(kept, chosen.name, given, restart=restart)
         if isinstance(found, Asked):
             path = out or Path(f"round-{found.number}.fgm")
             write_file(path, found.data, force=force or restart)
@@ -73,7 +74,8 @@ def publish(
     elif restart:
         raise InvalidParameter(f"--restart is for methods of rounds, and {chosen.name} has none: leave it out")
     else:
-        found = kept.publish(chosen.name, **given)
+        with spinner(f"computing {chosen.name}"):
+            found = kept.publish(chosen.name, **given)
     path, about = out or Path("global.fgm"), found.entry.says
     write_file(path, found.data, force=force)  # if this is refused, nothing is lost: the store keeps the publication
     errors = validated(kept, wanted=sites)

@@ -9,6 +9,7 @@ import typer
 from fedgram.cli.stores import Json, StoreFolder, Wait, check_outside, existing
 from fedgram.core import terminal
 from fedgram.core.errors import InvalidParameter
+from fedgram.core.progress import spinner
 from fedgram.core.terminal import one_line
 from fedgram.exchange import files
 from fedgram.exchange.certificates import file_name
@@ -36,7 +37,8 @@ def remove(
     check_outside("--out", path, store)
     earlier = removed(kept.log()).get(party)
     if earlier is None:
-        kept.remove(party)
+        with spinner(f"removing {party}"):
+            kept.remove(party)
     data = kept.certificate(party)
     files.write(path, data)
     said = files.read(data).payload

@@ -23,7 +23,9 @@ def opened(path: Path, *, wait: bool = False, study: Path | None = None, key: Pa
     """Return a store, which only joining may make."""
 
     def told(busy: str) -> None:
-        terminal.console(stderr=True).print(f"waiting: {one_line(busy)}")
+        errors = terminal.console(stderr=True)
+        terminal.fresh_line(errors)
+        errors.print(f"waiting: {one_line(busy)}")
 
     return Store(path, study=study, wait=told if wait else None, key=key)
 

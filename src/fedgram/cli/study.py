@@ -149,7 +149,8 @@ def keys(
         return
     console = terminal.console(soft_wrap=True, highlight=False)
     entered = len(collected) + (coordinator is not None)
-    console.print(escape(f"{study}: {entered} keys entered, fingerprint {agreed.fingerprint}"))
+    keys_entered = "1 key entered" if entered == 1 else f"{entered} keys entered"
+    console.print(escape(f"{study}: {keys_entered}, fingerprint {agreed.fingerprint}"))
     if lacking:
         console.print(escape(f"still without a key: {', '.join(lacking)}"))
 

@@ -4,6 +4,7 @@ system that refuses to write.
 
 import errno
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -40,6 +41,14 @@ def replacing(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
         os.replace(made, path)
     finally:
         made.unlink(missing_ok=True)
+
+
+def sweep_unfinished(path: Path) -> None:
+    """Remove what killed processes have left of `path`, written in part or whole; nobody may be writing it now."""
+    left = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{32}}")
+    for found in path.parent.iterdir():
+        if left.fullmatch(found.name):
+            found.unlink(missing_ok=True)
 
 
 def stamp(path: Path) -> tuple[int, int]:

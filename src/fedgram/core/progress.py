@@ -41,10 +41,10 @@ def byte_bar(text: str, total: int | None, show: bool | None = None) -> Iterator
 
 @contextmanager
 def spinner(text: str, show: bool | None = None) -> Iterator[None]:
-    """Show that something of unknown length goes on."""
+    """Show that something of unknown length goes on; it vanishes at the end."""
     from rich.progress import SpinnerColumn, TimeElapsedColumn
 
-    with bars((SpinnerColumn(), TimeElapsedColumn()), show) as bar:
+    with bars((SpinnerColumn(), TimeElapsedColumn()), show, transient=True) as bar:
         bar.add_task(text, total=None)
         yield
 

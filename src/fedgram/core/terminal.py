@@ -12,11 +12,12 @@ from typing import Any, TextIO
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
+from rich.control import Control
 from rich.markup import escape
-from rich.segment import Segment
+from rich.segment import ControlType, Segment
 
 # Control characters of both kinds, what turns the direction of writing, and halves of characters, which nothing prints.
-_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _BUT_LINES = re.compile(_CONTROLS.pattern.replace("\x00-\x1f", "\x00-\x08\x0b-\x1f"))
 _HALVES = re.compile("[\ud800-\udfff]")
 
@@ -50,6 +51,11 @@ class _Plain(Console):
 def console(**options: Any) -> Console:
     """Return a Rich console for text that others have a say in."""
     return _Plain(**options)
+
+
+def fresh_line(shown: Console) -> None:
+    """Take a progress bar off the line that comes next on a terminal; it draws itself again below."""
+    shown.control(Control(ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2)))
 
 
 def echo(text: object, *, end: str = "\n", err: bool = False) -> None:

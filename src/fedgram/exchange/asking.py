@@ -87,7 +87,7 @@ def advance(
             model = chosen.serve(clients_of(chosen, pool, known))
         except Unanswered as next_round:
             return _ask(store, pool, chosen, run, len(rounds) + 1, next_round.payload)
-        fit = fit_of(chosen, pool, known.published, model, warned_of_two(pool, chosen))
+        fit = fit_of(chosen, pool, known.published, model, warned_of_two(pool, chosen, known.published))
         return write(store, saving.total, chosen, fit)
 
 

@@ -276,7 +276,8 @@ def _connect(path: Path, *, create: bool) -> sqlite3.Connection:
         mode = "mode=ro" if journal.exists() and journal.stat().st_size else "immutable=1"
         return sqlite3.connect(f"{quoted}?{mode}", uri=True, isolation_level=None)
     database = sqlite3.connect(f"{quoted}?mode={'rwc' if create else 'rw'}", uri=True, isolation_level=None, timeout=60)
-    for setting in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+    # Rows that are deleted are overwritten, too: not every SQLite does that of its own accord.
+    for setting in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "secure_delete = ON"):
         database.execute(f"PRAGMA {setting}")
     return database
 

@@ -8,24 +8,24 @@ import os
 import re
 import tomllib
 from pathlib import Path
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from fedgram.core.errors import FedgramError, InvalidData
 from fedgram.core.files import new_file, writing
 from fedgram.exchange.header import party_name
 from fedgram.exchange.keys import PrivateKey, PublicKey
 
-# What would lead out of the folder, or what some file systems refuse.
-_UNSAFE = re.compile(r'[%/\\:*?"<>|]|^\.')
+# What would lead out of the folder, or what some systems refuse: on Windows CON.key is the console.
+_UNSAFE = re.compile(r'[%/\\:*?"<>|]|^\.|^(?=(?:con|prn|aux|nul|com\d|lpt\d)(?:\.|$)).', re.ASCII | re.IGNORECASE)
 
 
 def file_name(party: str) -> str:
     """Return what files of a party are called: its name, with percent signs for what is dangerous in a file's name.
 
-    >>> file_name("north"), file_name("../étage 2")
-    ('north', '%2E.%2Fétage 2')
+    >>> file_name("north"), file_name("../étage 2"), file_name("Con")
+    ('north', '%2E.%2Fétage 2', '%43on')
     """
-    return _UNSAFE.sub(lambda found: "%2E" if found[0] == "." else quote(found[0], safe=""), party_name(party))
+    return _UNSAFE.sub(lambda found: f"%{ord(found[0]):02X}", party_name(party))
 
 
 def named_by(path: Path) -> str:

@@ -64,7 +64,7 @@ def publish(store: Store, method: str | None = None, settings: Mapping[str, Any]
             return known
         pool = pool_of(store, saving.total)
         message = chosen.publish(pool)
-        fit = fit_of(chosen, pool, message, chosen.global_model(message), warned_of_two(pool, chosen))
+        fit = fit_of(chosen, pool, message, chosen.global_model(message), warned_of_two(pool, chosen, message))
         return write(store, saving.total, chosen, fit)
 
 
@@ -121,9 +121,9 @@ def published(store: Store, method: Method) -> Publication | None:
     return None
 
 
-def warned_of_two(pool: Pool, method: Method) -> dict[str, str]:
+def warned_of_two(pool: Pool, method: Method, message: Any) -> dict[str, str]:
     """Warn before something is published from which each of two contributors can subtract its own part."""
-    what = method.reveals() if isinstance(method, Publishing) and method.personal else ""
+    what = method.reveals(message) if isinstance(method, Publishing) and method.personal else ""
     if not what or pool.parties != 2:
         return {}
     told = f"with two contributors, what is published gives each of them the other's {what}: ask a third to join"

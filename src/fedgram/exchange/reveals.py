@@ -5,6 +5,7 @@ from typing import TypeAlias
 
 from fedgram.exchange.files import File
 from fedgram.exchange.rounds import Answer, Round
+from fedgram.heads.system import System
 from fedgram.moments.moments import Moments
 from fedgram.protocol.fit import Fit
 
@@ -65,11 +66,18 @@ def _round(file: File) -> Sentences:
 
 def _fit(file: File) -> Sentences:
     fit: Fit = file.payload
-    return (
-        f"It holds the model that {fit.method} made of the sums of {len(fit.contributors):,} parties, their names, and "
-        "the pooled mean and spread of each column.",
-        "Together with a model from before a party joined or left, it tells about that party's sums.",
+    counts = "" if getattr(fit.message, "counts", None) is None else ", the number of samples of each class"
+    first = (
+        f"It holds the model that {fit.method} made of the sums of {len(fit.contributors):,} parties, their names"
+        f"{counts}, and the pooled mean and spread of each column"
     )
+    if isinstance(fit.message, System) or getattr(fit.message, "system", None) is not None:
+        return (
+            f"{first}, and all parties' sums and sums of products can be computed from it.",
+            "Whoever also has such a file from before a party joined or left can compute that party's, and with few "
+            "parties each learns much of the others'.",
+        )
+    return f"{first}.", "Together with a model from before a party joined or left, it tells about that party's sums."
 
 
 _BY_PAYLOAD: dict[type, Callable[[File], Sentences]] = {

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from fedgram.core.errors import StoreError
-from fedgram.core.files import replace_file
+from fedgram.core.files import replace_file, sweep_unfinished
 from fedgram.core.hashing import hash_text
 from fedgram.exchange.combined import part_of, sum_of
 from fedgram.exchange.ledger import Entry, members, problems
@@ -102,6 +102,8 @@ class Saving:
                 # What the ledger has as joined stays, even where somebody has deleted its row: it can be restored.
                 joined = members(self._store.log(), up_to=self._saved.number)
                 self._store.objects.sweep(joined | {each.digest for each in self._store.contributions()})
+                # A total from before a removal would still show who has left, as its difference to the new one.
+                sweep_unfinished(self._store.path / TOTAL)
                 self._untidy = False
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedgram.core.errors import Doubtful, InvalidData, InvalidParameter, Mismatch, UnknownName
+from fedgram.core.progress import spinner
 from fedgram.data.client import Client
 from fedgram.data.own.bad import OnBad
 from fedgram.exchange.coordinator import check_coordinator
@@ -90,7 +91,8 @@ def personalize(
     client = _client(study, table, party, on_bad)
     if member is not None:
         fit = replace(fit, contributors=(party.name,) if member else ())
-    model = study.model(fit.personalize(client))
+    with spinner("personalizing"):
+        model = study.model(fit.personalize(client))
     return encode("personal", model, study=study.fingerprint, samples=len(client.y), **_signing(party))
 
 

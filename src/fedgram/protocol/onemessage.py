@@ -26,7 +26,7 @@ LARGEST = 1e100  # what sums of products of features can still be made of
 class Publishing(Method):
     """Base of methods whose server publishes a message from which any client can make its own model."""
 
-    def reveals(self) -> str:
+    def reveals(self, published: Any) -> str:
         """Say what of the pooled moments can be computed from what is published, "" for nothing."""
         return ""
 
@@ -73,7 +73,7 @@ class OneMessage(Publishing):
         """Add up, publish, and let every client personalize."""
         published = self.publish(clients.pool(self.summarize))
         if self.personal:
-            if revealed := self.reveals():
+            if revealed := self.reveals(published):
                 clients.warn_of_two(revealed)
             clients.each(self.personalize, published)
         return self.global_model(published)

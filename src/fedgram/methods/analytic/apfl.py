@@ -155,7 +155,7 @@ class APFL(OneMessage):
             leverage=problem.degrees_of_freedom(gamma) / problem.n if known else None,
         )
 
-    def reveals(self) -> str:
+    def reveals(self, published: TwoStreams) -> str:
         """With `exact`, all of the total: S - γI, and SG."""
         return "Gram matrix and class sums of random features" if self.exact else ""
 

@@ -50,9 +50,9 @@ class FedGram(OneMessage):
             return ridge.publish(pool)
         return Head.of_gaussians(pool.total, self.shrinkage)
 
-    def reveals(self) -> str:
-        """How many samples each class has."""
-        return "class counts"
+    def reveals(self, published: Head | System) -> str:
+        """How many samples each class has; for numeric outcomes what FedHiP reveals."""
+        return FedHiP().reveals(published) if isinstance(published, System) else "class counts"
 
     def global_model(self, published: Head | System) -> LinearModel:
         """Return the head with the pooled class frequencies, or the pooled ridge regression."""

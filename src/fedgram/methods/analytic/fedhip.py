@@ -44,7 +44,7 @@ class FedHiP(OneMessage):
         """Factor once: the total is S_K − KβI, and S_K M_K — (9)–(11)."""
         return System.of(pool.total, ridge=self.beta, intercept=self.intercept, outcomes=pool.outcomes)
 
-    def reveals(self) -> str:
+    def reveals(self, published: System) -> str:
         """All of the total: S - βI, and SG."""
         return "Gram matrix and class sums"
 

@@ -59,12 +59,12 @@ class FedLogit(Publishing):
             clients.report(number, ascent.model)
         if remains:
             clients.note("remains", remains)
-        clients.warn_of_two(self.reveals())
         clients.message = Head.of_model(ascent.model, total, ascent.pull)
+        clients.warn_of_two(self.reveals(clients.message))
         clients.each(self.personalize, clients.message)
         return replace(ascent.model, temperature=ascent.temperature)
 
-    def reveals(self) -> str:
+    def reveals(self, published: Head) -> str:
         """How many samples each class has."""
         return "class counts"
 
