@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import fedgram as fg
 from fedgram.checks import CLASSES, some_clients
@@ -14,7 +15,7 @@ from fedgram.engines.inprocess import InProcess, Room
 from fedgram.experiments.measure import peak_memory, reset_peak_memory
 from fedgram.methods.gradient.apple import mix
 from fedgram.protocol.session import run
-from support.gradient import SETTINGS, breaking, fit
+from support.gradient import SETTINGS, breaking, fit, vectors
 
 NUMBERS = 650  # of the linear model of digits
 
@@ -81,6 +82,15 @@ def test_with_its_own_core_alone_a_client_trains_alone(network):
     for name in want.personal:
         # To rounding: autograd and the written-out gradient add up in another order.
         np.testing.assert_allclose(got.personal[name].vector, want.personal[name].vector, atol=1e-6)
+
+
+def layers(shape, classes):
+    return nn.Sequential(nn.Linear(shape[0], 8), nn.Tanh(), nn.Linear(8, classes))
+
+
+def test_with_its_own_core_alone_it_is_to_the_bit_where_both_take_autograd():
+    off, alone = fg.APPLE(**SETTINGS, network=layers, start="self", lr_p=0.0), fg.Alone(**SETTINGS, network=layers)
+    np.testing.assert_array_equal(vectors(fit(off)), vectors(fit(alone)))
 
 
 def test_one_client_with_a_fixed_p_is_plain_sgd():
