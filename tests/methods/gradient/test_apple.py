@@ -15,7 +15,7 @@ from fedgram.engines.inprocess import InProcess, Room
 from fedgram.experiments.measure import peak_memory, reset_peak_memory
 from fedgram.methods.gradient.apple import mix
 from fedgram.protocol.session import run
-from support.gradient import SETTINGS, breaking, fit, vectors
+from support.gradient import SETTINGS, breaking, fit, image_clients, vectors
 
 NUMBERS = 650  # of the linear model of digits
 
@@ -131,6 +131,29 @@ def test_cores_of_those_not_asked_are_the_last_they_sent():
     for number in (1, 2):
         moved = {name for name, place in places.items() if not np.array_equal(seen[number][place], first)}
         assert moved == set().union(*sent[:number])
+
+
+def test_running_means_are_mixed_by_the_first_p():
+    # By p, which may be negative, variances could be, too.
+    begun = []
+
+    class Still(fg.APPLE):
+        def descend(self, clients, starts, hooks):
+            begun.extend(starts)
+            return list(starts)
+
+    method, client = Still(**SETTINGS | {"rounds": 1}, network="cnn"), image_clients()[0]
+    side = room_of(method, [client]).sides[client.name]
+    buffers = method.net_of(side).buffers
+    cores = np.tile(side.state["own"], (2, 1))
+    cores[:, :buffers] = np.random.default_rng(0).random((2, buffers))
+    start = np.array([0.25, 0.75], dtype=np.float32)
+    side.state |= {"p": np.array([2.0, -1.0], dtype=np.float32), "start": start, "place": 0}
+    begun.clear()
+    [core] = method.train([side], [cores])
+    for vector in (begun[0], core, side.model.vector):
+        np.testing.assert_allclose(vector[:buffers], start @ cores[:, :buffers], atol=1e-6)
+    np.testing.assert_array_equal(core[buffers:], side.state["own"][buffers:])
 
 
 def test_all_cores_go_down_and_one_goes_up():

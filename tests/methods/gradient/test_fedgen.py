@@ -221,6 +221,18 @@ def test_the_generator_is_fitted_to_the_heads_of_those_who_took_part(monkeypatch
             np.testing.assert_array_equal(counts, np.bincount(client.y, minlength=CLASSES))
 
 
+def test_adams_learning_rate_falls_from_round_to_round(monkeypatch):
+    fallen, plain = [], Generator.fit
+
+    def watched(self, heads, counts, rng, decay):
+        fallen.append(decay)
+        return plain(self, heads, counts, rng, decay)
+
+    monkeypatch.setattr(Generator, "fit", watched)
+    fit(fg.FedGen(**HIDDEN | {"rounds": 4, "local_steps": 1}, decay=0.5))
+    assert fallen == [1, 0.5, 0.25]
+
+
 def test_one_client_a_single_class_a_single_sample_and_a_lost_client_are_taken():
     [client, *_] = some_clients()
     one = replace(client, x=client.x[:1], y=client.y[:1])

@@ -155,6 +155,40 @@ def test_nothing_is_selected_in_round_0_and_then_every_so_many_rounds():
     assert told == [2, 4]
 
 
+def test_what_counts_is_how_far_a_weight_went_since_the_last_selection():
+    judged, ended = [], {}
+
+    class Judged(fg.FedSelect):
+        @fg.step(batched=True)
+        def train(self, clients, sent):
+            replies = super().train(clients, sent)
+            ended[clients[0].round] = clients[0].state["own"]
+            return replies
+
+        def select(self, net, mask, moved):
+            judged.append(np.array(moved))
+            return super().select(net, mask, moved)
+
+    fit(Judged(**HIDDEN | {"rounds": 5}, every=2), some_clients()[:1])
+    first = fit(fg.FedAvg(**HIDDEN | {"rounds": 1, "lr": 1e-30})).model.vector
+    np.testing.assert_array_equal(judged, np.abs([ended[2] - first, ended[4] - ended[2]]))
+    assert (ended[2] < first).any(), "whichever way it went"
+
+
+def test_what_nobody_shares_any_more_stays_as_it_was_last_shared():
+    class TheSameTwo(Watched):
+        def asked(self, clients):
+            return clients.names[:2]
+
+    method = TheSameTwo(**HIDDEN | {"rounds": 3}, p=1.0, alpha=1.0, every=1)
+    fitted = fit(method)
+    last = [np.mean([method.seen[n, name][1]["shared"] for name in ("client-0", "client-1")], axis=0) for n in (1, 2)]
+    got = fitted.personal["client-5"].vector  # never asked, it gets what is shared
+    matrices = np.isin(np.arange(NUMBERS), np.concatenate([np.arange(NUMBERS)[part] for part in MATRICES]))
+    np.testing.assert_allclose(got[matrices], last[0][matrices], atol=1e-7)
+    np.testing.assert_allclose(got[~matrices], last[1], atol=1e-7)
+
+
 def test_by_default_clients_keep_weights_of_their_own():
     room = room_of(fg.FedSelect(**HIDDEN | {"rounds": 5}))
     masks = np.stack([side.state["mask"] for side in room.sides.values()])
