@@ -82,6 +82,14 @@ def test_the_server_steps_down_the_papers_loss():
     np.testing.assert_array_equal(made.message["labels"], pooled)
 
 
+def test_labels_are_those_of_all_that_it_was_ever_fitted_to():
+    made = Generator(generator_net(4, 5, noise=3, hidden=7), np.random.default_rng(0), Fitting(steps=1))
+    heads, counts = some_heads(5)
+    for names in ("ca", "ab"):
+        made.fit({name: heads[name] for name in names}, counts, np.random.default_rng(1))
+    np.testing.assert_array_equal(made.message["labels"], sum(counts.values()))
+
+
 def test_the_generator_learns_what_heads_take_for_a_class():
     net = generator_net(4, 5, noise=3, hidden=32)
     (heads, counts), found = some_heads(5), []
