@@ -79,6 +79,13 @@ def test_a_run_that_failed_is_not_passed_over(runs):
     assert rows_of(built(found, {"name": "FedAvg", "label": "FedAvg", "paper": [52, ""]}))[0][1] == "failed (52.00)"
 
 
+def test_a_seed_that_failed_among_others_is_told(runs):
+    bad = record_of(seed=2, status="failed", error="diverged", accuracy=None)
+    found = runs(record_of(pooled=0.5), record_of(seed=1, pooled=0.6), bad)
+    row = {"name": "FedAvg", "label": "FedAvg", "paper": [54, ""]}
+    assert rows_of(built(found, row))[0][1] == "55.00 ± 7.07, 1 more failed (54.00, +1.00)"
+
+
 def test_the_best_round_is_compared_where_the_paper_reports_it(runs):
     found = runs(record_of(pooled=0.5, rounds={"pooled": [0.4, 0.62, 0.5]}))
     row = {"name": "FedAvg", "label": "FedAvg", "paper": [60, ""]}

@@ -59,7 +59,7 @@ class Cell:
     paper: float | None
     metric: str
     round: str
-    failed: bool = False
+    failed: int = 0  # runs that have no figures
 
     @property
     def difference(self) -> float | None:
@@ -72,7 +72,7 @@ class Cell:
         shown = {"last": [self.last], "best": [self.best], "both": [self.last, self.best]}[self.round]
         ours = " / ".join(self._mean(values) for values in shown) if self.last else NOTHING
         if self.failed:
-            ours = "failed"
+            ours = f"{ours}, {self.failed} more failed" if self.last else "failed"
         if self.paper is None:
             return ours
         theirs = self._number(self.paper)
@@ -143,11 +143,11 @@ def _cell(about: Mapping[str, Any], runs: Sequence[Result], paper: float | None)
     if isinstance(round_, int):
         curves = [run.rounds.get(metric, ()) for run in measured]
         known = [100 * curve[round_ - 1] for curve in curves if len(curve) >= round_]
-        return Cell(known, known, paper, metric, "last", failed=bool(runs) and not measured)
+        return Cell(known, known, paper, metric, "last", len(runs) - len(measured))
     last = [value for run in measured if (value := MEASURES[metric].of(run, reach)) is not None]
     best = [at_round(run, metric, best=True) for run in measured] if metric in METRICS else last
     known = [value for value in best if value is not None]
-    return Cell(last, known, paper, metric, round_, failed=bool(runs) and not measured)
+    return Cell(last, known, paper, metric, round_, len(runs) - len(measured))
 
 
 def _caption(table: Mapping[str, Any], used: Sequence[Result]) -> str:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import fedgram as fg
 from fedgram.checks import CLASSES, some_clients
@@ -14,7 +15,7 @@ from fedgram.engines.inprocess import InProcess, Room
 from fedgram.experiments.measure import peak_memory, reset_peak_memory
 from fedgram.methods.gradient.apple import mix
 from fedgram.protocol.session import run
-from support.gradient import SETTINGS, breaking, fit
+from support.gradient import SETTINGS, breaking, fit, image_clients, vectors
 
 NUMBERS = 650  # of the linear model of digits
 
@@ -83,6 +84,15 @@ def test_with_its_own_core_alone_a_client_trains_alone(network):
         np.testing.assert_allclose(got.personal[name].vector, want.personal[name].vector, atol=1e-6)
 
 
+def layers(shape, classes):
+    return nn.Sequential(nn.Linear(shape[0], 8), nn.Tanh(), nn.Linear(8, classes))
+
+
+def test_with_its_own_core_alone_it_is_to_the_bit_where_both_take_autograd():
+    off, alone = fg.APPLE(**SETTINGS, network=layers, start="self", lr_p=0.0), fg.Alone(**SETTINGS, network=layers)
+    np.testing.assert_array_equal(vectors(fit(off)), vectors(fit(alone)))
+
+
 def test_one_client_with_a_fixed_p_is_plain_sgd():
     [client] = some_clients()[:1]
     got, want = (fit(method, [client]) for method in (fg.APPLE(**SETTINGS, lr_p=0.0), fg.Alone(**SETTINGS)))
@@ -121,6 +131,29 @@ def test_cores_of_those_not_asked_are_the_last_they_sent():
     for number in (1, 2):
         moved = {name for name, place in places.items() if not np.array_equal(seen[number][place], first)}
         assert moved == set().union(*sent[:number])
+
+
+def test_running_means_are_mixed_by_the_first_p():
+    # By p, which may be negative, variances could be, too.
+    begun = []
+
+    class Still(fg.APPLE):
+        def descend(self, clients, starts, hooks):
+            begun.extend(starts)
+            return list(starts)
+
+    method, client = Still(**SETTINGS | {"rounds": 1}, network="cnn"), image_clients()[0]
+    side = room_of(method, [client]).sides[client.name]
+    buffers = method.net_of(side).buffers
+    cores = np.tile(side.state["own"], (2, 1))
+    cores[:, :buffers] = np.random.default_rng(0).random((2, buffers))
+    start = np.array([0.25, 0.75], dtype=np.float32)
+    side.state |= {"p": np.array([2.0, -1.0], dtype=np.float32), "start": start, "place": 0}
+    begun.clear()
+    [core] = method.train([side], [cores])
+    for vector in (begun[0], core, side.model.vector):
+        np.testing.assert_allclose(vector[:buffers], start @ cores[:, :buffers], atol=1e-6)
+    np.testing.assert_array_equal(core[buffers:], side.state["own"][buffers:])
 
 
 def test_all_cores_go_down_and_one_goes_up():

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+import torch
 
 import fedgram as fg
 from fedgram.checks import CLASSES, some_clients
@@ -116,6 +117,7 @@ def test_the_servers_step_can_clip_average_and_take_adam():
     np.testing.assert_allclose(decayed, plain - 0.1 * 0.5 * first, atol=1e-6)
     adam = fit(fg.BAFFLE(**PLAIN | {"optimizer": "adam"}, directions=5)).model.vector - first
     np.testing.assert_allclose(adam, 0.1 * np.sign(moved), atol=1e-4)  # Adam's first step is lr in each number
+    assert fg.BAFFLE()._optimizer(torch.zeros(1)).defaults["betas"] == (0.9, 0.99)
 
 
 def test_the_moving_average_is_only_what_is_judged():
@@ -124,6 +126,14 @@ def test_the_moving_average_is_only_what_is_judged():
     _, without = watched(rounds=3, directions=5)
     for (_, got, _), (_, want, _) in zip(with_average, without, strict=True):
         np.testing.assert_array_equal(got["weights"], want["weights"])
+
+
+def test_running_means_are_those_of_the_last_round_and_no_moving_average():
+    options = PLAIN | {"network": "cnn", "directions": 2, "rounds": 2, "batch": 8}
+    averaged, plain = (fit(fg.BAFFLE(**options | {"ema": ema}), image_clients()[:2]).model for ema in (0.9, 0.0))
+    buffers = plain.net.buffers
+    np.testing.assert_array_equal(averaged.vector[:buffers], plain.vector[:buffers])
+    assert not np.array_equal(averaged.vector[buffers:], plain.vector[buffers:])
 
 
 def test_momentum_is_that_of_the_server():

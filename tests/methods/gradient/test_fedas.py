@@ -10,7 +10,7 @@ import fedgram as fg
 from fedgram.checks import some_clients
 from fedgram.core.errors import InvalidData, InvalidParameter
 from fedgram.nets.fisher import fisher_trace
-from support.gradient import SETTINGS, breaking, equal_clients, fit, vectors
+from support.gradient import SETTINGS, breaking, equal_clients, fit, performing, vectors
 from support.sides import bytes_of_a_round, layers, side_of, stepped, tensors
 
 HIDDEN = SETTINGS | {"network": "mlp:16"}
@@ -85,8 +85,7 @@ def test_bases_are_averaged_by_fisher_information():
 
 def test_switched_off_it_is_fedper():
     got, want = fit(fg.FedAS(**HIDDEN, align_epochs=0, synchronize=False)), fit(fg.FedPer(**HIDDEN))
-    # A base is sent times its weight, which rounds it.
-    np.testing.assert_allclose(vectors(got), vectors(want), atol=1e-6)
+    np.testing.assert_array_equal(vectors(got), vectors(want))
     assert np.abs(vectors(fit(fg.FedAS(**HIDDEN))) - vectors(want)).max() > 1e-3
 
 
@@ -118,6 +117,20 @@ def test_a_single_class_is_no_task():
     clients = [fg.Client(client.name, client.x, np.zeros(len(client.y), dtype=int)) for client in some_clients()]
     with pytest.raises(InvalidData, match="at least two classes"):
         fg.FedAS(**HIDDEN).fit(clients, classes=1)
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, 1e300, float("inf"), float("nan")])
+def test_a_weight_that_cannot_be_is_its_senders_failure(weight):
+    def perform(usual, clients, payloads):
+        replies = usual(clients, payloads)
+        return [
+            reply | {"weight": weight} if client.name == "client-2" else reply
+            for client, reply in zip(clients, replies, strict=True)
+        ]
+
+    fitted = fit(performing(fg.FedAS(**HIDDEN | {"rounds": 1}), perform), require=5)
+    assert fitted.absent.keys() == {"client-2"}
+    assert "weight" in fitted.absent["client-2"]
 
 
 def test_one_client_aligns_and_trains_by_itself():

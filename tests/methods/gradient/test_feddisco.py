@@ -65,6 +65,13 @@ def test_if_no_weight_is_positive_those_of_fedavg_are_taken():
     assert fg.FedDisco(b=0.0).weights(chosen, samples, {"a": 0.0, "b": 0.0}) == {"a": 30.0, "b": 10.0}
 
 
+def test_divergences_count_beside_those_of_who_takes_part():
+    method, chosen, samples = fg.FedDisco(), ["a", "b"], {"a": 30, "b": 20, "c": 500}
+    of_two = method.weights(chosen, samples, {"a": 0.1, "b": 0.3})
+    assert method.weights(chosen, samples, {"a": 0.1, "b": 0.3, "c": 2.0}) == of_two
+    assert of_two["b"] / of_two["a"] == pytest.approx((20 / 50 - 0.5 * 0.75 + 0.1) / (30 / 50 - 0.5 * 0.25 + 0.1))
+
+
 def test_a_single_client_a_single_class_and_a_single_sample_are_taken():
     [client, *_] = some_clients()
     one = replace(client, x=client.x[:1], y=client.y[:1])

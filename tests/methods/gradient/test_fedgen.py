@@ -82,6 +82,14 @@ def test_the_server_steps_down_the_papers_loss():
     np.testing.assert_array_equal(made.message["labels"], pooled)
 
 
+def test_labels_are_those_of_all_that_it_was_ever_fitted_to():
+    made = Generator(generator_net(4, 5, noise=3, hidden=7), np.random.default_rng(0), Fitting(steps=1))
+    heads, counts = some_heads(5)
+    for names in ("ca", "ab"):
+        made.fit({name: heads[name] for name in names}, counts, np.random.default_rng(1))
+    np.testing.assert_array_equal(made.message["labels"], sum(counts.values()))
+
+
 def test_the_generator_learns_what_heads_take_for_a_class():
     net = generator_net(4, 5, noise=3, hidden=32)
     (heads, counts), found = some_heads(5), []
@@ -219,6 +227,18 @@ def test_the_generator_is_fitted_to_the_heads_of_those_who_took_part(monkeypatch
             alone = fit(fg.FedAvg(**HIDDEN_AVG | {"rounds": 1}), [client]).model
             np.testing.assert_allclose(head, alone.vector[alone.net.head], atol=1e-6)
             np.testing.assert_array_equal(counts, np.bincount(client.y, minlength=CLASSES))
+
+
+def test_adams_learning_rate_falls_from_round_to_round(monkeypatch):
+    fallen, plain = [], Generator.fit
+
+    def watched(self, heads, counts, rng, decay):
+        fallen.append(decay)
+        return plain(self, heads, counts, rng, decay)
+
+    monkeypatch.setattr(Generator, "fit", watched)
+    fit(fg.FedGen(**HIDDEN | {"rounds": 4, "local_steps": 1}, decay=0.5))
+    assert fallen == [1, 0.5, 0.25]
 
 
 def test_one_client_a_single_class_a_single_sample_and_a_lost_client_are_taken():

@@ -10,8 +10,9 @@ import fedgram as fg
 from fedgram.checks import CLASSES, some_clients
 from fedgram.core.errors import InvalidParameter
 from fedgram.engines.inprocess import InProcess, Room
+from fedgram.nets import Hooks
 from fedgram.protocol.session import run
-from support.gradient import SETTINGS, breaking, fit
+from support.gradient import SETTINGS, breaking, fit, image_clients
 from support.steps import WHOLE, by_hand, outputs_of, side_of
 
 HIDDEN = SETTINGS | {"network": "mlp:16"}
@@ -89,6 +90,27 @@ def test_a_client_remembers_its_own_last_training_not_the_mean():
     for name, vector in own.items():
         assert np.array_equal(vector, first) == (name not in asked), "the unasked remember the first weights"
         assert not np.array_equal(vector, fitted.model.vector)
+
+
+def test_reference_models_speak_as_in_evaluation():
+    # With batch normalisation a model says something else while it trains, and its running means move.
+    client, seen = image_clients()[0], []
+    method = fg.MOON(**SETTINGS, network="cnn")
+    net = method.net_of(side_of(client))
+    vector = net.initial(np.random.default_rng(5))
+
+    def term(now):
+        seen.append((now.x.clone(), *now.said_by("global")))  # the next batch takes its place
+        return 0 * now.losses
+
+    method.descend([side_of(client)], [vector], Hooks(term=term, carried={"global": [vector]}), steps=2)
+    buffers, weights = torch.from_numpy(vector[None].copy()).tensor_split([net.buffers], dim=1)
+    for x, features, scores in seen:
+        want = net.forward(net.parts(weights), buffers.clone(), x)
+        torch.testing.assert_close((features, scores), want)
+        _, training = net.forward(net.parts(weights), buffers.clone(), x, training=True)
+        assert (training - scores).abs().max() > 1e-3
+    assert len(seen) == 2
 
 
 def test_features_that_are_all_zero_do_no_harm():

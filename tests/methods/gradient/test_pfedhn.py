@@ -100,6 +100,13 @@ def test_switched_off_with_private_heads_only_the_base_begins_anew():
         np.testing.assert_allclose(twice.personal[name].vector, side.model.vector, atol=1e-6)
 
 
+def test_the_servers_network_decays_though_nobody_changes_anything():
+    still = LINEAR | {"lr": 1e-30, "rounds": 2}
+    method = fg.PFedHN(**still, server_lr=0.2, server_momentum=0.0, server_weight_decay=0.5)
+    for model in fit(method).personal.values():  # generated after one step of the server
+        np.testing.assert_allclose(model.vector, (1 - 0.2 * 0.5) * first_weights(), rtol=1e-6)
+
+
 def test_by_default_clients_learn_of_each_other():
     on, off = (fit(fg.PFedHN(**HIDDEN | {"rounds": 15}, server_lr=lr)) for lr in (0.1, 0.0))
     assert on.evaluation.pooled > off.evaluation.pooled + 0.1

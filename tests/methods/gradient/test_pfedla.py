@@ -87,6 +87,15 @@ def test_with_all_layers_retained_running_means_are_the_clients_own():
         np.testing.assert_array_equal(got.personal[name].vector, want.personal[name].vector)
 
 
+def test_running_means_are_mixed_by_the_mean_over_the_layers():
+    net, rng = net_for("cnn", (16, 16), CLASSES), np.random.default_rng(3)
+    alpha = rng.dirichlet(np.ones(3), size=len(net.layer_slices)).astype(np.float32)
+    known = rng.normal(size=(3, net.size)).astype(np.float32)
+    want = np.mean([row @ known[:, : net.buffers] for row in alpha], axis=0)
+    np.testing.assert_allclose(mixture(net, alpha, known)[: net.buffers], want, atol=1e-5)
+    assert np.abs(alpha[0] @ known[:, : net.buffers] - want).max() > 0.1
+
+
 def test_a_client_is_sent_the_mixture_layer_by_layer():
     sent, replies = {}, {}
 
@@ -159,6 +168,27 @@ def test_the_layers_with_most_of_their_own_are_retained(monkeypatch):
     monkeypatch.setattr("fedgram.methods.gradient.pfedla.learn", lambda *_: None)
     fit(Watched(**HIDDEN | {"rounds": 1}, retained=1))
     assert sent == {f"client-{k}": [True, False] if k < 3 else [False, True] for k in range(6)}
+
+
+def test_what_is_retained_teaches_the_server_nothing(monkeypatch):
+    # It was not mixed, so no weight had a part in what the client made of it.
+    seen, given = {}, {}
+
+    class Watched(fg.PFedLA):
+        @fg.step(batched=True)
+        def train(self, clients, sent):
+            given.update({c.name: one["layers"].tolist() for c, one in zip(clients, sent, strict=True)})
+            return super().train(clients, sent)
+
+    def watched(network, own, here, products, lr):
+        seen[f"client-{own.argmax()}"] = products
+
+    monkeypatch.setattr("fedgram.methods.gradient.pfedla.learn", watched)
+    fit(Watched(**HIDDEN | {"rounds": 1}, retained=1))
+    for name, products in seen.items():
+        assert products.any(axis=1).tolist() == given[name]
+        assert sorted(given[name]) == [False, True]
+    assert len(seen) == 6
 
 
 def test_a_client_lost_on_the_way_is_in_no_mixture_any_more():

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 LEAST = 1e-20  # a weight that is nothing beside any other; where all are, they weigh the same
+MOST = 1e30  # more than training leaves anybody: with it a single client would be the mean
 
 
 @register
@@ -54,16 +55,17 @@ class FedAS(FedPer):
     # server
     def share(self, clients: Clients, shared: Vector) -> Vector:
         """Let those who are asked train; return Σ F_k θ_k / Σ F_k."""
-        mean = clients.mean(self.train, shared, to=self.asked(clients), weighted=False)
-        base: Vector = (mean["base"] / mean["weight"]).astype(np.float32)
-        return base
+        total, weights = np.zeros(len(shared)), 0.0
+        for _, reply in clients.call(self.train, shared, to=self.asked(clients)):
+            # Added up as they come, so that the server never holds all bases.
+            total += np.multiply(reply["base"], reply["weight"], dtype=np.float64)
+            weights += reply["weight"]
+        return (total / weights).astype(np.float32)
 
     # client
-    @step(
-        batched=True, reply=lambda method, question: {"base": question.payload, "weight": Number(LEAST, float("inf"))}
-    )
+    @step(batched=True, reply=lambda method, question: {"base": question.payload, "weight": Number(LEAST, MOST)})
     def train(self, clients: Sequence[ClientSide], shared: Sequence[Vector]) -> list[Any]:
-        """Return the base after alignment and local SGD, times its weight, and the weight; the head stays here."""
+        """Return the base after alignment and local SGD, and its weight; the head stays here."""
         starts = list(map(self.completed, clients, shared))
         if self.align_epochs:
             starts = self._aligned(clients, starts)
@@ -72,7 +74,7 @@ class FedAS(FedPer):
         for client, own in zip(clients, trained, strict=True):
             self.take(client, own)
         return [
-            {"base": (own[: len(base)] * weight).astype(np.float32), "weight": weight}
+            {"base": own[: len(base)], "weight": weight}
             for own, base, weight in zip(trained, shared, weights, strict=True)
         ]
 
@@ -100,7 +102,7 @@ class FedAS(FedPer):
         if not self.synchronize:
             return float(len(client.y))
         fisher = fisher_trace(self.net_of(client), own, client.x, client.y)
-        if not np.isfinite(fisher):
+        if not fisher <= MOST:
             raise InvalidData(f"the Fisher information is {fisher}: take a smaller lr than {self.lr}")
         return max(fisher, LEAST)
 
