@@ -54,29 +54,35 @@ class FedAS(FedPer):
 
     # server
     def share(self, clients: Clients, shared: Vector) -> Vector:
-        """Let those who are asked train; return Σ F_k θ_k / Σ F_k."""
-        total, weights = np.zeros(len(shared)), 0.0
-        for _, reply in clients.call(self.train, shared, to=self.asked(clients)):
-            # Added up as they come, so that the server never holds all bases.
-            total += np.multiply(reply["base"], reply["weight"], dtype=np.float64)
-            weights += reply["weight"]
-        return (total / weights).astype(np.float32)
+        """Let those who are asked train; return Σ F_k θ_k / Σ F_k, of which the server needs the two sums only."""
+        if not self.synchronize:
+            return super().share(clients, shared)
+        mean = clients.mean(self.train, shared, to=self.asked(clients), weighted=False)
+        base: Vector = (mean["base"] / mean["weight"]).astype(np.float32)
+        return base
 
     # client
-    @step(batched=True, reply=lambda method, question: {"base": question.payload, "weight": Number(LEAST, MOST)})
+    @step(batched=True, reply=lambda method, question: method.reply(question.payload))
     def train(self, clients: Sequence[ClientSide], shared: Sequence[Vector]) -> list[Any]:
-        """Return the base after alignment and local SGD, and its weight; the head stays here."""
+        """Return the base after alignment and local SGD, times F_k, and F_k; the head stays here."""
         starts = list(map(self.completed, clients, shared))
         if self.align_epochs:
             starts = self._aligned(clients, starts)
         trained = self.descend(clients, starts)
-        weights = list(map(self._weight, clients, trained))
         for client, own in zip(clients, trained, strict=True):
             self.take(client, own)
+        bases = [own[: len(base)] for own, base in zip(trained, shared, strict=True)]
+        if not self.synchronize:
+            return bases
+        weights = list(map(self._fisher, clients, trained))
         return [
-            {"base": own[: len(base)], "weight": weight}
-            for own, base, weight in zip(trained, shared, weights, strict=True)
+            {"base": (base * weight).astype(np.float32), "weight": weight}
+            for base, weight in zip(bases, weights, strict=True)
         ]
+
+    def reply(self, base: Vector) -> Any:
+        """Return what a reply to `train` must be."""
+        return {"base": base, "weight": Number(LEAST, MOST)} if self.synchronize else base
 
     def _aligned(self, clients: Sequence[ClientSide], starts: Sequence[Vector]) -> list[Vector]:
         """Return the starts with their bases drawn to the client's old prototypes; no gradient reaches the head."""
@@ -97,10 +103,8 @@ class FedAS(FedPer):
         )
         return aligned
 
-    def _weight(self, client: ClientSide, own: Vector) -> float:
-        """Return F_k, or the number of samples."""
-        if not self.synchronize:
-            return float(len(client.y))
+    def _fisher(self, client: ClientSide, own: Vector) -> float:
+        """Return F_k."""
         fisher = fisher_trace(self.net_of(client), own, client.x, client.y)
         if not fisher <= MOST:
             raise InvalidData(f"the Fisher information is {fisher}: take a smaller lr than {self.lr}")
