@@ -121,6 +121,7 @@ def test_a_study_with_tls_and_authenticated_nodes(lab):
         assert said["labels"] == own.predict(client.x_test).tolist()
 
 
+@pytest.mark.slow  # a minute of waiting; tests/methods/gradient/test_any_network.py trains one on the simulation
 def test_a_network_of_ones_own_is_trained(lab):
     """Server and nodes import it by its name; the nodes have said that they do."""
     federation, app = lab.federation, lab.data / "network"
