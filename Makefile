@@ -21,8 +21,8 @@ test: .venv/.dev browser
 # For work in progress: each test with the first of its cases, and nothing that starts Flower, a browser, a large network
 # or many processes.
 LONG := features/backbones data/published data/test_shift.py engines/test_threads.py exchange/test_consortium.py \
-  experiments/test_lock.py experiments/test_resume.py layerwise/test_layerwise.py methods/gradient/test_any_network.py \
-  studies/test_media.py test_imports.py
+  experiments/test_lock.py experiments/test_resume.py features/test_extract.py layerwise/test_layerwise.py \
+  methods/gradient/test_any_network.py report/test_plots.py studies/test_media.py studies/test_streams.py test_imports.py
 test-quick: .venv/.dev
 	FEDGRAM_TESTS=quick $(PYTEST) -m 'not flower and not browser and not slow' tests src $(LONG:%=--ignore=tests/%)
 
