@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import fedgram as fg
 from fedgram.core.errors import BadSamples, Skipped
@@ -246,3 +247,19 @@ def test_memory_does_not_grow_with_rows(tmp_path):
             peaks.append(tracemalloc.get_traced_memory()[1])
             tracemalloc.stop()
     assert peaks[1] - peaks[0] < 12_000 * 40, "a row has 8 columns, 64 bytes"
+
+
+def test_blas_has_one_thread_while_a_narrow_table_is_read(files, monkeypatch):
+    with threadpool_limits(2, user_api="blas"), streaming():
+        client = read_client(STUDY, "north", files["party-0"][0])
+        first = next(passing := iter(client.x))
+        assert len(first)
+        assert threads() == {1}
+        passing.close()  # whoever does not read to the end gives them back, too
+        assert threads() == {2}
+        monkeypatch.setattr("fedgram.core.threads.NARROW", 1)
+        assert {frozenset(threads()) for _ in client.x} == {frozenset({2})}
+
+
+def threads():
+    return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from fedgram.core.arrays import Array
+from fedgram.core.threads import beside_reading
 from fedgram.data.own.bad import OnBad
 from fedgram.data.own.blocks import stacked
 from fedgram.data.own.cells import Coded, Mask
@@ -94,6 +95,10 @@ class TableRows(StreamedRows):
         return len(self.table.study.sent)
 
     def __iter__(self) -> Iterator[Array]:
+        with beside_reading(self.width):
+            yield from self._blocks()
+
+    def _blocks(self) -> Iterator[Array]:
         start, sizes = 0, iter(self.sizes)
         for rows in self.table.clean_rows():
             end = start + len(rows.x)

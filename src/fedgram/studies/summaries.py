@@ -5,17 +5,13 @@ from typing import Any
 import numpy as np
 
 from fedgram.core.labels import Label
-from fedgram.core.threads import Limit
+from fedgram.core.threads import beside_reading
 from fedgram.data.own.bad import OnBad
 from fedgram.moments.accumulate import Accumulator
 from fedgram.moments.moments import Moments
 from fedgram.studies.encoding import open_for
 from fedgram.studies.kinds import unknown
 from fedgram.studies.study import Study
-
-# Up to so many columns reading is most of the work, and BLAS takes one thread: on a busy machine, several that wait for
-# each other in every block took fifteen times as much.
-NARROW = 512
 
 
 def summarize(study: Study, party: str, source: Any, *, on_bad: OnBad = "refuse") -> Moments:
@@ -27,7 +23,7 @@ def summarize(study: Study, party: str, source: Any, *, on_bad: OnBad = "refuse"
     kind = study.kind
     place = {label: index for index, label in enumerate(kind.classes)}
     total, counts = Accumulator(kind.dimension, len(place)), np.zeros(len(place), dtype=np.int64)
-    with Limit(1 if kind.dimension <= NARROW else Limit.allowed()):
+    with beside_reading(kind.dimension):
         for rows in open_for(study, source).good_rows(on_bad):
             labels = np.zeros(len(rows.x), dtype=np.int64)
             if rows.labels is not None:  # texts of rows that were left out have no place, and no rows any more
