@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import log_softmax
-from sklearn.datasets import load_breast_cancer, load_digits
 
 import fedgram as fg
 from fedgram.core.errors import FedgramError
@@ -16,7 +15,9 @@ from fedgram.heads.temperature import HOTTEST, of_left_out
 from fedgram.protocol.replies import Question
 from support.campaign import examples
 
-TABLES = {"breast cancer": load_breast_cancer, "digits": load_digits}
+datasets = pytest.importorskip("sklearn.datasets")
+
+TABLES = {"breast cancer": datasets.load_breast_cancer, "digits": datasets.load_digits}
 SEEDS = 4
 LEAST_SQUARES = [
     fg.AFL(),

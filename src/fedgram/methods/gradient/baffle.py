@@ -67,9 +67,9 @@ class BAFFLE(GradientMethod):
     # server
     def serve(self, clients: Clients) -> TrainedNet:
         """Return the moving average of the global weights."""
+        net, global_weights = self.begin(clients)  # which says what to install where torch is missing
         import torch
 
-        net, global_weights = self.begin(clients)
         weights, model = torch.from_numpy(global_weights[net.buffers :].astype(np.float64)), global_weights
         optimizer = self._optimizer(weights)
         for number in clients.rounds_of(self.rounds):

@@ -56,9 +56,9 @@ class PFedHN(FedPer):
     # server
     def serve(self, clients: Clients) -> None:
         """Let every client end with a network of its own."""
+        net, first = self.begin(clients)  # which says what to install where torch is missing
         from torch.optim import SGD
 
-        net, first = self.begin(clients)
         if self.partial:
             self.check_base(net)
         names = sorted(clients.names)
