@@ -1,5 +1,6 @@
 """`join` of many parties at 1,280 columns, against what no store can do without: reading and hashing the same bytes,
-one semidefinite check and one synced write each; and fixed point. `PARTIES=1000` takes as many, once.
+one semidefinite check and one synced write each; and fixed point. `PARTIES=1000` takes as many, once; of few, the
+first ones, which import what a store needs, would be most of it.
 
 Of 41 ms of CPU a file, 25 are that bare work. Ten more go into the sum in fixed point, without which a removal would
 not be exact to the bit, and the rest into ledger, index and marks: that is why the bound is 1.8 and not 1.5.
@@ -20,7 +21,7 @@ from fedgram.exchange import files
 from fedgram.exchange.fixedpoint import Fixed
 from fedgram.exchange.store import Store
 
-PARTIES = int(os.environ.get("PARTIES", "24"))
+PARTIES = int(os.environ.get("PARTIES", "100"))
 D, CLASSES, SAMPLES = 1280, 10, 2_000
 
 
