@@ -7,7 +7,7 @@ from threading import Barrier, Thread, get_ident
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_info, threadpool_limits
+from threadpoolctl import threadpool_limits
 
 import fedgram as fg
 from fedgram.core import threads
@@ -18,6 +18,7 @@ from fedgram.engines.threads import many_small_enough
 from fedgram.experiments.measure import peak_memory, reset_peak_memory
 from fedgram.moments import solve
 from support.probe import Probe, clients, fit
+from support.threads import blas_threads
 
 pytestmark = pytest.mark.usefixtures("default_threads")
 
@@ -26,10 +27,6 @@ def large_clients(count=6, n=400, d=240):
     """Return clients whose steps BLAS would split among threads if it were let."""
     rng = np.random.default_rng(0)
     return [fg.Client(f"c{k}", rng.standard_normal((n, d)), rng.integers(0, 3, n)) for k in range(count)]
-
-
-def blas_threads():
-    return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
 
 
 @pytest.fixture

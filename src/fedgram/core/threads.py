@@ -59,7 +59,7 @@ class Limit:
 def beside_reading(columns: int) -> Limit:
     """Return a limit for the time that a table is read and added up, block by block: one thread if it is narrow.
 
-    Two threads that wait for each other in every block took fifteen times the processor time on a busy machine.
+    Two threads that wait for each other in every block take many times the processor time on a busy machine.
     """
     return Limit(1 if columns <= NARROW else Limit.allowed())
 
