@@ -14,8 +14,11 @@ from fedgram.core.errors import FedgramError, InvalidData, InvalidParameter, Mis
 from fedgram.features.projection import ACTIVATIONS
 from fedgram.layerwise import Network, layer_moments, read_stack
 from fedgram.layerwise.grouping import choose_groups, group, without_small
+from fedgram.layerwise.layers import RowGram
 from fedgram.layerwise.network import label_encoding
 from fedgram.layerwise.personal import own_layer
+from fedgram.layerwise.windows import WindowGram, convolve
+from fedgram.moments import solve
 from support.campaign import examples
 from support.problems import relative_error, seeds
 
@@ -73,6 +76,38 @@ def test_moments_by_blocks_equal_those_of_all_rows(seed, n, batch, below):
     assert relative_error(got.cross, want.cross) < 1e-12
     assert np.array_equal(got.counts, want.counts)
     got.check()
+
+
+@examples(40)
+@given(seeds, st.integers(1, 5), st.integers(1, 4), st.integers(1, 3), st.integers(0, 6), st.integers(0, 6))
+def test_windows_without_cutting_them_out(seed, n, size, channels, more_height, more_width):
+    """The Gram matrix of patches and their products with weights, from the pixels alone."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, size + more_height, size + more_width, channels))
+    rows = layerwise.Convolution(5, size).rows(x)
+    gram = WindowGram(x.shape[1:], size)
+    for batch in np.array_split(x, 2):
+        gram.add(batch)
+    assert relative_error(solve.unpack(gram.packed(), rows.shape[1]), rows.T @ rows) < 1e-13
+    weights = rng.normal(size=(rows.shape[1], 3))
+    np.testing.assert_allclose(convolve(x, weights, size), rows @ weights, atol=1e-12)
+
+
+@pytest.mark.parametrize(("images", "side", "ours"), [(40, 8, WindowGram), (40, 4, RowGram), (20, 8, RowGram)])
+def test_many_channels_are_summed_without_patches(images, side, ours):
+    """Where windows overlap enough; the moments are the same by either way, and so are the outputs."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(images, side, side, 64)), np.arange(images) % 3
+    network = Network("conv:3:3:identity flatten", x.shape[1:], (0, 1, 2), 0)
+    layer = network.next_layer
+    assert isinstance(layer.gram(x.shape[1:], images), ours)
+    rows = layer.rows(x)
+    got, want = layer_moments(network, x, y, batch=16), rows.T @ rows
+    assert relative_error(got.gram, want) < 1e-13
+    weights = rng.normal(size=(rows.shape[1], 3))
+    np.testing.assert_allclose(layer.multiply(x, weights), rows @ weights, atol=1e-11)
+    out = network.extend(weights).truncate(1).forward(x)
+    np.testing.assert_allclose(out.reshape(len(rows), 3), rows @ weights @ label_encoding(0, 1, 3, 3), atol=1e-10)
 
 
 def test_memory_does_not_grow_with_images_or_positions():
@@ -226,27 +261,31 @@ def test_own_dense_layer_against_a_direct_evaluation(seed, n, log_epsilon):
 
 
 @examples(15)
-@given(seeds, st.integers(2, 9), st.floats(-1, 3))
-def test_own_convolution_against_a_direct_evaluation(seed, n, log_epsilon):
-    """Whole images are left out, and with them all their patches."""
+@given(seeds, st.integers(2, 9), st.floats(-1, 3), st.sampled_from([2, 70]))
+def test_own_convolution_against_a_direct_evaluation(seed, n, log_epsilon, channels):
+    """Whole images are left out, and with them all their patches; also where there are fewer of these than weights."""
     rng = np.random.default_rng(seed)
-    x, y, epsilon = rng.normal(size=(n, 4, 4, 2)), rng.integers(0, 3, n), 10**log_epsilon
-    network = Network("conv:5:2 flatten", (4, 4, 2), (0, 1, 2), 0)
-    G = rng.normal(size=(8, 3))
+    x, y, epsilon = rng.normal(size=(n, 4, 4, channels)), rng.integers(0, 3, n), 10**log_epsilon
+    network, d = Network("conv:5:2 flatten", (4, 4, channels), (0, 1, 2), 0), 4 * channels
+    G = rng.normal(size=(d, 3))
     rows, Y = network.next_layer.rows(x), np.eye(3)[np.repeat(y, 9)]
     image, folds = np.repeat(np.arange(n), 9), min(5, n)
     layer = own_layer(network, x, y, batch=4)
 
     def printed(kept):  # (13)
         X, Z = rows[kept], Y[kept]
-        return np.linalg.solve(X.T @ X + epsilon * np.eye(8), X.T @ Z + epsilon * G)
+        return np.linalg.solve(X.T @ X + epsilon * np.eye(d), X.T @ Z + epsilon * G)
 
-    np.testing.assert_allclose(layer.solution(G, epsilon), printed(np.arange(9 * n)), atol=1e-8)
+    for solvable in (layer, own_layer(network, x, y, batch=4, folds=1)):
+        np.testing.assert_allclose(solvable.solution(G, epsilon), printed(np.arange(9 * n)), atol=1e-8)
     squares = sum(
         ((Y[image % folds == f] - rows[image % folds == f] @ printed(image % folds != f)) ** 2).sum()
         for f in range(folds)
     )
-    np.testing.assert_allclose(layer.errors(G, [epsilon])[0] + 9 * n, squares, rtol=1e-8)
+    # The errors are up to a constant: two values of ε must differ by as much as they do when evaluated directly.
+    errors = layer.errors(G, [epsilon, 1e12])
+    towards = ((Y - rows @ G) ** 2).sum()
+    np.testing.assert_allclose(errors[0] - errors[1], squares - towards, rtol=1e-8, atol=1e-6)
 
 
 def test_groups():

@@ -59,10 +59,21 @@ def test_scipys_own_wrappers_step_in_where_its_declarations_are_not_known():
     packed = np.zeros(6)
     blas.add_gram(packed, np.eye(3))
     assert np.array_equal(solve.unpack(packed, 3), np.eye(3))
+    total, (left, right) = np.ones((2, 2), order="F"), np.arange(12.0).reshape(2, 3, 2)
+    blas.add_product(total, left, right)
+    assert np.array_equal(total, 1 + left.T @ right)
+
+
+@given(seeds, sizes, sizes)
+def test_products_are_added(seed, m, c):
+    left, right, total = (np.random.default_rng(seed + i).normal(size=(rows, c)) for i, rows in enumerate((m, m, c)))
+    got = total.copy(order="F")
+    blas.add_product(got, left, right)
+    np.testing.assert_allclose(got, total + left.T @ right, atol=1e-12)
 
 
 def test_scipys_routines_are_known_here():
-    assert all(blas._routine(name) for name in ("dsfrk", "dtrsm", "dposv"))
+    assert all(blas._routine(name) for name in ("dsfrk", "dgemm", "dtrsm", "dposv"))
     assert blas._routine("no such routine") is None
 
 
@@ -75,6 +86,13 @@ def test_arguments_that_would_corrupt_memory_are_refused():
         blas.add_gram(np.zeros(12)[::2], np.eye(3))
     with pytest.raises(ValueError, match="does not fit"):
         blas.solve_triangular(np.eye(3), np.ones((2, 1)))
+    for total, left, right in (
+        (np.zeros((3, 3)), np.eye(2), np.eye(2)),
+        (np.zeros((2, 2)), np.ones((3, 2)), np.eye(2)),
+        (np.arange(8.0).reshape(2, 2, 2)[:, :, 0], np.eye(2), np.eye(2)),
+    ):
+        with pytest.raises(ValueError, match="cannot be multiplied and added"):
+            blas.add_product(total, left, right)
     with pytest.raises(ValueError, match="does not fit"):
         blas.solve_positive_definite(np.eye(3), np.ones((2, 1)))
 
@@ -99,8 +117,10 @@ def _python_runs_during(work):
 def test_the_interpreter_is_free_while_blas_works():
     rows, square = np.ones((2000, 700)), np.eye(700)
     packed = np.zeros(solve.packed_size(700))
+    total = np.zeros((700, 700), order="F")
     works = {
         "sfrk": lambda: solve.add_gram(packed, rows),
+        "gemm": lambda: blas.add_product(total, rows, rows),
         "trsm": lambda: blas.solve_triangular(square, rows.T),
         "posv": lambda: blas.solve_positive_definite(np.eye(700), rows.T),
     }

@@ -34,6 +34,22 @@ def test_add_gram(seed, m, d):
     np.testing.assert_allclose(solve.unpack(packed, d), start + rows.T @ rows, atol=1e-12)
 
 
+@given(seeds, st.integers(1, 20), st.data())
+def test_add_block(seed, d, data):
+    """Below the diagonal or on it, left or right of the middle of the packed format, or across it."""
+    rng = np.random.default_rng(seed)
+    packed = np.zeros(solve.packed_size(d))
+    column = data.draw(st.integers(0, d - 1))
+    k = data.draw(st.integers(1, d - column))
+    row = data.draw(st.sampled_from([column, *range(column + k, d)]))
+    m = k if row == column else data.draw(st.integers(1, d - row))
+    block, want = rng.normal(size=(m, k)), np.zeros((d, d))
+    want[row : row + m, column : column + k] = np.tril(block) if row == column else block
+    for order in "CF":
+        solve.add_block(packed, d, row, column, block.copy(order))
+    assert np.array_equal(solve.unpack(packed, d), 2 * (want + np.tril(want, -1).T))
+
+
 @given(seeds, sizes, st.integers(0, 30))
 def test_triangular_factor(seed, m, more):
     rows = np.random.default_rng(seed).normal(size=(m, m + more))

@@ -7,7 +7,7 @@ sample, a convolution a row per window of an image (its patch). Images are (n, h
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, Protocol, TypeAlias
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -15,10 +15,43 @@ from numpy.lib.stride_tricks import as_strided
 from fedgram.core.arrays import Array
 from fedgram.core.errors import InvalidParameter, UnknownName
 from fedgram.features.projection import ACTIVATIONS
+from fedgram.layerwise import windows
+from fedgram.moments import solve
 
 Shape: TypeAlias = tuple[int, ...]
-# A block of patches should stay in the processor's cache between being written and being multiplied.
-BLOCK_BYTES = 2**21
+# A block of patches should stay in the processor's cache between being written and being multiplied; but BLAS needs so
+# many rows to have more to do than to read and write a large Gram matrix.
+BLOCK_BYTES, LEAST_ROWS = 2**21, 512
+# From so many channels and images on, products of pixels take less time than patches.
+CHANNELS, IMAGES = 64, 32
+
+
+class Gram(Protocol):
+    """XᵀX of a layer's rows, for samples that come batch by batch."""
+
+    def add(self, x: Array) -> None:
+        """Add samples."""
+        ...
+
+    def packed(self) -> Array:
+        """Return the matrix as `solve` packs it."""
+        ...
+
+
+class RowGram:
+    """A Gram matrix of rows as they are."""
+
+    def __init__(self, layer: "Learning", shape: Shape) -> None:
+        self._layer, self._packed = layer, np.zeros(solve.packed_size(layer.fan_in(shape)))
+
+    def add(self, x: Array) -> None:
+        """Add samples."""
+        for rows in self._layer.blocks(x):
+            solve.add_gram(self._packed, rows)
+
+    def packed(self) -> Array:
+        """Return the matrix as `solve` packs it."""
+        return self._packed
 
 
 @dataclass(frozen=True)
@@ -88,9 +121,17 @@ class Dense:
         """Return the input (n, d) as rows (n, d)."""
         return x
 
-    def blocks(self, x: Array) -> Iterator[tuple[int, Array]]:
-        """Yield (first sample, rows of some samples)."""
-        yield 0, x
+    def blocks(self, x: Array) -> Iterator[Array]:
+        """Yield the rows of some samples at a time."""
+        yield x
+
+    def multiply(self, x: Array, weights: Array) -> Array:
+        """Return rows times weights (d, c)."""
+        return x @ weights
+
+    def gram(self, shape: Shape, n: int) -> Gram:
+        """Return an empty Gram matrix of rows, for n samples of a shape."""
+        return RowGram(self, shape)
 
     def row_sums(self, x: Array) -> Array:
         """Return the sum of each sample's rows, (n, d)."""
@@ -132,20 +173,31 @@ class Convolution:
         windows = as_strided(x, shape, (image, line, pixel, line, number))
         return windows.reshape(n * height * width, self.fan_in(x.shape[1:]))
 
-    def blocks(self, x: Array) -> Iterator[tuple[int, Array]]:
-        """Yield (first image, patches of some images): never all patches at once."""
+    def blocks(self, x: Array) -> Iterator[Array]:
+        """Yield the patches of some images at a time: never all patches at once."""
         height, width, _ = self.shape_out(x.shape[1:])
-        at_once = max(1, BLOCK_BYTES // (8 * height * width * self.fan_in(x.shape[1:])))
+        positions = height * width
+        at_once = max(1, BLOCK_BYTES // (8 * positions * self.fan_in(x.shape[1:])), LEAST_ROWS // positions)
         for start in range(0, len(x), at_once):
-            yield start, self.rows(x[start : start + at_once])
+            yield self.rows(x[start : start + at_once])
+
+    def multiply(self, x: Array, weights: Array) -> Array:
+        """Return patches times weights (d, c), by the way that writes fewer numbers down."""
+        if weights.shape[1] < x.shape[3]:
+            return windows.convolve(x, weights, self.size)
+        return np.concatenate([rows @ weights for rows in self.blocks(x)] or [np.empty((0, weights.shape[1]))])
+
+    def gram(self, shape: Shape, n: int) -> Gram:
+        """Return an empty Gram matrix of patches, for n images of a shape."""
+        height, width, _ = self.shape_out(shape)
+        overlap = self.size <= min(height, width)
+        if overlap and shape[2] >= CHANNELS and n >= IMAGES:
+            return windows.WindowGram(shape, self.size)
+        return RowGram(self, shape)
 
     def row_sums(self, x: Array) -> Array:
-        """Return the sum of each image's patches, (n, d).
-
-        An element of the patch moves over a rectangle of the image: sums of lines, then of columns, need no patches.
-        """
-        sums = _window_sums(_window_sums(x, self.size, 1), self.size, 2)
-        return sums.reshape(len(x), self.fan_in(x.shape[1:]))
+        """Return the sum of each image's patches, (n, d)."""
+        return windows.patch_sums(x, self.size)
 
 
 Learning: TypeAlias = Dense | Convolution
@@ -155,17 +207,6 @@ Layer: TypeAlias = Dense | Convolution | AveragePooling | Flatten
 def rows_per_sample(layer: Learning, shape: Shape) -> int:
     """Return how many rows a layer makes of a sample."""
     return prod(layer.shape_out(shape)[:-1])
-
-
-def _window_sums(x: Array, size: int, axis: int) -> Array:
-    """Return for each of the `size` places in a window the sum over all windows along an axis."""
-    seen = x.shape[axis] - size + 1
-    index = [slice(None)] * x.ndim
-    sums = []
-    for place in range(size):
-        index[axis] = slice(place, place + seen)
-        sums.append(x[tuple(index)].sum(axis=axis))
-    return np.stack(sums, axis=axis)
 
 
 def _image(shape: Shape, what: str, size: int) -> Shape:

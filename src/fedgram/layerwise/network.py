@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import accumulate
+from math import prod
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     import torch
 
 SAMPLES_AT_ONCE = 256
+# So few samples go through the layers at a time that what one layer writes is in the cache for the next.
+FORWARD_BYTES = 2**24
 
 
 @lru_cache(maxsize=32)
@@ -136,6 +139,14 @@ class Network(BlockModel):
     def forward(self, x: npt.NDArray[Any]) -> Array:
         """Return what the first layer not yet trained gets to see of samples x, or the scores if all are."""
         place = self._learning[len(self.solutions)][0] if not self.is_whole else len(self.layers)
+        largest = max(prod(shape) for shape in self.shapes[: place + 1])
+        out = np.empty((len(x), *self.shapes[place]))
+        for part in slices(len(x), max(1, FORWARD_BYTES // (8 * largest))):
+            out[part] = self._through(x[part], place)
+        return out
+
+    def _through(self, x: npt.NDArray[Any], place: int) -> Array:
+        """Return samples behind the first `place` layers."""
         out = np.ascontiguousarray(x, dtype=np.float64).reshape(len(x), *self.shapes[0])
         trained = zip(self.solutions, self.encodings, strict=False)
         for layer in self.layers[:place]:
@@ -193,15 +204,8 @@ def slices(n: int, size: int) -> Iterator[slice]:
 
 def _activated(layer: Learning, x: Array, solution: Array, encoding: Array | None) -> Array:
     """Return activation(rows · G · Q) for each sample."""
-    activate = ACTIVATIONS[layer.activation]
-    out = np.empty((len(x), *layer.shape_out(x.shape[1:])))
-    flat = out.reshape(-1, layer.width)
-    positions = len(flat) // max(len(x), 1)
-    for start, rows in layer.blocks(x):
-        block = flat[start * positions : start * positions + len(rows)]
-        if encoding is None:
-            np.matmul(rows, solution, out=block)
-        else:
-            np.matmul(rows @ solution, encoding, out=block)
-        activate(block)
-    return out
+    out = layer.multiply(x, solution)
+    if encoding is not None:
+        out = out @ encoding
+    ACTIVATIONS[layer.activation](out)
+    return out.reshape(len(x), *layer.shape_out(x.shape[1:]))

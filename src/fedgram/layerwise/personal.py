@@ -16,7 +16,7 @@ from scipy.linalg import eigh
 
 from fedgram.core.arrays import Array
 from fedgram.heads import adapt
-from fedgram.layerwise.layers import Convolution
+from fedgram.layerwise.layers import rows_per_sample
 from fedgram.layerwise.network import Network, slices
 from fedgram.layerwise.summary import layer_moments
 from fedgram.moments import solve
@@ -45,7 +45,7 @@ def personalized(
     own = meta.truncate(0)
     for target, epsilon in zip(towards or meta.solutions, epsilons, strict=True):
         kept = epsilon == inf
-        own = own.extend(target if kept else own_layer(own, x, y, batch=batch).solution(target, epsilon))
+        own = own.extend(target if kept else own_layer(own, x, y, batch=batch, folds=1).solution(target, epsilon))
     return own
 
 
@@ -103,12 +103,20 @@ class OwnLayer(Protocol):
         ...
 
 
-def own_layer(network: Network, x: npt.NDArray[Any], y: Indices, *, batch: int) -> OwnLayer:
-    """Return what samples x (n, …) with label indices y (n,) say about the network's first untrained layer."""
-    if isinstance(network.next_layer, Convolution):
-        return _Patches(network, x, y, batch)
-    rows = [network.forward(x[part]) for part in slices(len(x), batch)]
-    return _Rows(np.concatenate(rows), np.eye(len(network.classes))[y])
+def own_layer(network: Network, x: Samples, y: Indices, *, batch: int, folds: int = FOLDS) -> OwnLayer:
+    """Return what samples x (n, …) with label indices y (n,) say about the network's first untrained layer.
+
+    `folds` is how many parts of the samples a convolution can be judged by; with one it can only be solved for.
+    """
+    layer, shape = network.next_layer, network.next_shape
+    positions, folds = rows_per_sample(layer, shape), min(folds, len(x))
+    if layer.windows and len(x) * positions > adapt.DUAL_UP_TO * layer.fan_in(shape):
+        return _ManyPatches([layer_moments(network, x[i::folds], y[i::folds], batch=batch) for i in range(folds)])
+    rows = np.concatenate([layer.rows(network.forward(x[part])) for part in slices(len(x), batch)])
+    labels = np.eye(len(network.classes))[np.repeat(y, positions)]
+    if layer.windows:
+        return _FewPatches(rows, labels, np.repeat(np.arange(len(x)) % folds, positions))
+    return _Rows(rows, labels)
 
 
 class _Rows:
@@ -130,13 +138,35 @@ class _Rows:
         return adapt.Spectrum.of(np.ascontiguousarray(self._x.T))
 
 
-class _Patches:
-    """A convolution: patches of one image are not independent, so whole images are left out, a fold at a time."""
+class _FewPatches(_Rows):
+    """A convolution with fewer patches than weights, solved for as many unknowns as there are patches.
 
-    def __init__(self, network: Network, x: npt.NDArray[Any], y: Indices, batch: int) -> None:
-        folds = min(FOLDS, len(x))
-        self._folds = [layer_moments(network, x[i::folds], y[i::folds], batch=batch) for i in range(folds)]
-        self._total = Moments.sum(self._folds)
+    Patches of one image are not independent, so whole images are left out, a fold at a time.
+    """
+
+    def __init__(self, x: Array, y: Array, fold: npt.NDArray[np.intp]) -> None:
+        super().__init__(x, y)
+        self._fold = fold  # of each patch
+
+    def errors(self, towards: Array, epsilons: npt.ArrayLike) -> Array:
+        steps = np.asarray(epsilons, dtype=np.float64)
+        kernel, residual, errors = self._x @ self._x.T, self._y - self._x @ towards, np.zeros(len(steps))
+        for fold in range(self._fold.max() + 1):
+            out = self._fold == fold
+            # In the eigenvectors of the other folds' kernel every ε is a division.
+            values, vectors = np.linalg.eigh(kernel[~out][:, ~out])
+            loaded, rest = kernel[out][:, ~out] @ vectors, vectors.T @ residual[~out]
+            for i, epsilon in enumerate(steps):
+                left = residual[out] - loaded @ (rest / (np.maximum(values, 0.0) + epsilon)[:, None])
+                errors[i] += np.vdot(left, left)
+        return errors
+
+
+class _ManyPatches:
+    """A convolution by the moments of its patches; whole images are left out, a fold at a time."""
+
+    def __init__(self, folds: Sequence[Moments]) -> None:
+        self._folds, self._total = folds, Moments.sum(folds)
 
     def solution(self, towards: Array, epsilon: float) -> Array:
         total = self._total

@@ -38,6 +38,22 @@ def add_gram(packed: Array, rows: Array, *, by_columns: bool = False) -> None:
         lapack.dsfrk(d, m, 1.0, given, 1.0, packed, trans=way.decode(), uplo="L", overwrite_c=1)
 
 
+def add_product(total: Array, left: Array, right: Array) -> None:
+    """Add leftᵀ right to `total` (c, c), in Fortran order, in place; both are (m, c) in C order.
+
+    >>> total = np.ones((2, 2), order="F")
+    >>> add_product(total, np.array([[1.0, 2.0]]), np.array([[3.0, 4.0]]))
+    >>> total
+    array([[4., 5.],
+           [7., 9.]])
+    """
+    m, c = left.shape
+    if right.shape != (m, c) or total.shape != (c, c) or not total.flags.f_contiguous:
+        raise ValueError(f"{left.shape} and {right.shape} cannot be multiplied and added to {total.shape}")
+    if not _call("dgemm", b"N", b"T", c, c, m, 1.0, left.T, c, right.T, c, 1.0, total, c):
+        total += left.T @ right
+
+
 def solve_triangular(lower: Array, rhs: Array, *, transposed: bool = False) -> Array:
     """Return L⁻¹ rhs, or L⁻ᵀ rhs, for L (d, d) in the lower triangle of `lower` and rhs (d, c).
 

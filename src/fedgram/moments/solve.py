@@ -23,6 +23,7 @@ from fedgram.core.errors import InvalidData, InvalidParameter, RankDeficient
 from fedgram.moments import blas, choice, lowrank
 
 EPS = float(np.finfo(np.float64).eps)
+COLUMNS_AT_ONCE = 256
 
 
 def packed_size(d: int) -> int:
@@ -54,8 +55,11 @@ def unpack(packed: Array, d: int) -> Array:
 
 def _lower_triangle(packed: Array, d: int) -> Array:
     lower, _ = lapack.dtfttr(d, packed, uplo="L")
-    upper: Array = np.triu(lower.T)  # np.tril(lower) would walk across the order of memory
-    return upper.T
+    for start in range(0, d, COLUMNS_AT_ONCE):  # above the diagonal it has not been written to
+        end = min(start + COLUMNS_AT_ONCE, d)
+        lower[:start, start:end] = 0.0
+        lower[start:end, start:end] = np.tril(lower[start:end, start:end])
+    return np.asarray(lower)
 
 
 @lru_cache(maxsize=32)
@@ -97,6 +101,28 @@ def add_gram(packed: Array, rows: Array, *, by_columns: bool = False) -> None:
     """
     if len(rows):
         blas.add_gram(packed, rows, by_columns=by_columns)
+
+
+def add_block(packed: Array, d: int, row: int, column: int, block: Array) -> None:
+    """Add a block (m, k) to the packed (d, d) matrix in place, at an element on or below its diagonal.
+
+    Of a block on the diagonal the lower triangle is taken; any other must lie below the diagonal as a whole.
+
+    >>> packed = np.zeros(6)
+    >>> add_block(packed, 3, 1, 0, np.array([[1.0], [2.0]]))
+    >>> unpack(packed, 3)
+    array([[0., 1., 2.],
+           [1., 0., 0.],
+           [2., 0., 0.]])
+    """
+    (m, k), even, half = block.shape, 1 - d % 2, (d + 1) // 2
+    lower = np.tril(block) if row == column else block
+    rectangle, left = packed.reshape(half, d + even).T, min(max(half - column, 0), k)
+    rectangle[row + even : row + even + m, column : column + left] += lower[:, :left]
+    if left < k:  # what is right of the middle, and so below it too, stands transposed in the free corner
+        first, shift = max(row, half), 1 - even - half
+        corner = rectangle[column + left - half : column + k - half, first + shift : row + m + shift]
+        corner += lower[first - row :, left:].T
 
 
 def triangular_factor(rows: Array) -> Array:
@@ -225,8 +251,7 @@ def factor(packed: Array, d: int, *, ridge: float = 0.0, n: float = 0, removed: 
     scale = 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
     system *= scale[:, None]
     system *= scale
-    sizes = np.abs(system)
-    norm = float((sizes.sum(axis=0) + sizes.sum(axis=1) - sizes.diagonal()).max())
+    norm = _norm(system)
     if not np.isfinite(norm):
         raise InvalidData("the Gram matrix is not finite: features are too large to be squared; rescale them")
     lower, info = lapack.dpotrf(system, lower=1, clean=0, overwrite_a=1)
@@ -245,6 +270,17 @@ def factor(packed: Array, d: int, *, ridge: float = 0.0, n: float = 0, removed: 
             stacklevel=2,
         )
     return Factor(d, rank=kept, vectors=vectors, values=values + ridge)
+
+
+def _norm(lower: Array) -> float:
+    """Return the largest sum of sizes in a column of the symmetric matrix whose lower triangle this is."""
+    sums = -np.abs(lower.diagonal())
+    for start in range(0, len(lower), COLUMNS_AT_ONCE):  # a second matrix of this size may be too much
+        columns = slice(start, start + COLUMNS_AT_ONCE)
+        sizes = np.abs(lower[:, columns])
+        sums += sizes.sum(axis=1)
+        sums[columns] += sizes.sum(axis=0)
+    return float(sums.max())
 
 
 def generalised_cross_validation(
