@@ -8,7 +8,7 @@ from scipy.linalg import blas, lapack
 import fedgram as fg
 from benchmarks.measure import Results, cpu_seconds
 from fedgram.heads.system import System
-from fedgram.moments import solve
+from fedgram.moments import packing
 
 D, CLASSES, CLIENTS, ALPHA = 1280, 10, 100, 20.0
 
@@ -51,7 +51,7 @@ def compare(n: int) -> None:
     """Print the ratios for clients of about n samples."""
     system, clients = problem(n)
     lower, _ = lapack.dtfttr(D, system.lower, uplo="L")
-    gram = np.asfortranarray(np.tril(solve.unpack(solve.pack(lower @ lower.T), D)))
+    gram = np.asfortranarray(np.tril(packing.unpack(packing.pack(lower @ lower.T), D)))
     cross = lower @ (lower.T @ system.weights)
     jobs = (
         lambda: ours(system, clients, ALPHA),

@@ -16,7 +16,7 @@ from fedgram.core.threads import Limit
 from fedgram.engines import inprocess
 from fedgram.engines.threads import many_small_enough
 from fedgram.experiments.measure import peak_memory, reset_peak_memory
-from fedgram.moments import solve
+from fedgram.moments import packing, solve
 from support.probe import Probe, clients, fit
 from support.threads import blas_threads
 
@@ -260,7 +260,7 @@ def test_memory_stays_bounded_with_workers():
             pytest.skip("peak memory is not known here")
         fit(fg.AFL(), parties, classes=3, engine=fg.InProcess(workers=workers))
         peaks.append(peak_memory() - before)
-    assert peaks[1] <= peaks[0] + 2 * 2 * 4 * 8 * solve.packed_size(1280)
+    assert peaks[1] <= peaks[0] + 2 * 2 * 4 * 8 * packing.size(1280)
 
 
 @pytest.mark.parametrize("options", [{"workers": 0}, {"workers": "many"}, {"threads": 0}, {"batch": "auto"}])
@@ -290,6 +290,6 @@ def test_few_samples_are_decomposed_by_one_thread(monkeypatch):
 
     monkeypatch.setattr(np.linalg, "svd", watched)
     x = np.random.default_rng(0).normal(size=(50, 600))
-    solve.eigenpairs(solve.pack(x.T @ x), 600, 50)
+    solve.eigenpairs(packing.pack(x.T @ x), 600, 50)
     assert set(seen) == {1}
     assert set(blas_threads()) == {2}

@@ -18,7 +18,7 @@ from fedgram.layerwise.layers import RowGram
 from fedgram.layerwise.network import label_encoding
 from fedgram.layerwise.personal import own_layer
 from fedgram.layerwise.windows import WindowGram, convolve
-from fedgram.moments import solve
+from fedgram.moments import packing
 from support.campaign import examples
 from support.problems import relative_error, seeds
 
@@ -88,7 +88,7 @@ def test_windows_without_cutting_them_out(seed, n, size, channels, more_height, 
     gram = WindowGram(x.shape[1:], size)
     for batch in np.array_split(x, 2):
         gram.add(batch)
-    assert relative_error(solve.unpack(gram.packed(), rows.shape[1]), rows.T @ rows) < 1e-13
+    assert relative_error(packing.unpack(gram.packed(), rows.shape[1]), rows.T @ rows) < 1e-13
     weights = rng.normal(size=(rows.shape[1], 3))
     np.testing.assert_allclose(convolve(x, weights, size), rows @ weights, atol=1e-12)
 

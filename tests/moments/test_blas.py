@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
-from fedgram.moments import blas, solve
+from fedgram.moments import blas, packing, solve
 from support.problems import seeds
 
 pytestmark = pytest.mark.usefixtures("default_threads")
@@ -25,11 +25,11 @@ def without_routines(monkeypatch):
 @given(seeds, sizes, sizes)
 def test_gram_is_packed_exactly_as_scipy_does(seed, m, d):
     rows = np.random.default_rng(seed).normal(size=(m, d))
-    packed, want = np.ones(solve.packed_size(d)), np.ones(solve.packed_size(d))
+    packed, want = np.ones(packing.size(d)), np.ones(packing.size(d))
     blas.add_gram(packed, rows)
     solve.lapack.dsfrk(d, m, 1.0, rows.T, 1.0, want, trans="N", uplo="L", overwrite_c=1)
     assert np.array_equal(packed, want)
-    full = solve.unpack(packed - 1, d)
+    full = packing.unpack(packed - 1, d)
     assert np.array_equal(full, full.T)
     np.testing.assert_allclose(full, rows.T @ rows, atol=1e-12)
 
@@ -58,7 +58,7 @@ def test_scipys_own_wrappers_step_in_where_its_declarations_are_not_known():
         np.testing.assert_allclose(solution, want, rtol=1e-9)
     packed = np.zeros(6)
     blas.add_gram(packed, np.eye(3))
-    assert np.array_equal(solve.unpack(packed, 3), np.eye(3))
+    assert np.array_equal(packing.unpack(packed, 3), np.eye(3))
     total, (left, right) = np.ones((2, 2), order="F"), np.arange(12.0).reshape(2, 3, 2)
     blas.add_product(total, left, right)
     assert np.array_equal(total, 1 + left.T @ right)
@@ -116,10 +116,10 @@ def _python_runs_during(work):
 
 def test_the_interpreter_is_free_while_blas_works():
     rows, square = np.ones((2000, 700)), np.eye(700)
-    packed = np.zeros(solve.packed_size(700))
+    packed = np.zeros(packing.size(700))
     total = np.zeros((700, 700), order="F")
     works = {
-        "sfrk": lambda: solve.add_gram(packed, rows),
+        "sfrk": lambda: packing.add_gram(packed, rows),
         "gemm": lambda: blas.add_product(total, rows, rows),
         "trsm": lambda: blas.solve_triangular(square, rows.T),
         "posv": lambda: blas.solve_positive_definite(np.eye(700), rows.T),

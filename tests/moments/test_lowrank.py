@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedgram.moments import lowrank, solve
+from fedgram.moments import lowrank, packing, solve
 from support.campaign import examples
 
 
@@ -28,7 +28,7 @@ def test_they_are_those_of_the_whole_matrix(n, large, seed):
 def test_few_samples_lose_no_rank(large):
     x = np.random.default_rng(0).normal(size=(180, 600))
     x[:, 0] *= large
-    packed = solve.pack(x.T @ x)
+    packed = packing.pack(x.T @ x)
     values, _ = solve.eigenpairs(packed, 600, 180)
     whole = np.linalg.eigvalsh(x.T @ x)
     assert len(values) == np.count_nonzero(whole > solve.rounding_level(600, 180) * whole[-1])

@@ -1,4 +1,4 @@
-"""Packed matrices, factors, and the solves made of them."""
+"""Factors of Gram matrices, and the solves made of them."""
 
 import numpy as np
 import pytest
@@ -6,48 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedgram.core.errors import InvalidParameter, RankDeficient
-from fedgram.moments import solve
+from fedgram.moments import packing, solve
 from reference import recursions
 from support.campaign import examples
 from support.problems import features, relative_error, seeds
 
 sizes = st.integers(1, 30)
-
-
-@given(seeds, sizes)
-def test_packing_round_trip(seed, d):
-    full = np.random.default_rng(seed).normal(size=(d, d))
-    full += full.T
-    packed = solve.pack(full)
-    assert packed.shape == (solve.packed_size(d),)
-    assert np.array_equal(solve.unpack(packed, d), full)
-    assert np.array_equal(packed[solve.packed_diagonal(d)], np.diag(full))
-
-
-@given(seeds, sizes, sizes)
-def test_add_gram(seed, m, d):
-    rng = np.random.default_rng(seed)
-    rows, start = rng.normal(size=(m, d)), rng.normal(size=(d, d))
-    start += start.T
-    packed = solve.pack(start)
-    solve.add_gram(packed, rows)
-    np.testing.assert_allclose(solve.unpack(packed, d), start + rows.T @ rows, atol=1e-12)
-
-
-@given(seeds, st.integers(1, 20), st.data())
-def test_add_block(seed, d, data):
-    """Below the diagonal or on it, left or right of the middle of the packed format, or across it."""
-    rng = np.random.default_rng(seed)
-    packed = np.zeros(solve.packed_size(d))
-    column = data.draw(st.integers(0, d - 1))
-    k = data.draw(st.integers(1, d - column))
-    row = data.draw(st.sampled_from([column, *range(column + k, d)]))
-    m = k if row == column else data.draw(st.integers(1, d - row))
-    block, want = rng.normal(size=(m, k)), np.zeros((d, d))
-    want[row : row + m, column : column + k] = np.tril(block) if row == column else block
-    for order in "CF":
-        solve.add_block(packed, d, row, column, block.copy(order))
-    assert np.array_equal(solve.unpack(packed, d), 2 * (want + np.tril(want, -1).T))
 
 
 @given(seeds, sizes, st.integers(0, 30))
@@ -71,7 +35,7 @@ def test_factor_solves_many_right_hand_sides(seed, d, ridge):
     rng = np.random.default_rng(seed)
     x, rhs = features(rng, d + 20, d), rng.normal(size=(d, 3))
     gram = x.T @ x
-    factor = solve.factor(solve.pack(gram), d, ridge=ridge, n=len(x))
+    factor = solve.factor(packing.pack(gram), d, ridge=ridge, n=len(x))
     assert factor.rank == d
     assert relative_error(factor.solve(rhs), np.linalg.solve(gram + ridge * np.eye(d), rhs)) < 1e-9
 
@@ -82,7 +46,7 @@ def test_singular_system_gives_the_minimum_norm_solution_and_says_the_rank(seed,
     rng = np.random.default_rng(seed)
     x, y = features(rng, d + 10, d, rank=rank), rng.normal(size=(d + 10, 2))
     with pytest.warns(RankDeficient, match=f"rank {rank} of {d}"):
-        factor = solve.factor(solve.pack(x.T @ x), d, n=len(x))
+        factor = solve.factor(packing.pack(x.T @ x), d, n=len(x))
     assert factor.rank == rank
     assert relative_error(factor.solve(x.T @ y), np.linalg.pinv(x) @ y) < 1e-8
 
@@ -106,8 +70,8 @@ def test_positive_semidefiniteness(seed, d):
     gram = x.T @ x
     shift = np.linalg.eigvalsh(gram)[0] + 0.01 * np.trace(gram)
     slack = solve.rounding_level(d, len(x)) * np.trace(gram) * 8
-    assert solve.is_positive_semidefinite(solve.pack(gram), d, slack)
-    assert not solve.is_positive_semidefinite(solve.pack(gram - shift * np.eye(d)), d, slack)
+    assert solve.is_positive_semidefinite(packing.pack(gram), d, slack)
+    assert not solve.is_positive_semidefinite(packing.pack(gram - shift * np.eye(d)), d, slack)
 
 
 @examples(25)
@@ -134,7 +98,7 @@ def test_few_samples_are_decomposed_without_a_large_matrix(seed, n, more, twice)
     if twice:
         x[-1] = x[0]
     gram = x.T @ x
-    values, vectors = solve.eigenpairs(solve.pack(gram), d, n)
+    values, vectors = solve.eigenpairs(packing.pack(gram), d, n)
     rank = np.linalg.matrix_rank(x)
     assert values.shape == (rank,)
     np.testing.assert_allclose(values, np.linalg.eigvalsh(gram)[-rank:], rtol=1e-8)
@@ -151,8 +115,8 @@ def test_only_many_samples_need_the_large_decomposition(monkeypatch):
     monkeypatch.setattr(solve, "eigh", refused)
     x = np.random.default_rng(0).normal(size=(20, 90))
     for n in (20, 1):  # a sum of small weights may be less than the rank
-        values, _ = solve.eigenpairs(solve.pack(x.T @ x), 90, n)
+        values, _ = solve.eigenpairs(packing.pack(x.T @ x), 90, n)
         assert len(values) == 20
     for rows in (x[:, :40], np.zeros((5, 40))):
         with pytest.raises(AssertionError, match="d x d"):
-            solve.eigenpairs(solve.pack(rows.T @ rows), 40, 5)
+            solve.eigenpairs(packing.pack(rows.T @ rows), 40, 5)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from fedgram.core.errors import InvalidData, NotMoments
-from fedgram.moments import solve
+from fedgram.moments import packing
 from fedgram.moments.leave_one_out import leave_one_out
 from fedgram.moments.weighted import Samples, WeightedMoments
 from support.campaign import examples
@@ -46,7 +46,7 @@ def test_are_the_moments(seed, d, weighted, where):
     mean, target_mean = own @ x / own.sum(), own @ y / own.sum()
     rows, targets = x - mean, y - target_mean
     np.testing.assert_allclose(found.mean, mean, rtol=1e-13, atol=1e-13)
-    np.testing.assert_allclose(solve.unpack(found.packed, d), (rows.T * own) @ rows, rtol=1e-11, atol=1e-11)
+    np.testing.assert_allclose(packing.unpack(found.packed, d), (rows.T * own) @ rows, rtol=1e-11, atol=1e-11)
     np.testing.assert_allclose(found.cross, (rows.T * own) @ targets, rtol=1e-11, atol=1e-11)
     np.testing.assert_allclose(found.squares, own @ targets**2, rtol=1e-11)
     assert found.weight == pytest.approx(own.sum())
@@ -82,7 +82,7 @@ def test_a_feature_that_never_varies_is_exactly_zero():
     x = np.column_stack([np.full(3000, 0.1), np.arange(3000.0)])
     halves = [WeightedMoments.of(Samples(x[rows], x[rows])) for rows in (slice(2500), slice(2500, None))]
     for found in (WeightedMoments.of(Samples(x, x)), halves[0] + halves[1]):
-        assert not solve.unpack(found.packed, 2)[0].any()
+        assert not packing.unpack(found.packed, 2)[0].any()
         assert not found.cross[0].any()
 
 
@@ -92,7 +92,7 @@ def test_a_feature_that_only_the_leaver_had_is_gone():
     x[20:, 0] = 7.0
     stays, leaves = WeightedMoments.of(Samples(x[20:], y[20:])), WeightedMoments.of(Samples(x[:20], y[:20]))
     rest = stays + leaves - leaves
-    assert not solve.unpack(rest.packed, 4)[0].any()
+    assert not packing.unpack(rest.packed, 4)[0].any()
     assert not rest.cross[0].any()
 
 

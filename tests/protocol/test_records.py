@@ -12,7 +12,7 @@ from fedgram.core.errors import InvalidData, RefusedMessage, UnknownName
 from fedgram.core.wire import messages
 from fedgram.data import digits
 from fedgram.engines.inprocess import InProcess, Room
-from fedgram.moments import solve
+from fedgram.moments import packing
 from fedgram.protocol.session import run
 from support.joining import METHODS
 from support.problems import as_clients, features, relative_error
@@ -80,7 +80,7 @@ def by_another_processor(client, fit):
         gram += np.outer(row, row)
         sums[label] += row
     counts = np.bincount(client.y, minlength=3)
-    return fg.Moments(fit.total.kind, sums=sums[counts > 0], counts=counts, packed=solve.pack(gram))
+    return fg.Moments(fit.total.kind, sums=sums[counts > 0], counts=counts, packed=packing.pack(gram))
 
 
 @pytest.mark.parametrize(("n", "d"), [(50, 6), (400, 6), (60, 3), (300, 64), (40, 200)])

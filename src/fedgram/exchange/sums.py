@@ -20,7 +20,7 @@ from fedgram.core.errors import NotMoments
 from fedgram.core.hashing import hash_bytes
 from fedgram.core.labels import read_classes, shorten
 from fedgram.exchange.fixedpoint import Fixed
-from fedgram.moments import solve
+from fedgram.moments import packing
 from fedgram.moments.kind import Kind
 from fedgram.moments.moments import Moments
 from fedgram.moments.plausible import MOST_SAMPLES, check_counts
@@ -99,14 +99,14 @@ class Sum:
 
     def moments(self) -> Moments:
         """Return the moments, each number rounded once."""
-        found, gram = self.numbers.floats(), solve.packed_size(self.kind.dimension)
+        found, gram = self.numbers.floats(), packing.size(self.kind.dimension)
         sums = found[gram:].reshape(len(self.counts), -1)[self.counts > 0]
         return Moments(self.kind, sums=sums, counts=self.counts.copy(), packed=found[:gram])
 
     @property
     def squares(self) -> Array:
         """The sum of squares of each feature, (d,)."""
-        where = solve.packed_diagonal(self.kind.dimension)
+        where = packing.diagonal(self.kind.dimension)
         return Fixed(self.numbers.high[where], self.numbers.low[where]).floats()
 
     @cached_property
@@ -137,7 +137,7 @@ class Sum:
     def check(self) -> None:
         """Refuse sums that no data set could have as its moments."""
         check_counts(self.counts)
-        start = solve.packed_size(self.kind.dimension)
+        start = packing.size(self.kind.dimension)
         for limbs in (self.numbers.high, self.numbers.low):
             if limbs[start:].reshape(len(self.counts), -1)[self.counts == 0].any():
                 raise NotMoments("a class without samples has sums that are not 0")
@@ -155,7 +155,7 @@ class Sum:
 
 def size(kind: Kind) -> int:
     """Return how many numbers in fixed point a sum of this kind has."""
-    return solve.packed_size(kind.dimension) + len(kind.classes) * kind.dimension
+    return packing.size(kind.dimension) + len(kind.classes) * kind.dimension
 
 
 def about(kind: Kind) -> dict[str, Any]:
@@ -178,7 +178,7 @@ def exact_gram(factor: Array, *, parties: int = 1) -> Fixed:
     """
     n, d = factor.shape
     if not n:
-        return Fixed.zeros(solve.packed_size(d))
+        return Fixed.zeros(packing.size(d))
     # A power of two for each column, so that dividing by it is exact.
     exponents = np.frexp(np.abs(factor).max(axis=0))[1]
     bits = (MANTISSA - int(n).bit_length()) // 2
@@ -187,10 +187,10 @@ def exact_gram(factor: Array, *, parties: int = 1) -> Fixed:
         slices.append(np.ldexp(np.rint(np.ldexp(rest, place * bits)), -place * bits))
         rest = rest - slices[-1]
     first, second, third = slices
-    total = Fixed.zeros(solve.packed_size(d))
+    total = Fixed.zeros(packing.size(d))
     for left, right in ((first, first), (first, second), (second, second), (first, third)):
         product = left.T @ right
         product = product if left is right else product + product.T  # both orders; exact once more
         scaled = np.ldexp(np.ldexp(product, exponents[:, None]), exponents[None, :])
-        total = total + Fixed.of(solve.pack(scaled), parties=parties, name="the Gram matrix")
+        total = total + Fixed.of(packing.pack(scaled), parties=parties, name="the Gram matrix")
     return total

@@ -17,7 +17,7 @@ from fedgram.heads.likelihood import Labels
 from fedgram.heads.temperature import ClassScores
 from fedgram.heads.temperature import temperature as best_temperature
 from fedgram.models import LinearModel, Temperature
-from fedgram.moments import solve
+from fedgram.moments import packing, solve
 from fedgram.moments.moments import Moments
 
 SHRINKAGES = np.geomspace(1e-4, 1e3, 29)
@@ -154,7 +154,7 @@ def log_frequencies(counts: npt.ArrayLike) -> Array:
 
 def deviations(total: Moments) -> tuple[Array, npt.NDArray[np.bool_]]:
     """Return the features' standard deviations within classes, and where there is none (they count as 1 there)."""
-    squares = total.packed[solve.packed_diagonal(total.d)] / total.n
+    squares = total.packed[packing.diagonal(total.d)] / total.n
     means = total.cross / np.maximum(total.counts, 1)
     variances = squares - means**2 @ (total.counts / total.n)
     # A feature that never varies within a class cannot be told from one that never varies.

@@ -18,7 +18,7 @@ from fedgram.core.blocks import Blocks, as_blocks
 from fedgram.heads.head import deviations, log_frequencies
 from fedgram.heads.likelihood import Labels
 from fedgram.models import LinearModel
-from fedgram.moments import solve
+from fedgram.moments import packing, solve
 from fedgram.moments.accumulate import ROWS_AT_ONCE, as_block, as_features
 from fedgram.moments.moments import Moments
 from fedgram.moments.regression import STEPS
@@ -96,7 +96,7 @@ class Logistic:
     def __init__(self, total: Moments, ridge: float | Literal["auto"]) -> None:
         problem = total.regression(intercept=True)
         self._total, self._mean = total, problem.mean
-        self._scale = _units(total, problem.packed[solve.packed_diagonal(total.d)] / total.n)
+        self._scale = _units(total, problem.packed[packing.diagonal(total.d)] / total.n)
         problem = problem.scaled(1 / self._scale)
         # Where nothing varies there is nothing to learn, and what seems to be a gradient is rounding.
         self._curvatures, self._directions = problem.eigenpairs

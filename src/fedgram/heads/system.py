@@ -17,7 +17,7 @@ from fedgram.core.labels import Classes
 from fedgram.heads import adapt
 from fedgram.heads.temperature import of_left_out, of_regression
 from fedgram.models import LinearModel, Temperature
-from fedgram.moments import solve
+from fedgram.moments import packing
 from fedgram.moments.accumulate import as_features
 from fedgram.moments.blas import solve_triangular
 from fedgram.moments.choice import as_good
@@ -68,7 +68,7 @@ class System:
                 f"a ridge of {ridge} leaves the pooled features singular (rank {factor.rank} of {len(problem.mean)}): "
                 "use a larger one to personalize"
             )
-        lower = solve.pack(np.tril(factor.lower) / factor.scale[:, None])
+        lower = packing.pack(np.tril(factor.lower) / factor.scale[:, None])
         mean, frequencies, n = (problem.mean, problem.target_mean, total.n) if intercept else (None, None, 0)
         weights, kind = factor.solve(problem.cross), total.kind
         columns, temperature = feature_columns(total, outcomes), None
@@ -168,9 +168,9 @@ class System:
     def check(self) -> None:
         """Refuse a factor whose diagonal is not positive, and an intercept without all that it takes."""
         d, size = len(self.weights), len(self.lower)
-        if size != solve.packed_size(d):
-            raise NotMoments(f"field 'lower' has {size} numbers; {d} dimensions need {solve.packed_size(d)}")
-        diagonal = self.lower[solve.packed_diagonal(d)]
+        if size != packing.size(d):
+            raise NotMoments(f"field 'lower' has {size} numbers; {d} dimensions need {packing.size(d)}")
+        diagonal = self.lower[packing.diagonal(d)]
         if not (diagonal > 0).all():
             raise NotMoments(f"field 'lower' has {diagonal.min()} on its diagonal: not a Cholesky factor")
         whole = (self.mean is None, self.frequencies is None, self.n <= 0)

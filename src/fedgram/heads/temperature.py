@@ -20,7 +20,7 @@ from scipy.special import ndtri, softmax
 from fedgram.core.arrays import Array
 from fedgram.core.blocks import Blocks, as_blocks, lazily
 from fedgram.heads.likelihood import Expert, Labels, best_weights
-from fedgram.moments import solve
+from fedgram.moments import packing
 from fedgram.moments.regression import Regression
 
 # How many samples of each class are expected that nobody saw. A whole one is too unsure for the 142 samples of wine.
@@ -94,7 +94,7 @@ def of_regression(problem: Regression, counts: Array, weights: Array, freedom: f
     """
     # Where there is no sample of a class, its mean is of no account.
     apart = (problem.cross / np.where(counts > 0, counts, 1.0)).T @ weights
-    scatter = weights.T @ solve.unpack(problem.packed, len(weights)) @ weights - (apart.T * counts) @ apart
+    scatter = weights.T @ packing.unpack(problem.packed, len(weights)) @ weights - (apart.T * counts) @ apart
     n = problem.n
     leverage = (freedom + problem.intercept) / n
     scores = apart + problem.target_mean

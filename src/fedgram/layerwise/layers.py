@@ -16,7 +16,7 @@ from fedgram.core.arrays import Array
 from fedgram.core.errors import InvalidParameter, UnknownName
 from fedgram.features.projection import ACTIVATIONS
 from fedgram.layerwise import windows
-from fedgram.moments import solve
+from fedgram.moments import packing
 
 Shape: TypeAlias = tuple[int, ...]
 # A block of patches should stay in the processor's cache between being written and being multiplied; but BLAS needs so
@@ -34,7 +34,7 @@ class Gram(Protocol):
         ...
 
     def packed(self) -> Array:
-        """Return the matrix as `solve` packs it."""
+        """Return the matrix as `packing` packs it."""
         ...
 
 
@@ -42,15 +42,15 @@ class RowGram:
     """A Gram matrix of rows as they are."""
 
     def __init__(self, layer: "Learning", shape: Shape) -> None:
-        self._layer, self._packed = layer, np.zeros(solve.packed_size(layer.fan_in(shape)))
+        self._layer, self._packed = layer, np.zeros(packing.size(layer.fan_in(shape)))
 
     def add(self, x: Array) -> None:
         """Add samples."""
         for rows in self._layer.blocks(x):
-            solve.add_gram(self._packed, rows)
+            packing.add_gram(self._packed, rows)
 
     def packed(self) -> Array:
-        """Return the matrix as `solve` packs it."""
+        """Return the matrix as `packing` packs it."""
         return self._packed
 
 

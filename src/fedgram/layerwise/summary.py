@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from fedgram.layerwise.layers import rows_per_sample
 from fedgram.layerwise.network import Network, slices
-from fedgram.moments import solve
+from fedgram.moments import packing
 from fedgram.moments.accumulate import Indices, class_sums, not_finite
 from fedgram.moments.kind import Kind
 from fedgram.moments.moments import Moments
@@ -34,6 +34,6 @@ def layer_moments(network: Network, x: npt.NDArray[Any], y: Indices, *, batch: i
         gram.add(inputs)
         sums += class_sums(layer.row_sums(inputs), ranks[part], len(present))
     packed = gram.packed()
-    if not np.isfinite(packed[solve.packed_diagonal(d)].sum()):
+    if not np.isfinite(packed[packing.diagonal(d)].sum()):
         raise not_finite(x.reshape(len(x), -1))
     return Moments(Kind(network.classes, d, network.features), sums=sums, counts=counts * positions, packed=packed)

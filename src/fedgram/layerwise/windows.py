@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 
 from fedgram.core.arrays import Array
-from fedgram.moments import blas, solve
+from fedgram.moments import blas, packing
 
 Offset: TypeAlias = tuple[int, int]
 
@@ -64,7 +64,7 @@ class WindowGram:
     >>> gram = WindowGram((4, 4, 1), 2)
     >>> gram.add(x)
     >>> patches = np.lib.stride_tricks.sliding_window_view(x[..., 0], (2, 2), axis=(1, 2)).reshape(-1, 4)
-    >>> bool(np.allclose(solve.unpack(gram.packed(), 4), patches.T @ patches))
+    >>> bool(np.allclose(packing.unpack(gram.packed(), 4), patches.T @ patches))
     True
     """
 
@@ -89,11 +89,11 @@ class WindowGram:
                     blas.add_product(piece, *(part.reshape(-1, self._channels) for part in (there, here)))
 
     def packed(self) -> Array:
-        """Return the matrix as `solve` packs it."""
+        """Return the matrix as `packing` packs it."""
         d = self._size**2 * self._channels
-        packed = np.zeros(solve.packed_size(d))
+        packed = np.zeros(packing.size(d))
         for row, column, block in self._blocks():
-            solve.add_block(packed, d, row, column, block)
+            packing.add_block(packed, d, row, column, block)
         return packed
 
     def _blocks(self) -> Iterator[tuple[int, int, Array]]:

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from fedgram.core.arrays import Array
 from fedgram.core.errors import InvalidData
-from fedgram.moments import solve
+from fedgram.moments import packing
 
 ROWS_AT_ONCE = 2048
 Indices = npt.NDArray[np.int64]
@@ -17,7 +17,7 @@ class Accumulator:
     """Running XᵀX (packed) and sums per class, in O(d²) memory however much is added."""
 
     def __init__(self, d: int, classes: int) -> None:
-        self.packed = np.zeros(solve.packed_size(d))
+        self.packed = np.zeros(packing.size(d))
         self.sums = np.zeros((classes, d))
         self._stacked = np.empty((0, d))
         self._height = 0
@@ -26,12 +26,12 @@ class Accumulator:
         """Add samples (n, d), float32 or float64, never holding a float64 copy of them all."""
         for start in range(0, len(rows), ROWS_AT_ONCE):
             block = as_block(rows[start : start + ROWS_AT_ONCE], bias=bias)
-            solve.add_gram(self.packed, block)
+            packing.add_gram(self.packed, block)
             self.sums += class_sums(block, labels[start : start + ROWS_AT_ONCE], len(self.sums))
 
     def add_columns(self, x: Array, labels: Indices) -> None:
         """Add samples (n, d) in Fortran's order, as tables have them: no copy is made."""
-        solve.add_gram(self.packed, x, by_columns=True)
+        packing.add_gram(self.packed, x, by_columns=True)
         self.sums += (labels == np.arange(len(self.sums))[:, None]).astype(np.float64) @ x
 
     def add_factor(self, factor: Array) -> None:
@@ -46,7 +46,7 @@ class Accumulator:
 
     def flush(self) -> None:
         """Bring stacked factors into `packed`."""
-        solve.add_gram(self.packed, self._stacked[: self._height])
+        packing.add_gram(self.packed, self._stacked[: self._height])
         self._height = 0
 
 

@@ -16,7 +16,7 @@ from fedgram.core.arrays import Array
 from fedgram.core.columns import Columns, as_columns, samples_of
 from fedgram.core.errors import Mismatch
 from fedgram.models import LinearModel, Model, WrappedModel
-from fedgram.moments import solve
+from fedgram.moments import packing
 from fedgram.moments.moments import Moments
 from fedgram.regressors import Outcomes
 
@@ -118,7 +118,7 @@ class Basis:
         gram += np.outer(whole, self.shift) + np.outer(self.shift, whole + sent.n * self.shift)
         sums += np.outer(sent.counts, self.shift)
         kind = replace(sent.kind, dimension=len(self.shift), columns=self.columns)
-        packed = solve.pack(np.tril((gram + gram.T) / 2))
+        packed = packing.pack(np.tril((gram + gram.T) / 2))
         return Moments(kind, sums=sums[sent.counts > 0], counts=sent.counts, packed=packed)
 
     def same(self, other: "Basis | None") -> bool:

@@ -23,7 +23,7 @@ _capsule_pointer.argtypes, _capsule_pointer.restype = [ctypes.py_object, ctypes.
 
 
 def add_gram(packed: Array, rows: Array, *, by_columns: bool = False) -> None:
-    """Add rowsᵀ rows to `packed`, d(d + 1)/2 numbers as `solve` packs them, in place.
+    """Add rowsᵀ rows to `packed`, d(d + 1)/2 numbers as `packing` packs them, in place.
 
     `rows` is (m, d) in C order, or in Fortran's with `by_columns`: the last bits of the result depend on it.
     """

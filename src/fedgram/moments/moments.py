@@ -25,7 +25,7 @@ from fedgram.core.columns import Columns, as_columns, as_table, names_of, sample
 from fedgram.core.errors import InvalidData, LostPrecision, NotMoments
 from fedgram.core.labels import Classes, Label, as_classes, to_indices
 from fedgram.models import LinearModel
-from fedgram.moments import solve
+from fedgram.moments import packing, solve
 from fedgram.moments.accumulate import Accumulator, as_block, as_features, class_sums, not_finite
 from fedgram.moments.kind import Kind
 from fedgram.moments.plausible import nearest
@@ -153,12 +153,12 @@ class Moments(Statistic):
         ):
             raise NotMoments("cannot subtract: these are not the moments of samples that were added")
         # A feature that only the others had leaves its rounding behind; in its own units that would be a feature still.
-        where, level = solve.packed_diagonal(self.d), 8 * solve.rounding_level(1, self.n)
+        where, level = packing.diagonal(self.d), 8 * solve.rounding_level(1, self.n)
         gone = np.abs(packed[where]) <= level * self._diagonal()
         if packed[where][gone].any():
-            full = solve.unpack(packed, self.d)
+            full = packing.unpack(packed, self.d)
             full[gone], full[:, gone], sums[:, gone] = 0.0, 0.0, 0.0
-            packed = solve.pack(full)
+            packed = packing.pack(full)
         rest = type(self)(self.kind, sums=sums[counts > 0], counts=counts, packed=packed * counts.any())
         rest.check(noise)
         try:

@@ -15,7 +15,7 @@ from fedgram.core.arrays import Array
 from fedgram.core.columns import Columns, as_columns, as_table, names_of, samples_of
 from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch
 from fedgram.core.labels import NUMERIC
-from fedgram.moments import solve
+from fedgram.moments import packing, solve
 from fedgram.moments.accumulate import as_features
 from fedgram.moments.moments import Moments
 from fedgram.moments.regression import Regression
@@ -86,7 +86,7 @@ class Joint:
         if not 0 < outcomes < moments.d:
             raise InvalidParameter(f"outcomes must be from 1 to {moments.d - 1} of {moments.d} columns, got {outcomes}")
         d, gram, sums = moments.d - outcomes, moments.gram, moments.cross[:, 0]
-        packed = solve.pack(gram[:d, :d])
+        packed = packing.pack(gram[:d, :d])
         return cls(packed, gram[:d, d:], gram.diagonal()[d:], sums[:d], sums[d:], moments.n)
 
     def regression(self, *, intercept: bool) -> Regression:
@@ -107,7 +107,7 @@ class Joint:
         """
         centred = self.regression(intercept=True)
         off = centred.target_mean - centred.mean @ weights - (0.0 if intercept is None else intercept)
-        gram = solve.unpack(centred.packed, len(weights))
+        gram = packing.unpack(centred.packed, len(weights))
         around = self.squares_about_mean() + ((gram @ weights - 2 * centred.cross) * weights).sum(axis=0)
         errors: Array = np.maximum(around, 0.0) + self.n * off**2
         return errors

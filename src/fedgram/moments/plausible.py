@@ -12,7 +12,7 @@ from scipy.linalg import eigh
 
 from fedgram.core.arrays import Array
 from fedgram.core.errors import NotMoments
-from fedgram.moments import solve
+from fedgram.moments import packing, solve
 
 # More samples than anybody has, and few enough that thousands of parties' counts add up without overflowing.
 MOST_SAMPLES = 2**48
@@ -37,7 +37,7 @@ def check_gram(packed: Array, means: Array, n: int, noise: float, *, bias: bool,
     d = means.shape[1]
     if not n and packed.any():
         raise NotMoments("field 'gram' is not zero, but field 'counts' has no samples")
-    diagonal = packed[solve.packed_diagonal(d)]
+    diagonal = packed[packing.diagonal(d)]
     if not isfinite(noise):
         raise NotMoments(f"field 'gram' has {diagonal.max()} on its diagonal: too large")
     noise = max(noise, TINY)
@@ -58,17 +58,17 @@ def nearest(packed: Array, means: Array, n: int, *, bias: bool) -> Array:
     n - p.
     """
     d, between = means.shape[1], _between(means)
-    scatter = solve.unpack(packed - between, d)
+    scatter = packing.unpack(packed - between, d)
     if bias:
         scatter[-1] = scatter[:, -1] = 0.0  # a column of ones does not vary
     values, vectors = eigh(scatter, overwrite_a=True, check_finite=False)
     kept = np.flatnonzero(values > 0)[::-1][: max(n - len(means), 0)]
-    return solve.pack((vectors[:, kept] * values[kept]) @ vectors[:, kept].T) + between
+    return packing.pack((vectors[:, kept] * values[kept]) @ vectors[:, kept].T) + between
 
 
 def _between(means: Array) -> Array:
-    between = np.zeros(solve.packed_size(means.shape[1]))
-    solve.add_gram(between, means)
+    between = np.zeros(packing.size(means.shape[1]))
+    packing.add_gram(between, means)
     return between
 
 
@@ -90,7 +90,7 @@ def check_factor(factor: Array, means: Array, noise: float, *, bias: bool) -> No
     missed = np.abs(spanned @ axes.T - means).max(initial=0.0)
     if missed > noise / max(float(np.linalg.norm(factor)), TINY):
         raise _impossible("factor")
-    check_gram(solve.pack(parts @ parts.T), spanned, n, noise, bias=False, field="factor")
+    check_gram(packing.pack(parts @ parts.T), spanned, n, noise, bias=False, field="factor")
 
 
 def _impossible(field: str) -> NotMoments:

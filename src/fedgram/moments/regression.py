@@ -13,7 +13,7 @@ import numpy.typing as npt
 from scipy.linalg import lapack
 
 from fedgram.core.arrays import Array
-from fedgram.moments import solve
+from fedgram.moments import packing, solve
 
 Ridge: TypeAlias = float | Literal["auto"]
 # Where "auto" looks for a ridge, in units of the mean eigenvalue: from hardly any ridge to hardly any weights.
@@ -48,16 +48,16 @@ class Regression:
 
         >>> x, y = np.array([[1.0, 7.0], [3.0, 7.0]]), np.eye(2)
         >>> centred = Regression.of(
-        ...     solve.pack(x.T @ x), x.T @ y, x.sum(axis=0), y.sum(axis=0), squares=2.0, n=2, intercept=True
+        ...     packing.pack(x.T @ x), x.T @ y, x.sum(axis=0), y.sum(axis=0), squares=2.0, n=2, intercept=True
         ... )
-        >>> solve.unpack(centred.packed, 2), centred.mean
+        >>> packing.unpack(centred.packed, 2), centred.mean
         (array([[2., 0.],
                [0., 0.]]), array([2., 7.]))
         """
         d, t = cross.shape
         if not intercept:
             return cls(packed, cross, np.zeros(d), np.zeros(t), n, intercept, squares, np.zeros(d))
-        mean, target_mean, diagonal = sums / max(n, 1), target_sums / max(n, 1), solve.packed_diagonal(d)
+        mean, target_mean, diagonal = sums / max(n, 1), target_sums / max(n, 1), packing.diagonal(d)
         centred = np.asarray(lapack.dsfrk(d, 1, -float(n), mean[:, None], 1.0, packed, trans="N", uplo="L"))
         about = max(squares - n * float(target_mean @ target_mean), 0.0)
         varies = centred[diagonal] > solve.rounding_level(d, n) * packed[diagonal]
@@ -67,12 +67,12 @@ class Regression:
 
     def scaled(self, factors: Array) -> Self:
         """Return the regression on features that have been multiplied by `factors` (d,)."""
-        full = solve.unpack(self.packed, len(factors))
+        full = packing.unpack(self.packed, len(factors))
         full *= factors
         full *= factors[:, None]
         return replace(
             self,
-            packed=solve.pack(full),
+            packed=packing.pack(full),
             cross=self.cross * factors[:, None],
             mean=self.mean * factors,
             removed=self.removed * factors**2,

@@ -19,7 +19,7 @@ from fedgram.core.errors import Mismatch, NotMoments
 from fedgram.core.hashing import hash_bytes
 from fedgram.core.labels import Classes, read_classes, shorten
 from fedgram.models import sent_columns
-from fedgram.moments import solve
+from fedgram.moments import packing, solve
 from fedgram.moments.accumulate import Accumulator
 from fedgram.moments.kind import Kind
 from fedgram.moments.plausible import check_counts, check_factor, check_gram
@@ -30,7 +30,7 @@ Counts = npt.NDArray[np.int64]
 class Statistic:
     """XᵀX, XᵀY, n and the class counts of (n, d) features and their labels; immutable.
 
-    Kept packed (see `solve`). A data set of n < d/4 samples is kept and sent as its triangular factor R instead:
+    Kept packed (see `packing`). A data set of n < d/4 samples is kept and sent as its triangular factor R instead:
     the same information in fewer numbers.
     """
 
@@ -48,8 +48,8 @@ class Statistic:
     ) -> None:
         """Hold arrays already computed; `Moments.of` computes them.
 
-        `sums` has a row for each class that has samples, its sum of features; `packed` or `factor` is given, as `solve`
-        makes them.
+        `sums` has a row for each class that has samples, its sum of features; `packed` or `factor` is given, as `packing`
+        and `solve` make them.
         """
         self.kind = kind
         self.counts = counts
@@ -72,7 +72,7 @@ class Statistic:
     @cached_property
     def gram(self) -> Array:
         """XᵀX, (d, d)."""
-        full = solve.unpack(self.packed, self.d)
+        full = packing.unpack(self.packed, self.d)
         full.flags.writeable = False
         return full
 
@@ -91,17 +91,17 @@ class Statistic:
 
     @cached_property
     def packed(self) -> Array:
-        """XᵀX as `solve` packs it."""
+        """XᵀX as `packing` packs it."""
         if self._packed is not None:
             return self._packed
         assert self._factor is not None
-        packed = np.zeros(solve.packed_size(self.d))
-        solve.add_gram(packed, self._factor)
+        packed = np.zeros(packing.size(self.d))
+        packing.add_gram(packed, self._factor)
         packed.flags.writeable = False
         return packed
 
     def _diagonal(self) -> Array:
-        return self.packed[solve.packed_diagonal(self.d)]
+        return self.packed[packing.diagonal(self.d)]
 
     @property
     def squares(self) -> Array:
@@ -124,7 +124,7 @@ class Statistic:
     def sketch(self, direction: Array) -> tuple[Array, Array]:
         """Return XᵀX r (d,) and YᵀX r (c,) for a direction r (d,), in O(d²) and without the matrix XᵀX."""
         if self._factor is None:
-            gram = solve.times(self.packed, direction)
+            gram = packing.times(self.packed, direction)
         else:
             gram = self._factor.T @ (self._factor @ direction)
         sums = np.zeros(len(self.classes))
@@ -150,7 +150,7 @@ class Statistic:
         if self._factor is not None:
             factor = solve.triangular_factor(np.ascontiguousarray(self._factor[:, places]))
             return type(self)(kind, sums=sums, counts=self.counts, factor=factor)
-        packed = solve.pack(np.tril(self.gram[np.ix_(places, places)]))
+        packed = packing.pack(np.tril(self.gram[np.ix_(places, places)]))
         return type(self)(kind, sums=sums, counts=self.counts, packed=packed)
 
     def aligned(self, kind: Kind) -> Self:
@@ -220,8 +220,8 @@ class Statistic:
             raise NotMoments(f"field 'sums' has {len(sums)} rows for {present} classes with samples")
         if (packed is None) == (factor is None):
             raise NotMoments("either field 'gram' or field 'factor' must be there")
-        if packed is not None and len(packed) != solve.packed_size(d):
-            raise NotMoments(f"field 'gram' has {len(packed)} numbers; {d} dimensions need {solve.packed_size(d)}")
+        if packed is not None and len(packed) != packing.size(d):
+            raise NotMoments(f"field 'gram' has {len(packed)} numbers; {d} dimensions need {packing.size(d)}")
         if factor is not None and len(factor) != n:
             raise NotMoments(f"field 'factor' has {len(factor)} rows for {n} samples")
         return moments

@@ -16,7 +16,7 @@ from scipy.linalg.blas import dsyrk
 
 from fedgram.core.arrays import Array
 from fedgram.core.errors import InvalidData, NotMoments
-from fedgram.moments import solve
+from fedgram.moments import packing, solve
 from fedgram.moments.accumulate import ROWS_AT_ONCE, class_sums
 from fedgram.moments.plausible import TINY
 from fedgram.moments.regression import Regression
@@ -119,7 +119,7 @@ class WeightedMoments:
             weight,
             first + sums / weight,
             first_target + target_sums / weight,
-            _rank_one(solve.pack(gram), sums, -1 / weight),
+            _rank_one(packing.pack(gram), sums, -1 / weight),
             cross.T - np.outer(sums, target_sums) / weight,
             np.maximum(squares - target_sums**2 / weight, 0.0),
             SLACK * gram.diagonal(),
@@ -139,7 +139,7 @@ class WeightedMoments:
                 " nothing would be left"
             )
         rest = self._combined(other, -1, weight, -self.weight * other.weight / weight)
-        where, d = solve.packed_diagonal(len(self.mean)), len(self.mean)
+        where, d = packing.diagonal(len(self.mean)), len(self.mean)
         before, level = self.packed[where], SLACK * solve.rounding_level(d, self.n)
         noise = max(level * float(before.sum()), TINY)
         if not solve.is_positive_semidefinite(rest.packed, d, noise):
@@ -147,12 +147,12 @@ class WeightedMoments:
         # A feature or target that only the others had leaves its rounding errors behind, and these are no feature.
         varies = np.abs(rest.packed[where]) > level * before
         target_varies = rest.squares > level * self.squares
-        full = solve.unpack(rest.packed, d)
+        full = packing.unpack(rest.packed, d)
         full *= varies
         full *= varies[:, None]
         return replace(
             rest,
-            packed=solve.pack(full),
+            packed=packing.pack(full),
             cross=rest.cross * varies[:, None] * target_varies,
             squares=rest.squares * target_varies,
         )

@@ -1,0 +1,118 @@
+"""Symmetric matrices packed into half the memory, and what can be done with them as they are. Arrays only.
+
+A symmetric d × d matrix is kept as d(d + 1)/2 numbers in LAPACK's rectangular full packed format (lower triangle, not
+transposed). Unlike the older packed format BLAS-3 works on it directly: a client's `sfrk` (the rank-k update `syrk` for
+this format) writes what goes on the wire, and the server adds it as a plain vector.
+"""
+
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import lapack
+from scipy.linalg.blas import dsymv
+
+from fedgram.core.arrays import Array
+from fedgram.moments import blas
+
+COLUMNS_AT_ONCE = 256
+
+
+def size(d: int) -> int:
+    """Return how many numbers a symmetric d × d matrix takes."""
+    return d * (d + 1) // 2
+
+
+def pack(matrix: npt.ArrayLike) -> Array:
+    """Pack the lower triangle of a symmetric (d, d) matrix.
+
+    >>> pack([[1.0, 0.0], [2.0, 3.0]]).shape
+    (3,)
+    """
+    packed, _ = lapack.dtrttf(np.asfortranarray(matrix, dtype=np.float64), uplo="L")
+    return np.asarray(packed)
+
+
+def unpack(packed: Array, d: int) -> Array:
+    """Return the full symmetric (d, d) matrix, in Fortran order.
+
+    >>> unpack(pack([[1.0, 0.0], [2.0, 3.0]]), 2)
+    array([[1., 2.],
+           [2., 3.]])
+    """
+    full = lower_triangle(packed, d)
+    full += np.tril(full, -1).T
+    return full
+
+
+def lower_triangle(packed: Array, d: int) -> Array:
+    """Return the matrix with zeros above its diagonal, (d, d) in Fortran order."""
+    lower, _ = lapack.dtfttr(d, packed, uplo="L")
+    for start in range(0, d, COLUMNS_AT_ONCE):  # above the diagonal it has not been written to
+        end = min(start + COLUMNS_AT_ONCE, d)
+        lower[:start, start:end] = 0.0
+        lower[start:end, start:end] = np.tril(lower[start:end, start:end])
+    return np.asarray(lower)
+
+
+@lru_cache(maxsize=32)
+def diagonal(d: int) -> npt.NDArray[np.intp]:
+    """Return where the d diagonal elements stand in the packed vector.
+
+    The format is a rectangle by columns: the left half of the matrix with the transposed rest in the corner that
+    is free.
+    """
+    even, half = 1 - d % 2, (d + 1) // 2
+    height, j = d + even, np.arange(d)
+    left, rest = j * height + j + even, (j - half + 1 - even) * height + j - half
+    return np.where(j < half, left, rest)
+
+
+def times(packed: Array, vector: Array) -> Array:
+    """Return the packed symmetric (d, d) matrix times a vector (d,).
+
+    In the rectangle that the format is, two triangles share a square, and the rest is the block between them.
+
+    >>> times(pack([[1.0, 0.0], [2.0, 3.0]]), np.array([1.0, 1.0]))
+    array([3., 5.])
+    """
+    d = len(vector)
+    if d < 2:
+        return packed * vector
+    even, half = 1 - d % 2, (d + 1) // 2
+    rectangle = packed.reshape(half, d + even).T
+    block, left, right = rectangle[half + even :], vector[:half], vector[half:]
+    upper = dsymv(1.0, rectangle[even : half + even], left, lower=1) + block.T @ right
+    lower = dsymv(1.0, rectangle[: d - half, 1 - even :], right) + block @ left
+    return np.concatenate([upper, lower])
+
+
+def add_gram(packed: Array, rows: Array, *, by_columns: bool = False) -> None:
+    """Add rowsᵀ rows to `packed` in place; `rows` is (m, d) in C order, or in Fortran's with `by_columns`.
+
+    Half the operations of a matrix product, and no copy; clients can do it side by side.
+    """
+    if len(rows):
+        blas.add_gram(packed, rows, by_columns=by_columns)
+
+
+def add_block(packed: Array, d: int, row: int, column: int, block: Array) -> None:
+    """Add a block (m, k) to the packed (d, d) matrix in place, at an element on or below its diagonal.
+
+    Of a block on the diagonal the lower triangle is taken; any other must lie below the diagonal as a whole.
+
+    >>> packed = np.zeros(6)
+    >>> add_block(packed, 3, 1, 0, np.array([[1.0], [2.0]]))
+    >>> unpack(packed, 3)
+    array([[0., 1., 2.],
+           [1., 0., 0.],
+           [2., 0., 0.]])
+    """
+    (m, k), even, half = block.shape, 1 - d % 2, (d + 1) // 2
+    lower = np.tril(block) if row == column else block
+    rectangle, left = packed.reshape(half, d + even).T, min(max(half - column, 0), k)
+    rectangle[row + even : row + even + m, column : column + left] += lower[:, :left]
+    if left < k:  # what is right of the middle, and so below it too, stands transposed in the free corner
+        first, shift = max(row, half), 1 - even - half
+        corner = rectangle[column + left - half : column + k - half, first + shift : row + m + shift]
+        corner += lower[first - row :, left:].T
