@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 import fedgram as fg
 from fedgram.core import wire
 from fedgram.core.errors import InvalidData, LostPrecision, Mismatch, NotMoments, RankDeficient
+from fedgram.moments import accumulate
 from fedgram.moments.kind import Kind
 from fedgram.moments.moments import Moments
 from support.campaign import examples
@@ -233,3 +234,17 @@ def test_a_model_whose_arrays_do_not_fit_is_refused(weights, intercept):
 def test_kind_is_a_value():
     assert Kind((0, 1), 3) == Kind((0, 1), 3)
     assert fg.Moments.of(np.ones((2, 3)), [0, 1], classes=2).kind == Kind((0, 1), 3)
+
+
+def test_factors_taller_than_a_block_are_added(monkeypatch):
+    """As clients of thousands of samples have them where there are ten thousand features: here both are fewer."""
+    monkeypatch.setattr(accumulate, "ROWS_AT_ONCE", 8)
+    rng = np.random.default_rng(0)
+    sizes = [3, 11, 5, 8, 9]  # the first decides how high a block is
+    x, y = rng.normal(size=(sum(sizes), 60)), rng.integers(0, 3, sum(sizes))
+    parts = np.split(np.arange(len(x)), np.cumsum(sizes)[:-1])
+    moments = [Moments.of(x[part], y[part], classes=3) for part in parts]
+    assert all(one.factor is not None for one in moments)
+    total = Moments.sum(moments)
+    assert relative_error(total.gram, x.T @ x) < 1e-13
+    assert relative_error(total.cross, x.T @ np.eye(3)[y]) < 1e-13

@@ -37,8 +37,12 @@ class Accumulator:
     def add_factor(self, factor: Array) -> None:
         """Add RᵀR. Factors are stacked, so that BLAS gets tall blocks instead of slivers."""
         m, d = factor.shape
+        at_once = min(ROWS_AT_ONCE, 2 * d)
+        if m > at_once:  # tall enough by itself
+            packing.add_gram(self.packed, factor)
+            return
         if not len(self._stacked):
-            self._stacked = np.empty((max(m, min(ROWS_AT_ONCE, 2 * d)), d))
+            self._stacked = np.empty((at_once, d))
         if self._height + m > len(self._stacked):
             self.flush()
         self._stacked[self._height : self._height + m] = factor
