@@ -14,7 +14,9 @@ import fedgram as fg
 from benchmarks.measure import Results, cpu_seconds, peak_bytes
 from fedgram.core.arrays import Array
 from fedgram.features import load_features
-from fedgram.layerwise import Network, layer_moments
+from fedgram.layerwise import Convolution, Network, layer_moments
+from fedgram.layerwise.personal import own_layer
+from fedgram.moments import packing, solve
 
 CLASSES, GAMMA, SAMPLES_AT_ONCE = 10, 100.0, 256
 DNN, CONVOLUTIONS = "dnn", "conv:32:5:relu pool:2 conv:64:3:relu pool:3 flatten"
@@ -83,6 +85,58 @@ def compare(title: str, stack: str, clients: list[fg.Client]) -> None:
     results = Results(title)
     results.note("CPU seconds: ours, bare", f"{ours:.2f}, {floor:.2f}")
     results.at_most("ours / bare BLAS", ours / floor, 1.3)
+    results.show()
+
+
+def wide_convolution(n: int, side: int, channels: int, size: int = 3) -> None:
+    """Print what a Gram matrix of overlapping windows takes without cutting them out, and what `syrk` of them takes."""
+    shape, rng = (side, side, channels), np.random.default_rng(0)
+    layer, x = Convolution(1, size), rng.standard_normal((n, *shape))
+    d = layer.fan_in(shape)
+    matrix = np.zeros((d, d), order="F")
+
+    def ours() -> Array:
+        gram = layer.gram(shape, n)
+        gram.add(x)
+        return gram.packed()
+
+    def of_patches() -> Array:
+        for rows in layer.blocks(x):
+            blas.dsyrk(1.0, rows.T, beta=1.0, c=matrix, lower=1, overwrite_c=1)
+        return matrix
+
+    assert np.allclose(np.tril(packing.unpack(ours(), d)), np.tril(of_patches()), rtol=1e-9, atol=1e-9 * n)
+    least, bare = cpu_seconds(ours, of_patches, repeats=3)
+    results = Results(
+        f"A convolution's Gram matrix, {n} images of {side} × {side} × {channels}, windows of {size} × {size}"
+    )
+    results.note("CPU seconds: ours, patches and bare syrk", f"{least:.2f}, {bare:.2f}")
+    results.at_most("ours / patches and bare syrk", least / bare, 0.65)
+    results.show()
+
+
+def own_convolution(n: int = 16, side: int = 4, channels: int = 512) -> None:
+    """Print what a client's own convolution takes by its few patches, and by all its weights."""
+    network, rng = (
+        Network("conv:8:3 flatten", (side, side, channels), tuple(range(CLASSES)), 0),
+        np.random.default_rng(0),
+    )
+    x, y = rng.standard_normal((n, side, side, channels)), rng.integers(0, CLASSES, n)
+    towards = rng.standard_normal((9 * channels, CLASSES))
+
+    def of_weights() -> Array:
+        moments = layer_moments(network, x, y, batch=256)
+        factor = solve.factor(moments.packed, moments.d, ridge=2500.0, n=moments.n)
+        return factor.solve(moments.cross + 2500.0 * towards)
+
+    def ours() -> Array:
+        return own_layer(network, x, y, batch=256, folds=1).solution(towards, 2500.0)
+
+    assert np.allclose(ours(), of_weights(), rtol=1e-9, atol=1e-9)
+    least, whole = cpu_seconds(ours, of_weights, repeats=3)
+    results = Results(f"A client's own convolution, {n} images of {side} × {side} × {channels}")
+    results.note("CPU seconds: ours, all weights", f"{least:.3f}, {whole:.2f}")
+    results.at_least("all weights / ours", whole / least, 10)
     results.show()
 
 
@@ -166,6 +220,9 @@ def against_fedavg(most_rounds: int = 60) -> None:
 def main() -> None:
     compare("FedACnnL, DNN [128, 64], 50 clients, d = 784, 50,000 samples", DNN, make_clients(50, 50_000, (784,)))
     compare("FedACnnL, two convolutions, 5 clients, 500 images", CONVOLUTIONS, make_clients(5, 500, (32, 32, 3)))
+    wide_convolution(64, 14, 512)
+    wide_convolution(256, 6, 1024)
+    own_convolution()
     memory()
     stragglers()
     against_fedavg()

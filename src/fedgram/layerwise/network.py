@@ -140,8 +140,11 @@ class Network(BlockModel):
         """Return what the first layer not yet trained gets to see of samples x, or the scores if all are."""
         place = self._learning[len(self.solutions)][0] if not self.is_whole else len(self.layers)
         largest = max(prod(shape) for shape in self.shapes[: place + 1])
+        at_once = max(1, FORWARD_BYTES // (8 * largest))
+        if len(x) <= at_once:
+            return self._through(x, place)
         out = np.empty((len(x), *self.shapes[place]))
-        for part in slices(len(x), max(1, FORWARD_BYTES // (8 * largest))):
+        for part in slices(len(x), at_once):
             out[part] = self._through(x[part], place)
         return out
 

@@ -48,8 +48,8 @@ class Statistic:
     ) -> None:
         """Hold arrays already computed; `Moments.of` computes them.
 
-        `sums` has a row for each class that has samples, its sum of features; `packed` or `factor` is given, as `packing`
-        and `solve` make them.
+        `sums` has a row for each class that has samples, its sum of features; `packed` (see `packing`) or `factor` (see
+        `solve`) is given.
         """
         self.kind = kind
         self.counts = counts
