@@ -4,9 +4,9 @@ Windows overlap, so most of what their patches hold is the same pixels again. Im
 patch is in the order (row, column, channel).
 """
 
-from collections import defaultdict
 from collections.abc import Iterator
-from itertools import pairwise, product
+from itertools import groupby, pairwise, product
+from operator import itemgetter
 from typing import TypeAlias
 
 import numpy as np
@@ -15,6 +15,7 @@ from fedgram.core.arrays import Array
 from fedgram.moments import blas, packing
 
 Offset: TypeAlias = tuple[int, int]
+Span: TypeAlias = tuple[int, int]
 
 
 def patch_sums(x: Array, size: int) -> Array:
@@ -69,24 +70,22 @@ class WindowGram:
     """
 
     def __init__(self, shape: tuple[int, ...], size: int) -> None:
-        height, width, self._channels = shape
-        self._size, self._rows, self._columns = size, height - size + 1, width - size + 1
-        # By offset, and by where the piece begins.
-        self._pieces: defaultdict[tuple[Offset, Offset], Array] = defaultdict(
-            lambda: np.zeros((self._channels, self._channels), order="F")
-        )
+        height, width, channels = shape
+        self._size, self._rows, self._columns, self._channels = size, height - size + 1, width - size + 1, channels
+        keys = [(offset, (top, left)) for offset, (top, _), (left, _) in self._pieces()]
+        # One array goes back to the system as a whole; many of some megabytes each leave its memory in fragments.
+        sums = np.zeros((len(keys), channels, channels))
+        self._sums = {key: sums[i].T for i, key in enumerate(keys)}  # by offset, and by where the piece begins
 
     def add(self, x: Array) -> None:
         """Add the patches of images (n, height, width, channels)."""
         pixels = np.ascontiguousarray(x.transpose(1, 2, 0, 3))  # a run of pixels of one line lies in one piece
-        for down, right in self._offsets():
-            first = max(0, -right)
-            for (top, bottom), (left, end) in product(self._lines(down), self._spans(right)):
-                piece = self._pieces[(down, right), (top, left)]
-                for line in range(top, bottom):
-                    here = pixels[line, first + left : first + end]
-                    there = pixels[line + down, first + left + right : first + end + right]
-                    blas.add_product(piece, *(part.reshape(-1, self._channels) for part in (there, here)))
+        for (down, right), (top, bottom), (left, end) in self._pieces():
+            total, first = self._sums[(down, right), (top, left)], max(0, -right)
+            for line in range(top, bottom):
+                here = pixels[line, first + left : first + end]
+                there = pixels[line + down, first + left + right : first + end + right]
+                blas.add_product(total, *(part.reshape(-1, self._channels) for part in (there, here)))
 
     def packed(self) -> Array:
         """Return the matrix as `packing` packs it."""
@@ -98,34 +97,32 @@ class WindowGram:
 
     def _blocks(self) -> Iterator[tuple[int, int, Array]]:
         """Yield (first row, first column, block) for each pair of places, on and below the diagonal."""
-        size = self._size
-        for down, right in self._offsets():
-            first = max(0, -right)
+        size, channels = self._size, self._channels
+        for (down, right), pieces in groupby(self._pieces(), key=itemgetter(0)):
+            cut, first = list(pieces), max(0, -right)
             for i, j in product(range(size - down), range(size - abs(right))):
-                block = np.zeros((self._channels, self._channels), order="F")
-                for (top, bottom), (left, end) in product(self._lines(down), self._spans(right)):
+                block = np.zeros((channels, channels), order="F")
+                for offset, (top, bottom), (left, end) in cut:
                     if i <= top and bottom <= i + self._rows and j <= left and end <= j + self._columns:
-                        block += self._pieces[(down, right), (top, left)]
-                row, column = (i + down) * size + first + j + right, i * size + first + j
-                yield row * self._channels, column * self._channels, block
+                        block += self._sums[offset, (top, left)]
+                yield ((i + down) * size + first + j + right) * channels, (i * size + first + j) * channels, block
 
-    def _offsets(self) -> Iterator[Offset]:
-        """Yield how far down and to the right the second of two places in a window may be; backwards is the same."""
+    def _pieces(self) -> Iterator[tuple[Offset, Span, Span]]:
+        """Yield (offset, lines, columns) of each piece.
+
+        The offset is how far down and to the right the second of two places in a window is; backwards is the same.
+        """
         for down in range(self._size):
             for right in range(1 - self._size if down else 0, self._size):
-                yield down, right
-
-    def _lines(self, down: int) -> list[tuple[int, int]]:
-        return _pieces(self._size - down, self._rows)
-
-    def _spans(self, right: int) -> list[tuple[int, int]]:
-        return _pieces(self._size - abs(right), self._columns)
+                lines, columns = _cut(self._size - down, self._rows), _cut(self._size - abs(right), self._columns)
+                for span in product(lines, columns):
+                    yield (down, right), *span
 
 
-def _pieces(starts: int, length: int) -> list[tuple[int, int]]:
+def _cut(starts: int, length: int) -> list[Span]:
     """Return the pieces of which intervals of a length, one beginning at each of 0 … starts - 1, are made up.
 
-    >>> _pieces(3, 12)
+    >>> _cut(3, 12)
     [(0, 1), (1, 2), (2, 12), (12, 13), (13, 14)]
     """
     return list(pairwise(sorted({*range(starts), *range(length, length + starts)})))
