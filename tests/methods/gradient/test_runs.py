@@ -1,5 +1,6 @@
 """Gradient methods as runs: what is sent, who takes part, images, and what is refused."""
 
+import re
 import sys
 import time
 from dataclasses import dataclass, replace
@@ -210,10 +211,11 @@ def test_evaluations_of_rounds_are_not_charged(monkeypatch):
     assert fit(fg.FedAvg(**SETTINGS)).seconds < 0.05 * 6 * SETTINGS["rounds"]
 
 
-def test_without_torch_the_extra_is_named(monkeypatch):
+@pytest.mark.parametrize("name", GRADIENT)
+def test_without_torch_the_extra_is_named(name, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(MissingExtra, match=r"fedavg needs the 'nets' extra.*pip install 'fedgram\[nets\]'"):
-        fit(fg.FedAvg(**SETTINGS))
+    with pytest.raises(MissingExtra, match=rf"{re.escape(name)} needs the 'nets' extra.*pip install 'fedgram\[nets\]'"):
+        fit(fg.registry[name](**SETTINGS))
 
 
 def test_divergence_is_told_by_name():
