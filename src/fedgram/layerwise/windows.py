@@ -59,7 +59,7 @@ class WindowGram:
     Its block for places (i, j) and (i', j') of the window is a sum of products of pixels that are (i' - i, j' - j)
     apart. Blocks of the same offset sum over rectangles of the image that are the same but for their borders. So the
     rectangles are cut where one of them begins or ends, each piece is multiplied once, and a block adds up its pieces:
-    for windows of 3 × 3 about a third of the operations.
+    for windows of 3 × 3 a third to a half of the operations.
 
     >>> x = np.arange(32.0).reshape(2, 4, 4, 1)
     >>> gram = WindowGram((4, 4, 1), 2)
