@@ -1,5 +1,7 @@
 """Layers against torch, moments against all patches at once, and the trained network on its way out."""
 
+import tracemalloc
+
 import numpy as np
 import onnxruntime
 import pytest
@@ -16,7 +18,7 @@ from fedgram.layerwise import Network, layer_moments, read_stack
 from fedgram.layerwise.grouping import choose_groups, group, without_small
 from fedgram.layerwise.layers import RowGram
 from fedgram.layerwise.network import label_encoding
-from fedgram.layerwise.personal import own_layer
+from fedgram.layerwise.personal import _FewPatches, _ManyPatches, own_layer
 from fedgram.layerwise.windows import WindowGram, convolve
 from fedgram.moments import packing
 from support.campaign import examples
@@ -93,34 +95,57 @@ def test_windows_without_cutting_them_out(seed, n, size, channels, more_height, 
     np.testing.assert_allclose(convolve(x, weights, size), rows @ weights, atol=1e-12)
 
 
-@pytest.mark.parametrize(("images", "side", "ours"), [(40, 8, WindowGram), (40, 4, RowGram), (20, 8, RowGram)])
-def test_many_channels_are_summed_without_patches(images, side, ours):
+@pytest.mark.parametrize(
+    ("images", "batch", "side", "ours"),
+    [(40, 32, 8, WindowGram), (40, 32, 4, RowGram), (20, 32, 8, RowGram), (40, 8, 8, RowGram)],
+)
+def test_many_channels_are_summed_without_patches(images, batch, side, ours, monkeypatch):
     """Where windows overlap enough; the moments are the same by either way, and so are the outputs."""
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(images, side, side, 64)), np.arange(images) % 3
     network = Network("conv:3:3:identity flatten", x.shape[1:], (0, 1, 2), 0)
-    layer = network.next_layer
-    assert isinstance(layer.gram(x.shape[1:], images), ours)
+    layer, gram, made = network.next_layer, layerwise.Convolution.gram, []
+    monkeypatch.setattr(layerwise.Convolution, "gram", lambda *about: made.append(gram(*about)) or made[-1])
     rows = layer.rows(x)
-    got, want = layer_moments(network, x, y, batch=16), rows.T @ rows
+    got, want = layer_moments(network, x, y, batch=batch), rows.T @ rows
+    assert [type(one) for one in made] == [ours]
     assert relative_error(got.gram, want) < 1e-13
     weights = rng.normal(size=(rows.shape[1], 3))
     np.testing.assert_allclose(layer.multiply(x, weights), rows @ weights, atol=1e-11)
-    out = network.extend(weights).truncate(1).forward(x)
+    out = network.extend(weights).forward(x)
     np.testing.assert_allclose(out.reshape(len(rows), 3), rows @ weights @ label_encoding(0, 1, 3, 3), atol=1e-10)
 
 
-def test_memory_does_not_grow_with_images_or_positions():
-    import tracemalloc
-
-    network = Network("conv:4:5 flatten", (32, 32, 3), (0, 1), 0)
-    x, y = np.random.default_rng(0).random((400, 32, 32, 3), dtype=np.float32), np.arange(400) % 2
+@pytest.mark.parametrize(("size", "shape"), [(5, (32, 32, 3)), (3, (20, 20, 64))])
+def test_memory_does_not_grow_with_images_or_positions(size, shape):
+    network = Network(f"conv:4:{size} flatten", shape, (0, 1), 0)
+    x, y = np.random.default_rng(0).random((400, *shape), dtype=np.float32), np.arange(400) % 2
     tracemalloc.start()
     layer_moments(network, x, y, batch=32)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    all_patches = 400 * 28 * 28 * 75 * 8
+    all_patches = 400 * (shape[0] - size + 1) ** 2 * size**2 * shape[2] * 8
     assert peak < all_patches / 20
+
+
+@pytest.mark.parametrize("stack", ["conv:6:2 pool:2 conv:5:2 flatten dense:4", "conv:12:2 conv:5:3 flatten"])
+def test_forward_a_few_images_at_a_time(stack, monkeypatch):
+    """Whatever is too much at once, the outputs of layers or the products of pixels, nothing depends on it."""
+    network, x = whole(stack, (9, 8, 3)), np.random.default_rng(1).normal(size=(11, 9, 8, 3))
+    want = [network.truncate(depth).forward(x) for depth in range(network.depth + 1)]
+    monkeypatch.setattr("fedgram.layerwise.network.FORWARD_BYTES", 2 * 8 * 9 * 8 * 12)
+    monkeypatch.setattr("fedgram.layerwise.windows.PRODUCT_BYTES", 1)
+    for depth, before in enumerate(want):
+        np.testing.assert_allclose(network.truncate(depth).forward(x), before, atol=1e-12)
+
+
+def test_forward_takes_no_more_memory_for_large_windows():
+    network, x = whole("conv:4:7 flatten", (32, 32, 16), classes=10), np.ones((64, 32, 32, 16))
+    tracemalloc.start()
+    network.truncate(1).forward(x)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < x.nbytes + 2**25
 
 
 def test_forward_is_the_plain_network():
@@ -260,6 +285,35 @@ def test_own_dense_layer_against_a_direct_evaluation(seed, n, log_epsilon):
     np.testing.assert_allclose(layer.errors(G, [epsilon])[0], np.mean(left_out), rtol=1e-6)
 
 
+def test_own_layers_refuse_what_no_layer_can_be_made_of():
+    network, y = Network("conv:5:2 flatten", (4, 4, 70), (0, 1), 0), np.array([0, 1])
+    good = np.random.default_rng(0).normal(size=(2, 4, 4, 70))
+    spoilt = good.copy()
+    spoilt[0, 1, 1, 1] = np.nan
+    for x, words in (
+        (spoilt, "not finite: nan"),
+        (good * 1e200, "squares overflow"),
+        (good.reshape(2, 8, 2, 70), "samples of shape"),
+        (good[:0], "no samples"),
+    ):
+        with pytest.raises(InvalidData, match=words):
+            own_layer(network, x, y[: len(x)], batch=16)
+
+
+@pytest.mark.parametrize("epsilon", [1e-2, 1e-6, 1e-10])
+def test_own_convolution_with_equal_patches_and_hardly_any_ridge(epsilon):
+    """Equal patches have no direction of their own: there the layer stays what it was drawn to."""
+    rng = np.random.default_rng(0)
+    x = np.round(rng.uniform(0, 255, size=(3, 4, 4, 70)))
+    x[:, :, :3] = x[:, :1, :1]
+    network, towards = Network("conv:5:2 flatten", (4, 4, 70), (0, 1), 0), rng.normal(size=(280, 2))
+    layer = own_layer(network, x, np.array([0, 1, 0]), batch=16)
+    assert isinstance(layer, _FewPatches)
+    rows, targets = network.next_layer.rows(x), np.eye(2)[np.repeat([0, 1, 0], 9)]
+    want = towards + np.linalg.lstsq(rows, targets - rows @ towards, rcond=1e-7)[0]
+    assert relative_error(layer.solution(towards, epsilon), want) < 1e-5
+
+
 @examples(15)
 @given(seeds, st.integers(2, 9), st.floats(-1, 3), st.sampled_from([2, 70]))
 def test_own_convolution_against_a_direct_evaluation(seed, n, log_epsilon, channels):
@@ -276,6 +330,7 @@ def test_own_convolution_against_a_direct_evaluation(seed, n, log_epsilon, chann
         X, Z = rows[kept], Y[kept]
         return np.linalg.solve(X.T @ X + epsilon * np.eye(d), X.T @ Z + epsilon * G)
 
+    assert isinstance(layer, _FewPatches if 9 * n <= d / 2 else _ManyPatches)
     for solvable in (layer, own_layer(network, x, y, batch=4, folds=1)):
         np.testing.assert_allclose(solvable.solution(G, epsilon), printed(np.arange(9 * n)), atol=1e-8)
     squares = sum(

@@ -52,6 +52,14 @@ def test_solutions(seed, d, c):
         np.testing.assert_allclose(solution, want, rtol=1e-9, atol=1e-12)
 
 
+def test_a_matrix_that_is_not_positive_definite_is_refused(request):
+    for fixture in (None, "without_routines"):
+        if fixture:
+            request.getfixturevalue(fixture)
+        with pytest.raises(np.linalg.LinAlgError, match="not positive definite"):
+            blas.solve_positive_definite(np.array([[1.0, 2.0], [2.0, 1.0]]), np.ones((2, 1)))
+
+
 @pytest.mark.usefixtures("without_routines")
 def test_scipys_own_wrappers_step_in_where_its_declarations_are_not_known():
     for solution, want in _solutions(0, 7, 2):
@@ -86,13 +94,13 @@ def test_arguments_that_would_corrupt_memory_are_refused():
         blas.add_gram(np.zeros(12)[::2], np.eye(3))
     with pytest.raises(ValueError, match="does not fit"):
         blas.solve_triangular(np.eye(3), np.ones((2, 1)))
-    for total, left, right in (
-        (np.zeros((3, 3)), np.eye(2), np.eye(2)),
-        (np.zeros((2, 2)), np.ones((3, 2)), np.eye(2)),
-        (np.arange(8.0).reshape(2, 2, 2)[:, :, 0], np.eye(2), np.eye(2)),
-    ):
+    for total, left in ((np.zeros((3, 3)), np.eye(2)), (np.zeros((2, 2), order="F"), np.ones((3, 2)))):
         with pytest.raises(ValueError, match="cannot be multiplied and added"):
-            blas.add_product(total, left, right)
+            blas.add_product(total, left, np.eye(2))
+    ordered, other = np.ones((3, 2)), np.ones((3, 2), order="F")
+    for left, right, order in ((other, ordered, "F"), (ordered, other, "F"), (ordered, ordered, "C")):
+        with pytest.raises(ValueError, match="contiguous in C order"):
+            blas.add_product(np.zeros((2, 2), order=order), left, right)
     with pytest.raises(ValueError, match="does not fit"):
         blas.solve_positive_definite(np.eye(3), np.ones((2, 1)))
 

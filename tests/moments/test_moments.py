@@ -238,9 +238,10 @@ def test_kind_is_a_value():
 
 def test_factors_taller_than_a_block_are_added(monkeypatch):
     """As clients of thousands of samples have them where there are ten thousand features: here both are fewer."""
-    monkeypatch.setattr(accumulate, "ROWS_AT_ONCE", 8)
+    monkeypatch.setattr(accumulate, "STACKED_BYTES", 8 * 60 * 8)
+    monkeypatch.setattr(accumulate, "STACKED_ROWS", 1)
     rng = np.random.default_rng(0)
-    sizes = [3, 11, 5, 8, 9]  # the first decides how high a block is
+    sizes = [3, 11, 5, 8, 9]  # a block has eight rows
     x, y = rng.normal(size=(sum(sizes), 60)), rng.integers(0, 3, sum(sizes))
     parts = np.split(np.arange(len(x)), np.cumsum(sizes)[:-1])
     moments = [Moments.of(x[part], y[part], classes=3) for part in parts]
@@ -248,3 +249,7 @@ def test_factors_taller_than_a_block_are_added(monkeypatch):
     total = Moments.sum(moments)
     assert relative_error(total.gram, x.T @ x) < 1e-13
     assert relative_error(total.cross, x.T @ np.eye(3)[y]) < 1e-13
+    stack = accumulate.Accumulator(60, 3)
+    for one in moments:
+        one.add_to(stack)
+    assert stack._stacked.shape == (8, 60)

@@ -1,5 +1,8 @@
 """Factors of Gram matrices, and the solves made of them."""
 
+import tracemalloc
+from unittest import mock
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,6 +15,24 @@ from support.campaign import examples
 from support.problems import features, relative_error, seeds
 
 sizes = st.integers(1, 30)
+
+
+@given(seeds, sizes, st.integers(1, 40))
+def test_norm_by_columns(seed, d, columns):
+    full = np.random.default_rng(seed).normal(size=(d, d))
+    full += full.T
+    with mock.patch.object(solve, "COLUMNS_AT_ONCE", columns):
+        np.testing.assert_allclose(solve._norm(np.tril(full)), np.linalg.norm(full, 1), rtol=1e-13)
+
+
+def test_factoring_takes_one_matrix_beside_the_packed_one():
+    d = 1500
+    packed = packing.pack(np.eye(d))
+    tracemalloc.start()
+    solve.factor(packed, d, ridge=1.0, n=d)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1.6 * 8 * d * d
 
 
 @given(seeds, sizes, st.integers(0, 30))

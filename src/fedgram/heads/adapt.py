@@ -42,10 +42,23 @@ def correction(v: Rows, residual: Rows, alpha: float) -> Array:
     """
     whole = together(as_blocks(v))
     if isinstance(whole, np.ndarray) and whole.shape[1] <= DUAL_UP_TO * len(whole):
-        [rest] = as_blocks(residual)
-        return np.asarray(alpha * (whole @ _solve_shifted(whole.T @ whole, rest, alpha)))
-    gram, _ = _gram(v)
-    return _solve_shifted(gram, alpha * _products(v, residual), alpha)
+        gram = whole.T @ whole
+        if _is_sound(gram, alpha, *whole.shape):
+            [rest] = as_blocks(residual)
+            return np.asarray(alpha * (whole @ _solve_shifted(gram, rest, alpha)))
+    else:
+        gram, n = _gram(v)
+        if _is_sound(gram, alpha, len(gram), n):
+            return _solve_shifted(gram, alpha * _products(v, residual), alpha)
+    return Spectrum.of(v).correction(residual, alpha)
+
+
+def _is_sound(gram: Array, alpha: float, d: int, n: int) -> bool:
+    """Say whether the I in I + α gram is more than rounding errors.
+
+    Where it is not, a direction that samples do not have would be weighed by these errors, and can be anything.
+    """
+    return bool(alpha * gram.trace() * rounding_level(d, n) < 1)
 
 
 def _solve_shifted(gram: Array, rhs: Array, alpha: float) -> Array:

@@ -7,7 +7,7 @@ sample, a convolution a row per window of an image (its patch). Images are (n, h
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -15,15 +15,15 @@ from numpy.lib.stride_tricks import as_strided
 from fedgram.core.arrays import Array
 from fedgram.core.errors import InvalidParameter, UnknownName
 from fedgram.features.projection import ACTIVATIONS
-from fedgram.layerwise import windows
+from fedgram.layerwise.windows import WindowGram, convolve, patch_sums, saving
 from fedgram.moments import packing
 
 Shape: TypeAlias = tuple[int, ...]
-# A block of patches should stay in the processor's cache between being written and being multiplied; but BLAS needs so
-# many rows to have more to do than to read and write a large Gram matrix.
-BLOCK_BYTES, LEAST_ROWS = 2**21, 512
-# From so many channels and images on, products of pixels take less time than patches.
-CHANNELS, IMAGES = 64, 32
+# A block of patches should stay in the processor's cache between being written and being multiplied. But a large Gram
+# matrix is read and written for each block, and with fewer rows that takes longer than the multiplication.
+BLOCK_BYTES, BLOCK_ROWS = 2**21, 512
+# Products of pixels are quicker than patches from so many channels and images at a time on, if they save so much.
+CHANNELS, IMAGES, SAVING = 64, 32, 2.0
 
 
 class Gram(Protocol):
@@ -101,8 +101,6 @@ class Dense:
     width: int
     activation: str = "relu"
 
-    windows: ClassVar[bool] = False
-
     def __post_init__(self) -> None:
         _at_least_one("a dense layer", width=self.width)
         _check_activation(self.activation)
@@ -130,7 +128,7 @@ class Dense:
         return x @ weights
 
     def gram(self, shape: Shape, n: int) -> Gram:
-        """Return an empty Gram matrix of rows, for n samples of a shape."""
+        """Return an empty Gram matrix of rows, for n samples of a shape at a time."""
         return RowGram(self, shape)
 
     def row_sums(self, x: Array) -> Array:
@@ -148,8 +146,6 @@ class Convolution:
     width: int
     size: int
     activation: str = "relu"
-
-    windows: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _at_least_one("a convolution", channels=self.width, size=self.size)
@@ -177,27 +173,26 @@ class Convolution:
         """Yield the patches of some images at a time: never all patches at once."""
         height, width, _ = self.shape_out(x.shape[1:])
         positions = height * width
-        at_once = max(1, BLOCK_BYTES // (8 * positions * self.fan_in(x.shape[1:])), LEAST_ROWS // positions)
+        at_once = max(1, BLOCK_BYTES // (8 * positions * self.fan_in(x.shape[1:])), BLOCK_ROWS // positions)
         for start in range(0, len(x), at_once):
             yield self.rows(x[start : start + at_once])
 
     def multiply(self, x: Array, weights: Array) -> Array:
-        """Return patches times weights (d, c), by the way that writes fewer numbers down."""
-        if weights.shape[1] < x.shape[3]:
-            return windows.convolve(x, weights, self.size)
+        """Return patches times weights (d, c), from the pixels where that writes fewer numbers than patches are."""
+        (height, width, channels), (rows, columns, _) = x.shape[1:], self.shape_out(x.shape[1:])
+        if height * width * weights.shape[1] < rows * columns * channels:
+            return convolve(x, weights, self.size)
         return np.concatenate([rows @ weights for rows in self.blocks(x)] or [np.empty((0, weights.shape[1]))])
 
     def gram(self, shape: Shape, n: int) -> Gram:
-        """Return an empty Gram matrix of patches, for n images of a shape."""
-        height, width, _ = self.shape_out(shape)
-        overlap = self.size <= min(height, width)
-        if overlap and shape[2] >= CHANNELS and n >= IMAGES:
-            return windows.WindowGram(shape, self.size)
+        """Return an empty Gram matrix of patches, for n images of a shape at a time."""
+        if shape[2] >= CHANNELS and n >= IMAGES and saving(shape, self.size) >= SAVING:
+            return WindowGram(shape, self.size)
         return RowGram(self, shape)
 
     def row_sums(self, x: Array) -> Array:
         """Return the sum of each image's patches, (n, d)."""
-        return windows.patch_sums(x, self.size)
+        return patch_sums(x, self.size)
 
 
 Learning: TypeAlias = Dense | Convolution

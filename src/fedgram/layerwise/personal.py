@@ -15,12 +15,13 @@ import numpy.typing as npt
 from scipy.linalg import eigh
 
 from fedgram.core.arrays import Array
+from fedgram.core.errors import InvalidData
 from fedgram.heads import adapt
-from fedgram.layerwise.layers import rows_per_sample
-from fedgram.layerwise.network import Network, slices
+from fedgram.layerwise.layers import Convolution, rows_per_sample
+from fedgram.layerwise.network import Network
 from fedgram.layerwise.summary import layer_moments
 from fedgram.moments import solve
-from fedgram.moments.accumulate import Indices
+from fedgram.moments.accumulate import Indices, not_finite
 from fedgram.moments.moments import Moments
 
 # Where "auto" looks, from the meta-model as it is to hardly any of it; of equal ones the first is taken.
@@ -108,13 +109,17 @@ def own_layer(network: Network, x: Samples, y: Indices, *, batch: int, folds: in
 
     `folds` is how many parts of the samples a convolution can be judged by; with one it can only be solved for.
     """
+    if not len(x):
+        raise InvalidData("there are no samples to solve a layer for")
     layer, shape = network.next_layer, network.next_shape
-    positions, folds = rows_per_sample(layer, shape), min(folds, len(x))
-    if layer.windows and len(x) * positions > adapt.DUAL_UP_TO * layer.fan_in(shape):
+    convolution, positions, folds = isinstance(layer, Convolution), rows_per_sample(layer, shape), min(folds, len(x))
+    if convolution and len(x) * positions > adapt.DUAL_UP_TO * layer.fan_in(shape):
         return _ManyPatches([layer_moments(network, x[i::folds], y[i::folds], batch=batch) for i in range(folds)])
-    rows = np.concatenate([layer.rows(network.forward(x[part])) for part in slices(len(x), batch)])
+    rows = layer.rows(network.forward(network.checked(x)))
+    if not np.isfinite(np.vdot(rows, rows)):
+        raise not_finite(x.reshape(len(x), -1))
     labels = np.eye(len(network.classes))[np.repeat(y, positions)]
-    if layer.windows:
+    if convolution:
         return _FewPatches(rows, labels, np.repeat(np.arange(len(x)) % folds, positions))
     return _Rows(rows, labels)
 
@@ -139,7 +144,7 @@ class _Rows:
 
 
 class _FewPatches(_Rows):
-    """A convolution with fewer patches than weights, solved for as many unknowns as there are patches.
+    """A convolution with at most half as many patches as numbers in a patch: the unknowns are one for each patch.
 
     Patches of one image are not independent, so whole images are left out, a fold at a time.
     """

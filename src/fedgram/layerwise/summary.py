@@ -28,7 +28,7 @@ def layer_moments(network: Network, x: npt.NDArray[Any], y: Indices, *, batch: i
         return Moments.of_indices(rows, labels, classes=network.classes, features=network.features)
     counts = np.bincount(y, minlength=len(network.classes))
     [present] = counts.nonzero()
-    gram, sums, ranks = layer.gram(shape, len(x)), np.zeros((len(present), d)), present.searchsorted(y)
+    gram, sums, ranks = layer.gram(shape, min(len(x), batch)), np.zeros((len(present), d)), present.searchsorted(y)
     for part in slices(len(x), batch):
         inputs = network.forward(x[part])
         gram.add(inputs)

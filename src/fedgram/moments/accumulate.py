@@ -10,8 +10,8 @@ from fedgram.core.errors import InvalidData
 from fedgram.moments import packing
 
 ROWS_AT_ONCE = 2048
-# Factors are stacked up to so many bytes, but so many rows at least.
-STACKED_BYTES, LEAST_ROWS = 2**26, 512
+# Factors are stacked up to so many bytes, or up to so many rows where that is more.
+STACKED_BYTES, STACKED_ROWS = 2**26, 512
 Indices = npt.NDArray[np.int64]
 
 
@@ -39,7 +39,7 @@ class Accumulator:
     def add_factor(self, factor: Array) -> None:
         """Add RᵀR. Factors are stacked, so that BLAS gets tall blocks instead of slivers."""
         m, d = factor.shape
-        at_once = min(ROWS_AT_ONCE, 2 * d, max(LEAST_ROWS, STACKED_BYTES // (8 * d)))
+        at_once = min(ROWS_AT_ONCE, 2 * d, max(STACKED_ROWS, STACKED_BYTES // (8 * d)))
         if m > at_once:  # tall enough by itself
             packing.add_gram(self.packed, factor)
             return

@@ -48,8 +48,10 @@ def add_product(total: Array, left: Array, right: Array) -> None:
            [7., 9.]])
     """
     m, c = left.shape
-    if right.shape != (m, c) or total.shape != (c, c) or not total.flags.f_contiguous:
+    if right.shape != (m, c) or total.shape != (c, c):
         raise ValueError(f"{left.shape} and {right.shape} cannot be multiplied and added to {total.shape}")
+    if not (left.flags.c_contiguous and right.flags.c_contiguous and total.flags.f_contiguous):
+        raise ValueError("factors must be contiguous in C order, and their sum in Fortran order")
     if not _call("dgemm", b"N", b"T", c, c, m, 1.0, left.T, c, right.T, c, 1.0, total, c):
         total += left.T @ right
 
@@ -79,8 +81,13 @@ def solve_positive_definite(system: Array, rhs: Array) -> Array:
     left = system.T if system.flags.c_contiguous else np.asfortranarray(system)  # symmetric: either order will do
     solution = np.array(rhs, dtype=np.float64, order="F")
     d, c = _fitting(left, solution)
-    if not _call("dposv", b"L", d, c, left, d, solution, d, ctypes.c_int()):
-        _, solution, _ = lapack.dposv(left, rhs, lower=1, overwrite_a=1)
+    info = ctypes.c_int()
+    if _call("dposv", b"L", d, c, left, d, solution, d, info):
+        failed = info.value
+    else:
+        _, solution, failed = lapack.dposv(left, rhs, lower=1, overwrite_a=1)
+    if failed:
+        raise np.linalg.LinAlgError("the matrix is not positive definite")
     return np.asarray(solution)
 
 

@@ -15,7 +15,7 @@ from scipy.linalg.blas import dsymv
 from fedgram.core.arrays import Array
 from fedgram.moments import blas
 
-COLUMNS_AT_ONCE = 256
+COLUMNS_AT_ONCE = 256  # in passes over a whole matrix, which would otherwise need a second one
 
 
 def size(d: int) -> int:
@@ -41,14 +41,17 @@ def unpack(packed: Array, d: int) -> Array:
            [2., 3.]])
     """
     full = lower_triangle(packed, d)
-    full += np.tril(full, -1).T
+    for start in range(0, d, COLUMNS_AT_ONCE):
+        end = min(start + COLUMNS_AT_ONCE, d)
+        full[start:end, end:] = full[end:, start:end].T
+        full[start:end, start:end] += np.tril(full[start:end, start:end], -1).T
     return full
 
 
 def lower_triangle(packed: Array, d: int) -> Array:
     """Return the matrix with zeros above its diagonal, (d, d) in Fortran order."""
     lower, _ = lapack.dtfttr(d, packed, uplo="L")
-    for start in range(0, d, COLUMNS_AT_ONCE):  # above the diagonal it has not been written to
+    for start in range(0, d, COLUMNS_AT_ONCE):  # LAPACK writes nothing above the diagonal
         end = min(start + COLUMNS_AT_ONCE, d)
         lower[:start, start:end] = 0.0
         lower[start:end, start:end] = np.tril(lower[start:end, start:end])

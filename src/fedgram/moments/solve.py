@@ -171,7 +171,7 @@ def factor(packed: Array, d: int, *, ridge: float = 0.0, n: float = 0, removed: 
 def _norm(lower: Array) -> float:
     """Return the largest sum of sizes in a column of the symmetric matrix whose lower triangle this is."""
     sums = -np.abs(lower.diagonal())
-    for start in range(0, len(lower), COLUMNS_AT_ONCE):  # a second matrix of this size may be too much
+    for start in range(0, len(lower), COLUMNS_AT_ONCE):
         columns = slice(start, start + COLUMNS_AT_ONCE)
         sizes = np.abs(lower[:, columns])
         sums += sizes.sum(axis=1)
