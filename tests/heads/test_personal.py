@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedgram as fg
-from fedgram.heads.adapt import own_ridge
+from fedgram.heads.adapt import correction, own_ridge
 from fedgram.heads.head import Head
 from fedgram.heads.personal import personal_model
 from support.campaign import examples
-from support.problems import as_clients, features, log_likelihood
+from support.problems import as_clients, features, log_likelihood, relative_error
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -82,3 +82,15 @@ def test_clients_with_features_of_their_own_rely_on_themselves():
         ours = method.fit(clients, classes=4).evaluation.client_mean
         assert ours > plain + 0.1, method
         assert ours > alone - 0.02, method
+
+
+@pytest.mark.parametrize("n", [6, 40])
+@pytest.mark.parametrize("alpha", [1e14, 1e30])
+def test_samples_that_count_for_everything_leave_the_rest_as_it_was(n, alpha):
+    """With equal samples and hardly any ridge: the least change that fits them, by few samples or by many."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(n, 20)) @ np.diag(np.arange(20) < 12)
+    x[1::2] = x[::2]
+    residual = np.repeat(rng.normal(size=(n // 2, 3)), 2, axis=0)
+    want = np.linalg.lstsq(x, residual, rcond=1e-9)[0]
+    assert relative_error(correction(x.T.copy(), residual, alpha), want) < 1e-9
