@@ -25,7 +25,7 @@ PRESETS: Mapping[str, str] = MappingProxyType(
         "small-dcnn": "conv:32:5:leaky_relu pool:2 conv:64:3:leaky_relu pool:2 conv:64:3:leaky_relu flatten",
     }
 )
-"""The paper's networks; for CIFAR-10 `dcnn` takes about an hour of two cores, `small-dcnn` minutes."""
+"""The paper's networks; for CIFAR-10 `dcnn` takes half an hour of two cores and more, `small-dcnn` minutes."""
 
 _KINDS = {
     "dense": (Dense, "dense:128 or dense:128:tanh"),
