@@ -301,15 +301,17 @@ def test_own_layers_refuse_what_no_layer_can_be_made_of():
 
 
 @pytest.mark.parametrize("epsilon", [1e-2, 1e-6, 1e-10])
-def test_own_convolution_with_equal_patches_and_hardly_any_ridge(epsilon):
+@pytest.mark.parametrize(("n", "kind"), [(3, _FewPatches), (20, _ManyPatches)])
+@pytest.mark.filterwarnings("ignore::fedgram.core.errors.RankDeficient")
+def test_own_convolution_with_equal_patches_and_hardly_any_ridge(epsilon, n, kind):
     """Equal patches have no direction of their own: there the layer stays what it was drawn to."""
     rng = np.random.default_rng(0)
-    x = np.round(rng.uniform(0, 255, size=(3, 4, 4, 70)))
+    x, y = np.round(rng.uniform(0, 255, size=(n, 4, 4, 70))), np.arange(n) % 2
     x[:, :, :3] = x[:, :1, :1]
     network, towards = Network("conv:5:2 flatten", (4, 4, 70), (0, 1), 0), rng.normal(size=(280, 2))
-    layer = own_layer(network, x, np.array([0, 1, 0]), batch=16)
-    assert isinstance(layer, _FewPatches)
-    rows, targets = network.next_layer.rows(x), np.eye(2)[np.repeat([0, 1, 0], 9)]
+    layer = own_layer(network, x, y, batch=16)
+    assert isinstance(layer, kind)
+    rows, targets = network.next_layer.rows(x), np.eye(2)[np.repeat(y, 9)]
     want = towards + np.linalg.lstsq(rows, targets - rows @ towards, rcond=1e-7)[0]
     assert relative_error(layer.solution(towards, epsilon), want) < 1e-5
 

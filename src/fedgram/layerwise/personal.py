@@ -20,7 +20,7 @@ from fedgram.heads import adapt
 from fedgram.layerwise.layers import Convolution, rows_per_sample
 from fedgram.layerwise.network import Network
 from fedgram.layerwise.summary import layer_moments
-from fedgram.moments import solve
+from fedgram.moments import packing, solve
 from fedgram.moments.accumulate import Indices, not_finite
 from fedgram.moments.moments import Moments
 
@@ -176,7 +176,9 @@ class _ManyPatches:
     def solution(self, towards: Array, epsilon: float) -> Array:
         total = self._total
         factor = solve.factor(total.packed, total.d, ridge=epsilon, n=total.n)
-        return factor.solve(total.cross + epsilon * towards)
+        # As a change of `towards`: directions that no patch has stay, however small ε is.
+        explained = np.column_stack([packing.times(total.packed, column) for column in towards.T])
+        return towards + factor.solve(total.cross - explained)
 
     def errors(self, towards: Array, epsilons: npt.ArrayLike) -> Array:
         steps = np.asarray(epsilons, dtype=np.float64)
