@@ -117,10 +117,8 @@ def wide_convolution(n: int, side: int, channels: int, size: int = 3) -> None:
 
 def own_convolution(n: int = 16, side: int = 4, channels: int = 512) -> None:
     """Print what a client's own convolution takes by its few patches, and by all its weights."""
-    network, rng = (
-        Network("conv:8:3 flatten", (side, side, channels), tuple(range(CLASSES)), 0),
-        np.random.default_rng(0),
-    )
+    network = Network("conv:8:3 flatten", (side, side, channels), tuple(range(CLASSES)), 0)
+    rng = np.random.default_rng(0)
     x, y = rng.standard_normal((n, side, side, channels)), rng.integers(0, CLASSES, n)
     towards = rng.standard_normal((9 * channels, CLASSES))
 
