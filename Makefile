@@ -7,7 +7,7 @@ BIOME := npx --yes @biomejs/biome@2.6.6
 
 PYTEST = $(BIN)/python -m pytest -n auto
 
-.PHONY: demo test test-quick campaign test-versions test-lowest bench lint lint-page browser clean
+.PHONY: demo test test-quick campaign test-versions test-lowest test-newest bench lint lint-page browser clean
 
 # Real photographs, a comparison table, a report page, pictures. What is finished is not repeated.
 demo: .venv/.demo
@@ -22,9 +22,11 @@ test: .venv/.dev browser
 # or many processes.
 LONG := features/backbones data/published data/test_shift.py engines/test_threads.py exchange/test_consortium.py \
   experiments/test_lock.py experiments/test_resume.py features/test_extract.py layerwise/test_layerwise.py \
-  methods/gradient/test_any_network.py report/test_plots.py studies/test_media.py studies/test_streams.py test_imports.py
+  methods/gradient/test_any_network.py report/test_plots.py studies/test_media.py studies/test_streams.py test_imports.py \
+  test_results_queue.py
+QUICKLY := -m 'not flower and not browser and not slow' tests src $(LONG:%=--ignore=tests/%)
 test-quick: .venv/.dev
-	FEDGRAM_TESTS=quick $(PYTEST) -m 'not flower and not browser and not slow' tests src $(LONG:%=--ignore=tests/%)
+	FEDGRAM_TESTS=quick $(PYTEST) $(QUICKLY)
 
 # What `make test` tries a tenth of (property tests, fuzzing, kills), at full size, and what is slow.
 campaign: .venv/.dev
@@ -49,8 +51,21 @@ test-lowest:
 	$(LOWEST) -c "import tomllib; \
 	  needed = tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies']; \
 	  print(*(line.replace('>=', '==') for line in needed), sep='\n')" > .venv-lowest/lowest.txt
-	$(LOWEST) -m pip --disable-pip-version-check --quiet install -c .venv-lowest/lowest.txt -e . hypothesis pytest pytest-xdist
+	$(LOWEST) -m pip --disable-pip-version-check --quiet install -c .venv-lowest/lowest.txt -e . hypothesis pytest pytest-xdist safetensors
 	FEDGRAM_TESTS=core $(LOWEST) -m pytest -n auto -W default::DeprecationWarning $(CORE)
+
+# What a user gets today: the newest versions of everything, without the pins of CI. The core and each extra are tried
+# alone, then the quick tests run with all of them. Flower is left out there, because it holds typer and rich back; and a
+# plain torch would bring gigabytes for graphics cards.
+NEWEST := .venv-newest/bin/python
+test-newest:
+	$(PYTHON) tools/try_extras.py
+	$(PYTHON) -m venv --clear .venv-newest
+	$(NEWEST) -m pip --disable-pip-version-check --quiet install torch==2.13.0 \
+	  -e '.[exchange,hub,nets,plot,sklearn,tables,text,vision,vision-lite]' \
+	  hypothesis 'pytest!=9.2.0' pytest-xdist safetensors selenium
+	FEDGRAM_TESTS=quick $(NEWEST) -m pytest -n auto $(QUICKLY) \
+	  --ignore=tests/engines/flower --ignore=src/fedgram/engines/flower
 
 bench: .venv/.dev
 	$(BIN)/python -m benchmarks
@@ -81,6 +96,11 @@ browser:
 .PHONY: results
 results: .venv/.dev
 	$(BIN)/python tools/results.py
+
+# The experiments of tools/queue.toml at the lowest priority; goes on where it stopped, Ctrl-C ends it.
+.PHONY: results-queue
+results-queue: .venv/.dev
+	$(BIN)/python tools/results_queue.py run
 
 # The documentation as pages in build/site, links checked; read it by opening build/site/index.html.
 .PHONY: docs

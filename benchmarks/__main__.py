@@ -12,6 +12,7 @@ ALL = (
     "afl",
     "threads",
     "personal",
+    "choices",
     "layerwise",
     "gradient",
     "estimates",

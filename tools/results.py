@@ -1,53 +1,81 @@
-"""Builds the tables of docs/results from the records in docs/results/data: `make results`. Nothing is run for it.
+"""Builds the tables of README.md and docs from the records in docs/results/data: `make results`. Nothing is run for it.
 
     python tools/results.py                         fills in the tables of all pages
     python tools/results.py --check                 only says which pages are out of date
-    python tools/results.py keep results/NAME       slims a finished comparison into docs/results/data/NAME.jsonl
+    python tools/results.py keep results/NAME       adds a comparison's runs, slimmed, to docs/results/data/NAME.jsonl
+    python tools/results.py baselines               computes the lines "own most frequent class" that are missing
 
-NAME.toml beside NAME.jsonl describes the tables; without NAME.jsonl a table shows the paper's figures alone. A page
-says where a table goes with `<!-- table: afl-1 -->` and `<!-- /table -->`; what is between the two is replaced.
+NAME.toml beside NAME.jsonl describes the tables; without NAME.jsonl a table shows the paper's figures alone, or says
+that it was not run yet. A page says where a table goes with `<!-- table: afl-1 -->` and `<!-- /table -->`; what is
+between the two is replaced.
 
     data = ["NAME"]                # files of records; this is the default
+    command = "fedgram compare …"  # what makes the records, said while there are none
     [[tables]]
     name = "afl-1"                 # as on the page
     metric = "pooled"              # one of MEASURES; client_mean by default
     round = "both"                 # last (default), best, both ("last / best", compared by the best), or a number
     compare = false                # show no differences, for instance because the paper's data are others
-    why = "The paper …"            # a difference of more than three points needs a sentence, here or in its row
     columns = [{ name = "α = 0.1", partition = "dirichlet:0.1" }, { name = "s = 4", partition = "shards:4" }]
+    reasons = [{ columns = ["s = 4"], why = "…", order = "…" }]
     [[tables.rows]]
     name = "FedAvg"                # all other keys of rows, columns and the table say which runs a cell is made of:
     label = "fedavg"               # label, method, a setting such as clients or partition, or a hyper-parameter
     paper = [64.02, ""]            # a figure for each column, "" where the paper has none
     why = "…"
 
-A row or a column may have its own `metric`, `round` or `reach` (an accuracy in %, for metrics that end with `_to`).
+A row or a column may have its own `metric`, `round` or `reach` (an accuracy in %, for metrics that end with `_to`;
+"paper" is the paper's figure in the cell). `rounds` takes the costs of so many rounds; `times = "AFL"` divides a cell
+by that of the row AFL, and `saved_by = "AFL"` is how much less, in %, that row has.
+
+Every figure that is far from the paper's needs a reason: more than three points, with three seeds or more one point
+that is also three standard deviations, or a fifth of a cost. So does every pair of methods whose order is not the
+paper's, unless they are closer than 0.3 points, a standard deviation over seeds, or a twentieth of a cost. `why`
+explains figures and `order` ranks: in a row, in a column, or in `reasons`, which name the rows, the columns, or both.
+A table as a whole has none.
+
+References (all data in one place, clients alone, and always the client's own most frequent class) follow the rows
+wherever records have them. † marks what is at most half a point above the client's most frequent class.
 """
 
 import json
 import re
 import sys
 import tomllib
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
+from itertools import combinations
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
 from fedgram.core.files import replace_file
 from fedgram.experiments import journal
-from fedgram.experiments.results import METRICS, Column, Result, load_results
-from fedgram.report.measures import MEASURES, at_round
+from fedgram.experiments.judged import recorded
+from fedgram.experiments.results import METRICS, Column, Result, load_results, most_frequent_record
+from fedgram.experiments.scenario import Scenario
+from fedgram.experiments.variants import CENTRALISED, MOST_FREQUENT
+from fedgram.report.measures import MEASURES, at_round, round_count
+from fedgram.report.tables import NEAR, TRIVIAL
 
-PAGES = Path(__file__).parent.parent / "docs" / "results"
+ROOT = Path(__file__).parent.parent
+PAGES = ROOT / "docs" / "results"
 MARKER = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- /table -->)", re.DOTALL)
-TOO_FAR = 3.0  # points of difference that need a sentence
+TOO_FAR, CLOSE = 3.0, 0.3  # points from the paper that need a reason, and between two methods that make no order
+SEEDS, SURELY = 3, 1.0  # with so many seeds, so many points do if they are three standard deviations, too
+COST_TOO_FAR, COST_CLOSE = 1.25, 0.05  # the same for costs, as a ratio and as a share
 NOTHING = "–"
+BASELINES = "most-frequent-class.jsonl"
+ALONE = "local"
+REFERENCES = (CENTRALISED, ALONE, MOST_FREQUENT)
 # What a slim record keeps besides the scenario's settings.
-KEPT = ["kind", "schema", "key", "label", "method", "settings", "seed", "reference", "require", "status", "error"]
-KEPT += ["seconds", "cpu_seconds", "timing", "peak_memory"]
+KEPT = ["kind", "schema", "key", "label", "method", "settings", "revision", "seed", "reference", "require", "status"]
+KEPT += ["error", "finished", "seconds", "cpu_seconds", "timing", "peak_memory"]
 SETTINGS = tuple(field.name for field in fields(Column))
-WORDS = {"name", "paper", "why", "metric", "round", "reach", "compare", "columns", "rows"}  # keys that choose no runs
+# Keys that choose no runs.
+WORDS = {"name", "paper", "why", "order", "metric", "round", "rounds", "reach", "times", "saved_by", "compare"}
+WORDS |= {"columns", "rows", "reasons", "command", "queued"}
 
 
 @dataclass(frozen=True)
@@ -60,17 +88,55 @@ class Cell:
     metric: str
     round: str
     failed: int = 0  # runs that have no figures
+    line: float | None = None  # what the client's own most frequent class has
+    share: bool = False  # whether it is a ratio in %
+
+    @property
+    def ours(self) -> Sequence[float]:
+        """What the paper's figure is compared with."""
+        return self.last if self.round == "last" else self.best
+
+    @property
+    def is_points(self) -> bool:
+        """Whether differences are points of %."""
+        return self.metric in METRICS or self.share
 
     @property
     def difference(self) -> float | None:
         """Ours less the paper's."""
-        ours = self.last if self.round == "last" else self.best
-        return fmean(ours) - self.paper if ours and self.paper is not None else None
+        return fmean(self.ours) - self.paper if self.ours and self.paper is not None else None
+
+    @property
+    def is_far(self) -> bool:
+        """Whether the paper's figure is another."""
+        if self.difference is None or self.paper is None:
+            return False
+        if self.is_points:
+            sure = len(self.ours) >= SEEDS and abs(self.difference) > max(SURELY, 3 * _deviation(self.ours))
+            return abs(self.difference) > TOO_FAR or sure
+        ratio = fmean(self.ours) / self.paper if self.paper else 0.0
+        return not 1 / COST_TOO_FAR <= ratio <= COST_TOO_FAR
+
+    def order(self, other: "Cell") -> int:
+        """Return 1 if the paper's and our figures are in the same order, -1 if not, 0 if one of them is too close."""
+        if self.difference is None or other.difference is None:
+            return 0
+        signs = []
+        for mine, theirs, spread in (
+            (fmean(self.ours), fmean(other.ours), max(_deviation(self.ours), _deviation(other.ours))),
+            (self.paper or 0.0, other.paper or 0.0, 0.0),
+        ):
+            least = CLOSE if self.is_points else COST_CLOSE * max(abs(mine), abs(theirs))
+            gap = mine - theirs
+            signs.append(0 if abs(gap) <= max(least, spread) + 1e-9 else 1 if gap > 0 else -1)
+        return signs[0] * signs[1]
 
     def text(self, *, compare: bool) -> str:
         """Write the cell: ours, and in brackets the paper's and the difference."""
         shown = {"last": [self.last], "best": [self.best], "both": [self.last, self.best]}[self.round]
         ours = " / ".join(self._mean(values) for values in shown) if self.last else NOTHING
+        if self.is_trivial:
+            ours += f" {TRIVIAL}"
         if self.failed:
             ours = f"{ours}, {self.failed} more failed" if self.last else "failed"
         if self.paper is None:
@@ -80,51 +146,215 @@ class Cell:
             return f"{ours} ({theirs})"
         return f"{ours} ({theirs}, {self._number(self.difference, sign='+')})"
 
+    @property
+    def is_trivial(self) -> bool:
+        """Whether always saying the client's most frequent class is nearly as good."""
+        return self.line is not None and bool(self.last) and fmean(self.last) <= self.line + NEAR
+
     def _mean(self, values: Sequence[float]) -> str:
         spread = f" ± {self._number(stdev(values))}" if len(values) > 1 else ""
         return self._number(fmean(values)) + spread
 
     def _number(self, value: float, sign: str = "") -> str:
+        if self.share:
+            return format(value, f"{sign}.1f")
         return format(value, f"{sign}.2f") if self.metric in METRICS else _short(value, sign)
+
+
+def _deviation(values: Sequence[float]) -> float:
+    return stdev(values) if len(values) > 1 else 0.0
 
 
 def _short(value: float, sign: str) -> str:
     return format(value, f"{sign},.0f") if abs(value) >= 100 else format(value, f"{sign}.3g")
 
 
+@dataclass(frozen=True)
+class Reason:
+    """A sentence on some cells of a table: on their figures, or on their order."""
+
+    text: str
+    rows: frozenset[str]
+    columns: frozenset[str]
+    about: str  # "why" or "order"
+    where: str
+
+    def explains(self, about: str, row: str, column: str) -> bool:
+        """Return whether it is about that, in that cell."""
+        return self.about == about and row in self.rows and column in self.columns
+
+    def __str__(self) -> str:
+        if self.about == "order":
+            return f"Order{f' ({self.where})' if self.where else ''}: {self.text}"
+        return f"{self.where}: {self.text}" if self.where else self.text
+
+
+def _reasons(table: Mapping[str, Any]) -> list[Reason]:
+    """Return the reasons of a table; each says which of the rows and columns it explains."""
+    name, rows, columns = table["name"], _names(table["rows"]), _names(table["columns"])
+    if {"why", "order"} & table.keys():
+        raise SystemExit(f"table {name}: a reason belongs to a row, a column, or to those that `reasons` name")
+    found = []
+    scopes = [({"rows": [row["name"]]}, row) for row in table["rows"]]
+    scopes += [({"columns": [column["name"]]}, column) for column in table["columns"]]
+    scopes += [(entry, entry) for entry in table.get("reasons", ())]
+    for scope, said in scopes:
+        if not {"rows", "columns"} & scope.keys():
+            raise SystemExit(f"table {name}: an entry of reasons names rows, columns or both")
+        mine, at = (frozenset(scope.get(which, all_)) for which, all_ in (("rows", rows), ("columns", columns)))
+        if unknown := (mine - {*rows}) | (at - {*columns}):
+            raise SystemExit(f"table {name}: reasons name {min(unknown)!r}, which is not a row or column of it")
+        everywhere = scope is said and at == {*columns} and mine == {*rows}
+        named = [", ".join(scope[which]) for which in ("rows", "columns") if which in scope]
+        where = "" if everywhere else "; ".join(named)
+        found += [Reason(said[about], mine, at, about, where) for about in ("why", "order") if about in said]
+    return found
+
+
+def _names(entries: Iterable[Mapping[str, Any]]) -> list[str]:
+    return [entry["name"] for entry in entries]
+
+
 def build(table: Mapping[str, Any], runs: Sequence[Result]) -> str:
     """Return a table as Markdown, with a line that says what its figures are."""
-    name, columns, rows = table["name"], table["columns"], table["rows"]
-    compare, used = table.get("compare", True), []
-    lines = [f"| | {' | '.join(column['name'] for column in columns)} |", "| --- |" + " ---: |" * len(columns)]
-    reasons = [table["why"]] if "why" in table else []
+    columns, rows, used = table["columns"], table["rows"], []
+    for what, names in (("rows", _names(rows)), ("columns", _names(columns))):
+        if twice := [name for name, count in Counter(names).items() if count > 1]:
+            raise SystemExit(f"table {table['name']}: two {what} are called {twice[0]!r}: give each its own name")
+    cells: dict[tuple[str, str], Cell] = {}
+    lines = {(run.column, run.seed): run for run in runs if run.method == MOST_FREQUENT}
     for row in rows:
         figures = row.get("paper", [""] * len(columns))
         if len(figures) != len(columns):
-            raise SystemExit(f"table {name}, row {row['name']}: {len(figures)} figures for {len(columns)} columns")
-        cells = []
+            raise SystemExit(
+                f"table {table['name']}, row {row['name']}: {len(figures)} figures for {len(columns)} columns"
+            )
         for column, figure in zip(columns, figures, strict=True):
             about = {**table, **row, **column, "name": f"{row['name']}, {column['name']}"}
-            chosen = _chosen(name, about, runs)
+            chosen = _chosen(table["name"], about, runs)
             used += chosen
-            cells.append(_cell(about, chosen, None if figure == "" else float(figure)))
-        lines.append(f"| {row['name']} | {' | '.join(cell.text(compare=compare) for cell in cells)} |")
-        reasons += [f"{row['name']}: {row['why']}"] if "why" in row else []
-        for column, cell in zip(columns, cells, strict=True):
-            far = compare and cell.metric in METRICS and abs(cell.difference or 0) > TOO_FAR
-            if far and not {"why"} & {*table, *row}:
+            paper = None if figure == "" else float(figure)
+            if about.get("reach") == "paper":  # then it is the aim, and not what ours is compared with
+                about, paper = about | {"reach": paper or 100.0}, None
+            cells[row["name"], column["name"]] = _cell(about, chosen, paper, lines)
+    if not used and not any("paper" in row for row in rows):
+        return _caption(table, used) + "\n"
+    cells = {(row["name"], column["name"]): _ratio(table, row, column, cells) for row in rows for column in columns}
+    _ask(table, cells)
+    compare = table.get("compare", True)
+    texts = [[row["name"], *(cells[row["name"], c["name"]].text(compare=compare) for c in columns)] for row in rows]
+    texts += _references(table, runs, used)
+    drawn = [f"| | {' | '.join(_names(columns))} |", "| --- |" + " ---: |" * len(columns)]
+    drawn += [f"| {' | '.join(row)} |" for row in texts]
+    notes = [f"- {reason}" for reason in _places(table, cells) + _reasons(table)]
+    if any(cell.is_trivial for cell in cells.values()):
+        notes.append(f"- {TRIVIAL} at most {NEAR} points above always predicting the client's own most frequent class.")
+    return "\n".join([_caption(table, used), "", *drawn, *([""] if notes else []), *notes]) + "\n"
+
+
+def _ratio(table: Mapping[str, Any], row: Mapping[str, Any], column: Mapping[str, Any], cells: Any) -> Cell:
+    """Return a cell as what it is of another row's, where the column asks for that."""
+    cell: Cell = cells[row["name"], column["name"]]
+    other = column.get("times") or column.get("saved_by")
+    if other is None:
+        return cell
+    if (other, column["name"]) not in cells:
+        raise SystemExit(f"table {table['name']}, column {column['name']}: there is no row {other!r}")
+    whole = cells[other, column["name"]]
+    if other == row["name"] or not (cell.last and whole.last):
+        return replace(cell, last=[], best=[], share="saved_by" in column)
+    ratio = fmean(cell.last) / fmean(whole.last)
+    value = 100 * (1 - 1 / ratio) if "saved_by" in column else ratio
+    return replace(cell, last=[value], best=[value], share="saved_by" in column)
+
+
+def _ask(table: Mapping[str, Any], cells: Mapping[tuple[str, str], Cell]) -> None:
+    """Raise SystemExit if a figure, or the order of two methods, is not the paper's and no reason says why."""
+    reasons = _reasons(table)
+    for (row, column), cell in cells.items():
+        if cell.is_far and not any(reason.explains("why", row, column) for reason in reasons):
+            far = f"{cell.difference:+.2f} points" if cell.is_points else f"{cell.difference:+.3g}"
+            raise SystemExit(f"table {table['name']}: {row}, {column} is {far} from the paper: say why")
+    for column in _names(table["columns"]):
+        for one, other in combinations(_names(table["rows"]), 2):
+            if cells[one, column].order(cells[other, column]) < 0 and not any(
+                reason.explains("order", row, column) for row in (one, other) for reason in reasons
+            ):
                 raise SystemExit(
-                    f"table {name}: {row['name']}, {column['name']} is {cell.difference:+.2f} points from the paper: "
-                    "say why in the row"
+                    f"table {table['name']}: {one} and {other} are not in the paper's order in {column}: say why by "
+                    "`order` in the column, or in `reasons`"
                 )
-    notes = [f"- {reason}" for reason in reasons]
-    return "\n".join([_caption(table, used), "", *lines, *([""] if notes else []), *notes]) + "\n"
+
+
+def _places(table: Mapping[str, Any], cells: Mapping[tuple[str, str], Cell]) -> list[str]:
+    """Say which places the paper's best methods have here, for accuracies of at least three methods."""
+    places: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for column in _names(table["columns"]):
+        known = {
+            row: cells[row, column]
+            for row in _names(table["rows"])
+            if cells[row, column].difference is not None and cells[row, column].metric in METRICS
+        }
+        if len(known) < 3 or len({cell.paper for cell in known.values()}) == 1:
+            continue
+        best = max(known, key=lambda row: known[row].paper or 0.0)
+        ours = {row: round(fmean(cell.ours), 2) for row, cell in known.items()}
+        places[best, len(known)].append(1 + sum(value > ours[best] for value in ours.values()))
+    counted = sum(map(len, places.values()))
+    return [
+        f"{best} is first of {count} in {f'{len(found)} of {counted} columns' if counted > 1 else 'its column'} of the "
+        f"paper; here it is {', '.join(map(_ordinal, found))}."
+        for (best, count), found in places.items()
+    ]
+
+
+def _ordinal(place: int) -> str:
+    return f"{place}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(place if place < 20 else place % 10, 'th') }"
+
+
+def _references(table: Mapping[str, Any], runs: Sequence[Result], used: Sequence[Result]) -> list[list[str]]:
+    """Return the rows of references in the table's settings that records have and no row shows.
+
+    Rows that choose settings themselves have no reference in common, so theirs are rows as others are.
+    """
+    columns = table["columns"]
+    metrics = [{**table, **column}.get("metric", "client_mean") for column in columns]
+    if not METRICS.keys() & {*metrics} or any({*SETTINGS} & row.keys() for row in table["rows"]):
+        return []
+    shown, places = {run.key for run in used}, {(run.column, run.seed) for run in used}
+    rows = []
+    for method in REFERENCES:
+        others = [run for run in runs if run.method == method and run.key not in shown]
+        mine = [run for run in others if (run.column, run.seed) in places]
+        # Of clients alone the default stands for all, where there is one.
+        mine = [run for run in mine if run.label == method] or mine
+        found = [[run for run in mine if _matches(run, _settings_of({**table, **column}))] for column in columns]
+        # Where one column of the table has runs of several settings, each of these has a row.
+        several = [name for name in SETTINGS if any(len({getattr(r.column, name) for r in some}) > 1 for some in found)]
+        kinds = [[(run.label, *(run.column.details[name] for name in several)) for run in some] for some in found]
+        for kind in dict.fromkeys(kind for some in kinds for kind in some):
+            texts = []
+            for column, some, named in zip(columns, found, kinds, strict=True):
+                about = {**table, **column}
+                about["round"] = "last" if isinstance(about.get("round"), str) else about.get("round", "last")
+                chosen = [run for run, name in zip(some, named, strict=True) if name == kind]
+                texts.append(_cell(about, chosen, None, {}).text(compare=False))
+            rows.append([f"*{', '.join(kind)}*", *texts])
+    return rows
+
+
+def _settings_of(about: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in about.items() if key in SETTINGS and key not in WORDS}
+
+
+def _matches(run: Result, wanted: Mapping[str, Any]) -> bool:
+    return all(_value(run, key) == value for key, value in wanted.items())
 
 
 def _chosen(table: str, about: Mapping[str, Any], runs: Sequence[Result]) -> list[Result]:
     """Return a cell's runs, one for each seed."""
     wanted = {key: value for key, value in about.items() if key not in WORDS}
-    found = [run for run in runs if all(_value(run, key) == value for key, value in wanted.items())]
+    found = [run for run in runs if _matches(run, wanted)]
     if len(seeds := [run.seed for run in found]) > len(set(seeds)):
         twins = ", ".join(sorted({run.label for run in found}))
         raise SystemExit(f"table {table}, cell {about['name']} takes several runs of one seed ({twins}): say more")
@@ -137,17 +367,31 @@ def _value(run: Result, key: str) -> Any:
     return getattr(run, key) if key in ("label", "method", "seed") else run.settings.get(key)
 
 
-def _cell(about: Mapping[str, Any], runs: Sequence[Result], paper: float | None) -> Cell:
+def _cell(
+    about: Mapping[str, Any],
+    runs: Sequence[Result],
+    paper: float | None,
+    lines: Mapping[tuple[Column, int], Result],
+) -> Cell:
     metric, round_, reach = about.get("metric", "client_mean"), about.get("round", "last"), about.get("reach", 0.0)
     measured = [run for run in runs if run.error is None]
+    failed, line = len(runs) - len(measured), _line(metric, measured, lines)
     if isinstance(round_, int):
         curves = [run.rounds.get(metric, ()) for run in measured]
         known = [100 * curve[round_ - 1] for curve in curves if len(curve) >= round_]
-        return Cell(known, known, paper, metric, "last", len(runs) - len(measured))
-    last = [value for run in measured if (value := MEASURES[metric].of(run, reach)) is not None]
+        return Cell(known, known, paper, metric, "last", failed, line)
+    pairs = [(run, value) for run in measured if (value := MEASURES[metric].of(run, reach)) is not None]
+    last = [value * (about["rounds"] / round_count(run) if "rounds" in about else 1) for run, value in pairs]
     best = [at_round(run, metric, best=True) for run in measured] if metric in METRICS else last
     known = [value for value in best if value is not None]
-    return Cell(last, known, paper, metric, round_, len(runs) - len(measured))
+    return Cell(last, known, paper, metric, round_, failed, line)
+
+
+def _line(metric: str, runs: Sequence[Result], lines: Mapping[tuple[Column, int], Result]) -> float | None:
+    """Return the accuracy of the client's own most frequent class in the runs' settings, where it is known."""
+    found = [lines[run.column, run.seed] for run in runs if (run.column, run.seed) in lines]
+    values = [100 * run.accuracy[metric] for run in found if metric in run.accuracy]
+    return fmean(values) if values and len(values) == len(runs) else None
 
 
 def _caption(table: Mapping[str, Any], used: Sequence[Result]) -> str:
@@ -165,11 +409,12 @@ def _caption(table: Mapping[str, Any], used: Sequence[Result]) -> str:
         seeds = sorted({run.seed for run in used})
         said += [" and ".join(data), f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"]
     else:
-        said.append("not run yet")
+        waits = ", which waits in the queue (`make results-queue`)" if table.get("queued") else ""
+        said.append(f"not run yet: `{table['command']}`{waits}" if "command" in table else "not run yet")
     rounds = {about.get("round", "last") for about in cells}
     if rounds & {"best", "both"}:
         said.append("last / best round" if "both" in rounds else "best round")
-    if any("paper" in row for row in table["rows"]):
+    if any("paper" in row for row in table["rows"]) and table.get("reach") != "paper":
         compared = "the paper's figure and how far ours is above it" if table.get("compare", True) else "the paper's"
         said.append(f"in brackets {compared}")
     text = "; ".join(said)
@@ -179,15 +424,22 @@ def _caption(table: Mapping[str, Any], used: Sequence[Result]) -> str:
 def tables(folder: Path) -> dict[str, str]:
     """Return every table that a folder of records describes, by name."""
     made: dict[str, str] = {}
+    baselines = folder / BASELINES
+    entries = tomllib.loads((ROOT / "tools" / "queue.toml").read_text(encoding="utf-8"))["entries"]
+    queued = {entry["keep"] for entry in entries if "keep" in entry}
     for path in sorted(folder.glob("*.toml")):
         described = tomllib.loads(path.read_text(encoding="utf-8"))
         files = [folder / f"{name}.jsonl" for name in described.get("data", [path.stem])]
         there = [file for file in files if file.exists()]
-        runs = load_results(there).runs if there else []
+        lines = [baselines] if baselines.exists() else []
+        # File by file: labels of two files may say the same of different settings.
+        runs = list({run.key: run for file in there for run in load_results([file, *lines]).runs}.values())
         for table in described["tables"]:
             if table["name"] in made:
                 raise SystemExit(f"{path}: there is another table {table['name']!r}: give it another name")
-            made[table["name"]] = build(table, runs)
+            command = {"command": described["command"]} if "command" in described else {}
+            waits = {"queued": bool({file.stem for file in files} & queued)}
+            made[table["name"]] = build({**command, **waits, **table}, runs)
     return made
 
 
@@ -203,10 +455,10 @@ def filled(page: str, made: Mapping[str, str]) -> str:
     return MARKER.sub(fill, page)
 
 
-def out_of_date(pages: Path = PAGES) -> dict[Path, str]:
-    """Return the pages that are not what the records make of them, each as it should be."""
-    made, asked, stale = tables(pages / "data"), set(), {}
-    for path in sorted(pages.glob("*.md")):
+def out_of_date(data: Path = PAGES / "data", pages: Sequence[Path] | None = None) -> dict[Path, str]:
+    """Return the pages that are not what the records make of them, each as it should be; by default README and docs."""
+    made, asked, stale = tables(data), set(), {}
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))] if pages is None else pages:
         text = path.read_text(encoding="utf-8")
         asked |= {name for _, name, _ in MARKER.findall(text)}
         if (new := filled(text, made)) != text:
@@ -217,8 +469,13 @@ def out_of_date(pages: Path = PAGES) -> dict[Path, str]:
 
 
 def slim(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the records of runs without what no table needs; `fedgram report` still reads them."""
-    return [_slim(record) for record in records if record.get("kind", "run") == "run"]
+    """Return the records of runs without what no table needs; `fedgram report` still reads them.
+
+    What clients have that always predict their most frequent class is of a setting, and becomes a run.
+    """
+    there = list(records)
+    lines = [most_frequent_record(record, record["most_frequent"]) for record in there if "most_frequent" in record]
+    return [_slim(record) for record in [*there, *lines] if record.get("kind", "run") == "run"]
 
 
 def _slim(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -234,16 +491,67 @@ def _slim(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def keep(results: Path, folder: Path = PAGES / "data") -> Path:
-    """Slim a finished comparison, and write it beside the others under the name of its folder."""
+    """Slim a comparison, and add its runs to those kept under the name of its folder."""
     path = results / "results.jsonl" if results.is_dir() else results
+    target = folder / f"{path.parent.resolve().name if results.is_dir() else path.stem}.jsonl"
+    add(slim(_whole(path)), target)
+    return target
+
+
+def add(records: Iterable[Mapping[str, Any]], target: Path) -> None:
+    """Add slim records to a file, which a reader sees as it was or with all of them.
+
+    A run that is there already keeps its place, and its newest record counts, but a failure replaces no result.
+    """
+    there: list[Mapping[str, Any]] = [*_whole(target)] if target.exists() else []
+    kept = {_identity(record): record for record in there}
+    for record in records:
+        before = kept.get(_identity(record))
+        if before is None or _rank(record) >= _rank(before):
+            kept[_identity(record)] = record
+    text = "".join(json.dumps(record, separators=(",", ":"), ensure_ascii=False) + "\n" for record in kept.values())
+    if not target.exists() or target.read_bytes() != text.encode():
+        replace_file(target, text.encode(), mode=0o644)
+
+
+def _identity(record: Mapping[str, Any]) -> tuple[str, str]:
+    kind = record.get("kind", "run")
+    return kind, record["key" if kind == "run" else "setting"]
+
+
+def _rank(record: Mapping[str, Any]) -> tuple[bool, str]:
+    return journal.went_well(record), record.get("finished", "")
+
+
+def _whole(path: Path) -> list[dict[str, Any]]:
+    """Return the records of a file that has no damaged line."""
     lines = list(journal.read(path))
     if damaged := [line for line in lines if isinstance(line, journal.Damage)]:
         raise SystemExit(f"{damaged[0]}: mend it by `fedgram compare --resume` first")
-    records = slim(line.record for line in lines if isinstance(line, journal.Line))
-    target = folder / f"{path.parent.resolve().name if results.is_dir() else path.stem}.jsonl"
-    text = "".join(json.dumps(record, separators=(",", ":"), ensure_ascii=False) + "\n" for record in records)
-    replace_file(target, text.encode(), mode=0o644)
-    return target
+    return [line.record for line in lines if isinstance(line, journal.Line)]
+
+
+def without_baseline(folder: Path = PAGES / "data") -> list[tuple[Column, int]]:
+    """Return the settings and seeds of records whose clients are tested, but have no line "own most frequent class"."""
+    runs = [run for path in sorted(folder.glob("*.jsonl")) for run in load_results([path]).runs]
+    known = {(run.column, run.seed) for run in runs if run.method == MOST_FREQUENT}
+    return sorted({(run.column, run.seed) for run in runs if not run.column.has_common_test} - known, key=str)
+
+
+def add_baselines(folder: Path = PAGES / "data") -> int:
+    """Compute what clients have that always predict their most frequent class, wherever records lack it.
+
+    That needs labels and no features, so that it is done in seconds for all records.
+    """
+    lines = []
+    for column, seed in without_baseline(folder):
+        settings = {name: value for name, value in asdict(column).items() if value is not None} | {"seed": seed}
+        prepared = Scenario(**settings).prepare(labels_only=True)
+        found = recorded(prepared.most_frequent(), prepared.names, {})
+        lines.append(_slim(most_frequent_record(settings, found)))
+    if lines:
+        add(lines, folder / BASELINES)
+    return len(lines)
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -253,10 +561,12 @@ def main(arguments: Sequence[str]) -> None:
             for folder in folders:
                 path = keep(Path(folder))
                 print(f"{path}: {path.stat().st_size / 1000:.0f} kB")
+        case ["baselines"]:
+            print(f"{BASELINES}: {add_baselines()} more settings")
         case []:
             for path, text in out_of_date().items():
                 path.write_text(text, encoding="utf-8")
-                print(f"{path.name}: tables filled in")
+                print(f"{path.relative_to(ROOT)}: tables filled in")
         case ["--check"]:
             if stale := out_of_date():
                 sys.exit(f"not what the records say: {', '.join(path.name for path in stale)}; run `make results`")

@@ -68,10 +68,19 @@ def test_help_shows_examples(command):
     assert "fedgram run" in done.stdout or "fedgram methods" in done.stdout
 
 
-def test_a_misspelt_command_is_told_the_nearest_one():
-    done = run("jion")
+@pytest.mark.parametrize(("given", "meant"), [(("jion",), "join"), (("study", "shew"), "show")])
+def test_a_misspelt_command_is_told_the_nearest_one(given, meant):
+    done = run(*given)
     assert done.returncode == 2
-    assert done.stderr.count("Did you mean 'join'?") == 1
+    assert done.stderr.count(f"Did you mean '{meant}'?") == 1
+    assert done.stderr.count("Did you mean") == 1
+
+
+def test_a_command_like_no_other_is_told_nothing():
+    done = run("xyzzy")
+    assert done.returncode == 2
+    assert "No such command 'xyzzy'" in done.stderr
+    assert "Did you mean" not in done.stderr
 
 
 def test_version():

@@ -14,7 +14,6 @@ import fedgram as fg
 from fedgram.cli import app
 from fedgram.core import wire
 from fedgram.core.errors import Doubtful, InvalidData, InvalidParameter, Mismatch, Skipped, UnknownName
-from fedgram.engines.flower.config import App, NodeConfig
 from fedgram.features import backbone
 from fedgram.features.featurize import featurize
 from fedgram.nets import TrainedNet, factories, net_for
@@ -170,9 +169,12 @@ def test_a_file_does_not_choose_what_is_loaded(tmp_path, onnx_file, monkeypatch)
 
 
 def test_a_run_does_not_choose_what_a_node_loads(tmp_path, onnx_file):
+    pytest.importorskip("flwr")
+    from fedgram.engines.flower import config
+
     np.savez(tmp_path / "own.npz", x=np.zeros((6, 8, 8, 3), dtype=np.uint8), y=np.arange(6) % 2)
-    run = App(backbone=str(onnx_file))
-    node = NodeConfig(name="a", data=str(tmp_path / "own.npz"), folder=str(tmp_path / "node"))
+    run = config.App(backbone=str(onnx_file))
+    node = config.NodeConfig(name="a", data=str(tmp_path / "own.npz"), folder=str(tmp_path / "node"))
     with pytest.raises(InvalidParameter, match="the run's backbone .* does not come with fedgram"):
         node.client(run)
     client = replace(node, backbone=str(onnx_file)).client(run)
@@ -191,6 +193,9 @@ def test_run_says_which_columns_it_uses(tmp_path):
 
 
 def test_compare_and_nodes_say_which_columns_they_use(tmp_path, caplog):
+    pytest.importorskip("flwr")
+    from fedgram.engines.flower import config
+
     path = write(
         tmp_path / "own.csv", "age,bp,label\n" + "".join(f"{i / 3},{i % 5},{'uv'[i % 2]}\n" for i in range(60))
     )
@@ -199,7 +204,7 @@ def test_compare_and_nodes_say_which_columns_they_use(tmp_path, caplog):
     assert done.exit_code == 0
     assert f"{path}: features: age, bp; label: label" in done.stderr
     with caplog.at_level("INFO", logger="flwr"):
-        NodeConfig(name="a", data=str(path), folder=str(tmp_path / "node")).client(App())
+        config.NodeConfig(name="a", data=str(path), folder=str(tmp_path / "node")).client(config.App())
     assert "features: age, bp; label: label" in caplog.text
 
 

@@ -12,9 +12,8 @@ from threadpoolctl import threadpool_limits
 import fedgram as fg
 from fedgram.core import threads
 from fedgram.core.errors import ClientFailed, InvalidParameter
-from fedgram.core.threads import Limit
+from fedgram.core.threads import Limit, one_thread_each
 from fedgram.engines import inprocess
-from fedgram.engines.threads import many_small_enough
 from fedgram.experiments.measure import peak_memory, reset_peak_memory
 from fedgram.moments import packing, solve
 from support.probe import Probe, clients, fit
@@ -203,8 +202,8 @@ def test_batched_steps_are_left_to_their_own_threads(monkeypatch):
 
 
 def test_the_rule_is_about_sizes():
-    def many(*lengths, d=512):
-        return many_small_enough([fg.Client("c", np.zeros((n, d)), np.zeros(n, dtype=int)) for n in lengths], 4)
+    def many(*lengths):
+        return one_thread_each(lengths, 512, 4)
 
     assert many(10)
     assert not many(1000)
@@ -275,7 +274,7 @@ def test_without_a_blas_that_can_be_limited(monkeypatch):
     from threadpoolctl import ThreadpoolController
 
     monkeypatch.setattr(threads, "_blas", lambda: ThreadpoolController().select(user_api="no such"))
-    assert Limit.allowed() == threads._processors() >= 1
+    assert Limit.allowed() == threads.processors() >= 1
     assert fit(fg.AFL(), clients(4)).contributors == ("c0", "c1", "c2", "c3")
 
 

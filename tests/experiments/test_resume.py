@@ -44,6 +44,44 @@ def test_resume_repeats_nothing_and_tries_failures_again(tmp_path, monkeypatch):
     assert len(finished(out / "results.jsonl")[0].keys) == 4
 
 
+def test_failed_runs_can_be_left_alone(tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    compare(*SMALL[:-1], "fragile,local", "--out", str(out))
+    monkeypatch.setattr(Fragile, "serve", fg.AFL.serve)
+    again = compare(*SMALL[:-1], "fragile,local,afl", "--out", str(out), "--resume", "--skip-failed")
+    assert again.exit_code == 0, again.output
+    found = [(record["method"], record["status"]) for record in records(out / "results.jsonl")]
+    assert found[2:] == [("local", "ok"), ("afl", "ok")]
+    refused = compare(*SMALL, "--out", str(tmp_path / "new"), "--skip-failed").exception
+    assert "--skip-failed needs --resume" in str(refused)
+
+
+def test_resume_repeats_runs_of_an_older_revision(tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    compare(*SMALL, "--out", str(out))
+    monkeypatch.setattr(fg.Local, "revision", 2)
+    again = compare(*SMALL, "--out", str(out), "--resume")
+    assert "2 of 3 runs are finished already" in again.output
+    assert "1 run of older revisions of the methods left out" in again.output
+    before, after = (record for record in records(out / "results.jsonl") if record["method"] == "local")
+    assert before["settings"] == after["settings"]
+    assert (before["revision"], after["revision"]) == (1, 2)
+    assert before["key"] != after["key"]
+    assert [run.key for run in load_results([out / "results.jsonl"]).runs if run.method == "local"] == [after["key"]]
+
+
+def test_revisions_are_not_mixed_in_a_mean(tmp_path, monkeypatch):
+    """Seed 1 of the older revision is left out although the newer one has no such run."""
+    out = tmp_path / "out"
+    compare(*SMALL, "--seeds", "0,1", "--out", str(out))
+    monkeypatch.setattr(fg.Local, "revision", 2)
+    compare(*SMALL, "--out", str(out), "--resume")
+    found = load_results([out / "results.jsonl"])
+    assert [run.seed for run in found.runs if run.method == "local"] == [0]
+    assert [run.seed for run in found.runs if run.method == "afl"] == [0, 1]
+    assert found.outdated == 2
+
+
 def test_results_are_never_lost_by_accident(tmp_path):
     out = tmp_path / "out"
     assert compare(*SMALL, "--out", str(out)).exit_code == 0

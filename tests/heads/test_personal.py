@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import fedgram as fg
 from fedgram.heads.adapt import correction, own_ridge
-from fedgram.heads.head import Head
+from fedgram.heads.head import NEVER, UNSEEN, UNSEEN_SHARE, UNSEEN_SHARE_OF_ONE, Head
 from fedgram.heads.personal import personal_model
 from support.campaign import examples
 from support.problems import as_clients, features, log_likelihood, relative_error
@@ -94,3 +94,72 @@ def test_samples_that_count_for_everything_leave_the_rest_as_it_was(n, alpha):
     residual = np.repeat(rng.normal(size=(n // 2, 3)), 2, axis=0)
     want = np.linalg.lstsq(x, residual, rcond=1e-9)[0]
     assert relative_error(correction(x.T.copy(), residual, alpha), want) < 1e-9
+
+
+@examples(50)
+@given(
+    st.lists(st.integers(0, 300), min_size=2, max_size=12).filter(any),
+    st.lists(st.integers(0, 5000), min_size=12, max_size=12),
+    st.floats(0.03, 10.0),
+)
+def test_what_a_client_has_never_seen_stays_possible(own, pooled, smoothing):
+    """Unseen classes together have the frequency of some imagined samples at least, shared out as in the pool."""
+    own, pooled = np.array(own, dtype=float), np.array(pooled[: len(own)], dtype=float)
+    pooled[0] += 1
+    head = Head(np.zeros((1, len(own))), np.zeros(len(own)), np.ones(1), pooled, tuple(range(len(own))))
+    logs, n = head.log_frequencies(own, smoothing), own.sum()
+    never = (own == 0) & (pooled == 0)
+    assert np.array_equal(logs == NEVER, never)
+    frequencies, unseen = np.exp(logs), (own == 0) & ~never
+    assert frequencies.sum() <= 1 + 1e-12
+    if unseen.any():
+        least = min(UNSEEN, n * (UNSEEN_SHARE if np.count_nonzero(own) > 1 else UNSEEN_SHARE_OF_ONE))
+        # Of what is imagined besides there are `smoothing` samples a class on average.
+        assert frequencies[unseen].sum() >= least / (n + least + smoothing * len(own)) * (1 - 1e-9)
+        shares = frequencies[unseen] / (pooled[unseen] + 0.5)
+        np.testing.assert_allclose(shares, shares[0], rtol=1e-9)
+
+
+def hospitals(seed):
+    """Return a screening centre with benign findings alone, and 12 cancers to come, and three other hospitals."""
+    table = pytest.importorskip("sklearn.datasets").load_breast_cancer()
+    x, y, rng = table.data, table.target, np.random.default_rng(seed)
+    cancers, benign = (rng.permutation(np.flatnonzero(y == label)) for label in (0, 1))
+    test = np.r_[cancers[:12], benign[56:76]]
+    screening = fg.Client("screening", x[benign[:56]], y[benign[:56]], x[test], y[test])
+    others = np.array_split(rng.permutation(np.r_[cancers[12:], benign[76:]]), 3)
+    return [screening, *(fg.Client(f"hospital-{k}", x[part], y[part]) for k, part in enumerate(others))]
+
+
+@pytest.mark.parametrize("method", [fg.FedGram(), fg.FedLogit()], ids=["fedgram", "fedlogit"])
+def test_a_hospital_with_one_class_finds_the_other_where_evidence_is_clear(method):
+    found, known, clear = 0, 0, []
+    for seed in range(5):
+        clients = hospitals(seed)
+        fit, (x, y) = method.fit(clients, classes=2), (clients[0].x_test, clients[0].y_test)
+        cancers, own = x[y == 0], fit.personal["screening"]
+        found, known = found + (own.predict(cancers) == 0).sum(), known + (fit.model.predict(cancers) == 0).sum()
+        clear.extend(own.predict(cancers[fit.model.predict_proba(cancers)[:, 0] > 0.99]) == 0)
+        assert (own.predict(x[y == 1]) == 1).all()
+    assert known >= 50
+    assert len(clear) >= 30
+    assert all(clear)
+    assert found >= 0.65 * known
+
+
+def test_own_regressions_say_nothing_about_classes_without_samples():
+    """Two classes of four, with shifted features: what own samples add to the others is the mean of what they add."""
+    rng = np.random.default_rng(0)
+    x, y = made(rng, 400, 10, noise=0.2)
+    head = Head.of_gaussians(fg.Moments.of(x, y, classes=4), 0.1)
+    own = np.flatnonzero(y < 2)[:60]
+    shifted = x[own] + 0.45 * (x[y == 3].mean(axis=0) - x[y == 0].mean(axis=0))
+    plain, refined = (
+        personal_model(head, shifted, y[own], temperature=0.5, member=False, refine=refine) for refine in (False, True)
+    )
+    assert np.abs(refined.weights - plain.weights).max() > 1, "regressions are used"
+    unseen = head.weights[:, 2] - head.weights[:, 3]
+    of_head = unseen @ (refined.weights[:, 2] - refined.weights[:, 3]) / (unseen @ unseen)
+    added = refined.weights - of_head * head.weights
+    for column in (2, 3):
+        np.testing.assert_allclose(added[:, column], added[:, :2].mean(axis=1), atol=1e-9)

@@ -11,7 +11,7 @@ from fedgram.core.errors import FedgramError
 from fedgram.evaluation import expected_calibration_error
 from fedgram.heads.leastsquares import least_squares
 from fedgram.heads.logistic import gradient
-from fedgram.heads.temperature import HOTTEST, of_left_out
+from fedgram.heads.temperature import HOTTEST, calibrated
 from fedgram.protocol.replies import Question
 from support.campaign import examples
 
@@ -117,14 +117,14 @@ def test_left_out_scores_say_how_sure_to_be():
     y = rng.integers(0, 3, 3000)
     logits = 2 * np.eye(3)[y]  # each label is right with probability e² / (e² + 2)
     y = np.array([rng.choice(3, p=np.exp(row) / np.exp(row).sum()) for row in logits])
-    assert of_left_out(0.1 * logits, y, expected=1.0) == pytest.approx(0.1, rel=0.1)
-    assert of_left_out(0.1 * logits, y, expected=0.01) == pytest.approx(0.1, rel=0.1)
+    assert calibrated(0.1 * logits, y, expected=1.0).temperature == pytest.approx(0.1, rel=0.1)
+    assert calibrated(0.1 * logits, y, expected=0.01).temperature == pytest.approx(0.1, rel=0.1)
 
 
 def test_nothing_left_out_leaves_what_is_expected():
-    assert of_left_out(np.zeros((0, 2)), np.zeros(0, dtype=np.int64), 0.2) == pytest.approx(0.2)
+    assert calibrated(np.zeros((0, 2)), np.zeros(0, dtype=np.int64), 0.2).temperature == pytest.approx(0.2)
     wrong = np.eye(2)[[0] * 50]
-    assert of_left_out(wrong, np.ones(50, dtype=np.int64), 0.2) == pytest.approx(0.2 * HOTTEST)
+    assert calibrated(wrong, np.ones(50, dtype=np.int64), 0.2).temperature == pytest.approx(0.2 * HOTTEST)
 
 
 def test_a_class_that_nobody_has_is_impossible():

@@ -1,6 +1,7 @@
 """Layers against torch, moments against all patches at once, and the trained network on its way out."""
 
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import onnxruntime
@@ -14,7 +15,7 @@ from fedgram import layerwise
 from fedgram.core import wire
 from fedgram.core.errors import FedgramError, InvalidData, InvalidParameter, Mismatch, UnknownName
 from fedgram.features.projection import ACTIVATIONS
-from fedgram.layerwise import Network, layer_moments, read_stack
+from fedgram.layerwise import LayerTotal, Network, layer_moments, read_stack
 from fedgram.layerwise.grouping import choose_groups, group, without_small
 from fedgram.layerwise.layers import RowGram
 from fedgram.layerwise.network import label_encoding
@@ -24,14 +25,16 @@ from fedgram.moments import packing
 from support.campaign import examples
 from support.problems import relative_error, seeds
 
+ENCODINGS = ["position", "shared"]
 
-def whole(stack, shape, classes=3, seed=0):
+
+def whole(stack, shape, classes=3, seed=0, encoding="position"):
     """Return a network with random solutions in all its layers."""
     rng = np.random.default_rng(seed)
-    network = Network(stack, shape, tuple(range(classes)), seed)
+    network = Network(stack, shape, tuple(range(classes)), seed, encoding=encoding)
     while not network.is_whole:
-        d = network.next_layer.fan_in(network.next_shape)
-        network = network.extend(rng.normal(size=(d, classes)) / np.sqrt(d))
+        d, columns = network.next_problem.d, network.next_problem.columns
+        network = network.extend(rng.normal(size=(d, columns)) / np.sqrt(d))
     return network
 
 
@@ -71,9 +74,9 @@ def test_moments_by_blocks_equal_those_of_all_rows(seed, n, batch, below):
     rng = np.random.default_rng(seed)
     x, y = rng.normal(size=(n, 7, 6, 2)).astype(np.float32), rng.integers(0, 3, n)
     network = whole(below + "conv:3:2 flatten", x.shape[1:]).truncate(below.count("conv"))
-    rows = network.next_layer.rows(network.forward(x))
+    rows = network.next_problem.layer.rows(network.forward(x))
     labels = np.repeat(y, len(rows) // n)
-    got, want = layer_moments(network, x, y, batch=batch), fg.Moments.of(rows, labels, classes=3)
+    got, want = layer_moments(network, x, y, batch=batch).rows, fg.Moments.of(rows, labels, classes=3)
     assert relative_error(got.gram, want.gram) < 1e-12
     assert relative_error(got.cross, want.cross) < 1e-12
     assert np.array_equal(got.counts, want.counts)
@@ -104,21 +107,21 @@ def test_many_channels_are_summed_without_patches(images, batch, side, ours, mon
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(images, side, side, 64)), np.arange(images) % 3
     network = Network("conv:3:3:identity flatten", x.shape[1:], (0, 1, 2), 0)
-    layer, gram, made = network.next_layer, layerwise.Convolution.gram, []
+    layer, gram, made = network.next_problem.layer, layerwise.Convolution.gram, []
     monkeypatch.setattr(layerwise.Convolution, "gram", lambda *about: made.append(gram(*about)) or made[-1])
     rows = layer.rows(x)
     got, want = layer_moments(network, x, y, batch=batch), rows.T @ rows
     assert [type(one) for one in made] == [ours]
-    assert relative_error(got.gram, want) < 1e-13
+    assert relative_error(got.rows.gram, want) < 1e-13
     weights = rng.normal(size=(rows.shape[1], 3))
     np.testing.assert_allclose(layer.multiply(x, weights), rows @ weights, atol=1e-11)
     out = network.extend(weights).forward(x)
-    np.testing.assert_allclose(out.reshape(len(rows), 3), rows @ weights @ label_encoding(0, 1, 3, 3), atol=1e-10)
+    np.testing.assert_allclose(out.reshape(len(rows), 3), rows @ weights, atol=1e-10)
 
 
 @pytest.mark.parametrize(("size", "shape"), [(5, (32, 32, 3)), (3, (20, 20, 64))])
 def test_memory_does_not_grow_with_images_or_positions(size, shape):
-    network = Network(f"conv:4:{size} flatten", shape, (0, 1), 0)
+    network = Network(f"conv:4:{size} flatten", shape, tuple(range(40)), 0)
     x, y = np.random.default_rng(0).random((400, *shape), dtype=np.float32), np.arange(400) % 2
     tracemalloc.start()
     layer_moments(network, x, y, batch=32)
@@ -130,10 +133,11 @@ def test_memory_does_not_grow_with_images_or_positions(size, shape):
 
 @pytest.mark.parametrize("stack", ["conv:6:2 pool:2 conv:5:2 flatten dense:4", "conv:12:2 conv:5:3 flatten"])
 def test_forward_a_few_images_at_a_time(stack, monkeypatch):
-    """Whatever is too much at once, the outputs of layers or the products of pixels, nothing depends on it."""
+    """However few samples go through a layer or wait for the next one at a time, nothing depends on it."""
     network, x = whole(stack, (9, 8, 3)), np.random.default_rng(1).normal(size=(11, 9, 8, 3))
     want = [network.truncate(depth).forward(x) for depth in range(network.depth + 1)]
-    monkeypatch.setattr("fedgram.layerwise.network.FORWARD_BYTES", 2 * 8 * 9 * 8 * 12)
+    monkeypatch.setattr("fedgram.layerwise.network.FORWARD_BYTES", 4 * 8 * 9 * 8 * 12)
+    monkeypatch.setattr("fedgram.layerwise.network.LAYER_BYTES", 2 * 8 * 9 * 8 * 12)
     monkeypatch.setattr("fedgram.layerwise.windows.PRODUCT_BYTES", 1)
     for depth, before in enumerate(want):
         np.testing.assert_allclose(network.truncate(depth).forward(x), before, atol=1e-12)
@@ -153,18 +157,20 @@ def test_forward_is_the_plain_network():
     network = whole("flatten dense:6:tanh dense:5", (2, 3))
     x = np.random.default_rng(1).normal(size=(4, 2, 3))
     first, second, last = network.weights
-    assert np.array_equal(first, network.solutions[0] @ label_encoding(0, 1, 3, 6))
+    assert np.array_equal(first, network.solutions[0] @ label_encoding(0, 1, 3, 1, 6))
     assert np.array_equal(last, network.solutions[2])
     want = np.maximum(np.tanh(x.reshape(4, 6) @ first) @ second, 0) @ last
     np.testing.assert_allclose(network.scores(x), want, atol=1e-12)
 
 
 def test_encodings_are_normal_and_differ():
-    q = label_encoding(3, 1, 10, 2000)
+    q = label_encoding(3, 1, 10, 4, 500)
+    assert q.shape == (40, 500)  # a line for each class and position
     assert abs(q.mean()) < 0.05
     assert abs(q.std() - 1) < 0.05
-    assert not np.array_equal(q, label_encoding(3, 2, 10, 2000))
-    assert not np.array_equal(q, label_encoding(4, 1, 10, 2000))
+    assert abs(np.corrcoef(q)[np.triu_indices(40, 1)]).max() < 0.3
+    assert not np.array_equal(q, label_encoding(3, 2, 10, 4, 500))
+    assert not np.array_equal(q, label_encoding(4, 1, 10, 4, 500))
 
 
 STACKS = [
@@ -173,6 +179,9 @@ STACKS = [
     ("dnn", (6, 5, 3)),
     ("conv:4:3:leaky_relu pool:2 conv:5:2:gelu flatten dense:7:elu", (9, 10, 3)),
     ("conv:4:2 flatten", (5, 4, 1)),
+    ("conv:90:2 flatten", (5, 4, 1)),  # wider than classes · positions
+    ("normalize:0.3,0.1,0.2:0.5,2,1.5 conv:4:2 flatten", (5, 4, 3)),
+    ("normalize:0.5:0.25 dnn", (6,)),
     *((f"flatten dense:6:{name}", (4,)) for name in ACTIVATIONS),
 ]
 
@@ -200,13 +209,20 @@ def test_network_crosses_the_wire():
     again = wire.decode(wire.encode(network), sender="someone")
     x = np.random.default_rng(0).normal(size=(3, 6, 6, 2))
     assert np.array_equal(again.scores(x), network.scores(x))
-    # c columns a layer: the encoding is not sent.
+    # Never wider than classes times positions: the encoding is not sent.
+    assert len(wire.encode(whole("conv:5000:2 flatten", (3, 3, 6), classes=2))) < (24 * 5000 + 20000 * 2) * 8 / 2
     assert len(wire.encode(whole("flatten dense:5000", (50,)))) < 50 * 5000 * 8 / 2
 
 
 def test_wire_refuses_what_does_not_fit():
     network = whole("dnn", (4,))
-    broken = {"solutions": [np.zeros((3, 3))]}, {"solutions": [1.0]}, {"stack": "dens:3"}, {"count": 4}
+    broken = (
+        {"solutions": [np.zeros((3, 3))]},
+        {"solutions": [1.0]},
+        {"stack": "dens:3"},
+        {"count": 4},
+        {"encoding": "both"},
+    )
     for change in broken:
         with pytest.raises(FedgramError):
             Network.from_fields(network.to_fields() | change)
@@ -219,12 +235,16 @@ def test_wire_refuses_what_does_not_fit():
         ("small_dcnn", UnknownName, "did you mean 'small-dcnn'"),
         ("dense", InvalidParameter, "dense:128"),
         ("dense:4:relu:2", InvalidParameter, "dense:128"),
-        ("dense:wide", InvalidParameter, "not of the form"),
+        ("dense:wide", InvalidParameter, "expected a whole number"),
         ("conv:wide:3", InvalidParameter, "whole numbers"),
         ("conv:8", InvalidParameter, "conv:32:5"),
         ("dense:0", InvalidParameter, "at least 1"),
         ("pool:-1", InvalidParameter, "at least 1"),
         ("dense:3:rleu", UnknownName, "did you mean 'relu'"),
+        ("normalize:0.5", InvalidParameter, "normalize:0.5:0.25"),
+        ("normalize:0.5:0", InvalidParameter, "numbers above 0"),
+        ("normalize:nan:1", InvalidParameter, "finite numbers"),
+        ("normalize:half:1", InvalidParameter, "normalize:0.5:0.25"),
     ],
 )
 def test_stacks_that_cannot_be_read(text, error, words):
@@ -239,6 +259,7 @@ def test_stacks_that_cannot_be_read(text, error, words):
         ("conv:3:2", (4, 4, 1), "put flatten before"),
         ("conv:3:5 flatten", (4, 4, 1), "does not fit into images of 4 × 4"),
         ("flatten pool:2", (4, 4, 1), "takes images"),
+        ("normalize:0,0:1 flatten", (4, 4, 3), "expected one number or 3"),
     ],
 )
 def test_stacks_that_do_not_fit_the_samples(text, shape, words):
@@ -261,7 +282,7 @@ def test_half_trained_networks_do_not_score_or_leave():
         network.scores(np.zeros((1, 4)))
     with pytest.raises(InvalidParameter, match="1 of 3 layers"):
         network.to_torch()
-    with pytest.raises(InvalidParameter, match="trained already"):
+    with pytest.raises(InvalidParameter, match="are trained already"):
         whole("lr", (4,)).extend(np.zeros((4, 3)))
     with pytest.raises(Mismatch):
         network.extend(np.zeros((4, 2)))
@@ -300,31 +321,50 @@ def test_own_layers_refuse_what_no_layer_can_be_made_of():
             own_layer(network, x, y[: len(x)], batch=16)
 
 
+def printed_targets(network, y, positions):
+    """Return what a solution of the first layer is for, row by row: the encoded labels, or one column a label."""
+    shared, classes = network.encoding == "shared", len(network.classes)
+    lines = np.array([label if shared else label * positions + p for label in y for p in range(positions)])
+    labels, width = classes if shared else classes * positions, network.layers[0].width
+    if labels <= width:
+        return np.eye(labels)[lines]
+    return label_encoding(network.seed, 1, classes, labels // classes, width)[lines]
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("epsilon", [1e-2, 1e-6, 1e-10])
 @pytest.mark.parametrize(("n", "kind"), [(3, _FewPatches), (20, _ManyPatches)])
 @pytest.mark.filterwarnings("ignore::fedgram.core.errors.RankDeficient")
-def test_own_convolution_with_equal_patches_and_hardly_any_ridge(epsilon, n, kind):
+def test_own_convolution_with_equal_patches_and_hardly_any_ridge(epsilon, n, kind, encoding):
     """Equal patches have no direction of their own: there the layer stays what it was drawn to."""
     rng = np.random.default_rng(0)
     x, y = np.round(rng.uniform(0, 255, size=(n, 4, 4, 70))), np.arange(n) % 2
     x[:, :, :3] = x[:, :1, :1]
-    network, towards = Network("conv:5:2 flatten", (4, 4, 70), (0, 1), 0), rng.normal(size=(280, 2))
-    layer = own_layer(network, x, y, batch=16)
+    network = Network("conv:5:2 flatten", (4, 4, 70), (0, 1), 0, encoding=encoding)
+    problem = network.next_problem
+    layer, towards = own_layer(network, x, y, batch=16), rng.normal(size=(280, problem.columns))
     assert isinstance(layer, kind)
-    rows, targets = network.next_layer.rows(x), np.eye(2)[np.repeat(y, 9)]
+    rows, targets = problem.layer.rows(x), printed_targets(network, y, 9)
     want = towards + np.linalg.lstsq(rows, targets - rows @ towards, rcond=1e-7)[0]
     assert relative_error(layer.solution(towards, epsilon), want) < 1e-5
 
 
 @examples(15)
-@given(seeds, st.integers(2, 9), st.floats(-1, 3), st.sampled_from([2, 70]))
-def test_own_convolution_against_a_direct_evaluation(seed, n, log_epsilon, channels):
+@given(
+    seeds,
+    st.integers(2, 9),
+    st.floats(-1, 3),
+    st.sampled_from([2, 70]),
+    st.sampled_from([5, 40]),
+    st.sampled_from(ENCODINGS),
+)
+def test_own_convolution_against_a_direct_evaluation(seed, n, log_epsilon, channels, width, encoding):
     """Whole images are left out, and with them all their patches; also where there are fewer of these than weights."""
     rng = np.random.default_rng(seed)
     x, y, epsilon = rng.normal(size=(n, 4, 4, channels)), rng.integers(0, 3, n), 10**log_epsilon
-    network, d = Network("conv:5:2 flatten", (4, 4, channels), (0, 1, 2), 0), 4 * channels
-    G = rng.normal(size=(d, 3))
-    rows, Y = network.next_layer.rows(x), np.eye(3)[np.repeat(y, 9)]
+    network = Network(f"conv:{width}:2 flatten", (4, 4, channels), (0, 1, 2), 0, encoding=encoding)
+    d, Y = 4 * channels, printed_targets(network, y, 9)
+    G, rows = rng.normal(size=(d, Y.shape[1])), network.next_problem.layer.rows(x)
     image, folds = np.repeat(np.arange(n), 9), min(5, n)
     layer = own_layer(network, x, y, batch=4)
 
@@ -343,6 +383,88 @@ def test_own_convolution_against_a_direct_evaluation(seed, n, log_epsilon, chann
     errors = layer.errors(G, [epsilon, 1e12])
     towards = ((Y - rows @ G) ** 2).sum()
     np.testing.assert_allclose(errors[0] - errors[1], squares - towards, rtol=1e-8, atol=1e-6)
+
+
+@examples(20)
+@given(seeds, st.integers(1, 30), st.sampled_from([30, 2, 6]), st.integers(1, 5), st.sampled_from([True, False]))
+def test_both_messages_of_a_convolution_say_the_same(seed, n, width, clients, by_class):
+    """Sums of inputs by class, or X'Z̄: each adds up over clients, and both give the solution of all patches."""
+    rng = np.random.default_rng(seed)
+    x, y = rng.normal(size=(n, 5, 6, 2)), rng.integers(0, 3, n)
+    network = Network(f"conv:{width}:3 flatten", (5, 6, 2), (0, 1, 2), seed)
+    problem, rows = network.next_problem, network.next_problem.layer.rows(x)
+    Z = label_encoding(seed, 1, 3, 12, width).reshape(3, 12, width)[y].reshape(12 * n, width)
+    want = np.linalg.solve(rows.T @ rows + 0.5 * np.eye(18), rows.T @ Z)
+    total, sent = LayerTotal(), None
+    for part in np.array_split(np.argsort(y) if by_class else rng.permutation(n), clients):
+        sent = layer_moments(network, x[part], y[part], batch=4)
+        total.add(wire.decode(wire.encode(sent)))
+    products = 18 * width < 3 * 60  # the smaller one
+    assert (sent.products is not None, sent.inputs is None) == (products, products)
+    assert relative_error(problem.weights(total.moments().solve(problem, 0.5)), want) < 1e-9
+    # Of the same samples, the other message.
+    sums = np.zeros((3, 60))
+    np.add.at(sums, y, x.reshape(n, 60))
+    np.testing.assert_allclose(problem.products(sums, np.arange(3)), rows.T @ Z, atol=1e-10)
+
+
+@pytest.mark.parametrize("width", [2, 30])
+def test_layer_moments_of_clients_that_have_one_class_each_are_taken_away_again(width):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(24, 5, 6, 2)), np.repeat([2, 0, 1], 8)
+    network, total = Network(f"conv:{width}:3 flatten", (5, 6, 2), (0, 1, 2), 0), LayerTotal()
+    parts = [layer_moments(network, x[y == label], y[y == label], batch=8) for label in (2, 0, 1)]
+    for part in parts:
+        total.add(part)
+    problem, rest = network.next_problem, total.moments() - parts[1]
+    want = layer_moments(network, x[y != 0], y[y != 0], batch=8)
+    np.testing.assert_allclose(rest.right_side(problem), want.right_side(problem), atol=1e-10)
+    assert relative_error(rest.solve(problem, 0.5), want.solve(problem, 0.5)) < 1e-9
+
+
+def test_layer_moments_that_no_samples_have_are_refused():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(20, 5, 6, 2)), np.arange(20) % 3
+    for width in (2, 30):
+        problem = Network(f"conv:{width}:3 flatten", (5, 6, 2), (0, 1, 2), 0).next_problem
+        good = layer_moments(Network(f"conv:{width}:3 flatten", (5, 6, 2), (0, 1, 2), 0), x, y, batch=8)
+        good.check_sums(problem)
+        name = "products" if width == 2 else "inputs"
+        sums = getattr(good, name)
+        if name == "inputs":  # changed so that all patches together have the sums that they had
+            _, _, directions = np.linalg.svd(problem.layer.row_sums(np.eye(60).reshape(60, 5, 6, 2)).T)
+            with pytest.raises(FedgramError, match="inputs: expected sums of inputs as small"):
+                replace(good, inputs=sums + 1e3 * directions[-1]).check_sums(problem)
+        counts = good.rows.counts + np.array([1, -1, 0])
+        odd = fg.Moments(good.rows.kind, sums=good.rows.cross.T, counts=counts, packed=good.rows.packed)
+        with pytest.raises(FedgramError, match="counts: expected multiples of 12"):
+            replace(good, rows=odd).check_sums(problem)
+        for wrong, words in (
+            (None, "expected shape"),
+            (sums[:-1], "expected shape"),
+            (sums * 100, "expected .* got"),
+            (sums + 1e6 * np.eye(*sums.shape), "expected .* got"),
+        ):
+            with pytest.raises(FedgramError, match=f"{name}: {words}"):
+                replace(good, **{name: wrong}).check_sums(problem)
+    dense = Network("flatten dense:4", (5, 6, 2), (0, 1, 2), 0)
+    plain = layer_moments(dense, x, y, batch=8)
+    plain.check_sums(dense.next_problem)
+    with pytest.raises(FedgramError, match="inputs: expected shape None"):
+        replace(plain, inputs=np.zeros((3, 60))).check_sums(dense.next_problem)
+
+
+def test_a_convolution_has_a_higher_rank_than_there_are_classes():
+    """One encoding for each position; with one that all share, it is the number of classes at most."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(200, 6, 6, 3)), np.arange(200) % 2
+    ranks = {}
+    for encoding in ENCODINGS:
+        network = Network("conv:20:3 flatten", (6, 6, 3), (0, 1), 0, encoding=encoding)
+        problem = network.next_problem
+        solution = layer_moments(network, x, y, batch=64).solve(problem, 1.0)
+        ranks[encoding] = np.linalg.matrix_rank(problem.weights(solution))
+    assert ranks == {"position": 20, "shared": 2}
 
 
 def test_groups():

@@ -23,8 +23,9 @@ METHODS = {
     "fedgram": fg.FedGram(),
     "fedlogit": fg.FedLogit(),
 }
-# What is automatic there is who learns with whom, in networks of its own; a ridge on features says nothing about it.
-ELSEWHERE = {"pfedacnnl"}
+# What is automatic there is a ridge for each layer, and who learns with whom, in networks of their own; a ridge on
+# features says nothing about it.
+ELSEWHERE = {"fedacnnl", "pfedacnnl"}
 
 
 def test_no_method_with_automatic_settings_is_forgotten():

@@ -60,6 +60,7 @@ COUNTS = {"correct": {"a": 1}, "tested": {"a": 2}, "failed": {}}
         ("notes", [1], "'notes' of a fit must be a table, got a list"),
         ("timing", {"a": 1.0}, "'timing/a' of a fit must be a table, got 1.0"),
         ("timing", {"a": {"idle": 1.0}}, "'timing/a' of a fit must have"),
+        ("timing", {"a": TIMES | {"more": 1.0}}, "'timing/a' of a fit must have"),
         ("timing", {"a": TIMES | {"idle": "long"}}, "'timing/a/idle' of a fit must be a number, got 'long'"),
     ],
 )

@@ -176,7 +176,7 @@ def test_the_rest_of_a_group_of_two_is_the_other_one_so_it_is_not_sent():
         sent, _ = group_moments(clients, cluster=False)
         assert all(len(moments) == 2 for moments in sent.values())
     # What a member of three can tell is the sum of the two others.
-    first = sent["client-0"][0] - fg.Moments.of(four[0].x, four[0].y, classes=3)
+    first = sent["client-0"][0].rows - fg.Moments.of(four[0].x, four[0].y, classes=3)
     np.testing.assert_allclose(first.gram, x[20:].T @ x[20:], atol=1e-9)
     empty = fg.Client("empty", np.zeros((0, 5)), np.zeros(0, dtype=int))
     for clients, lost in ((four[:2], None), ([*four[:2], empty], None), (four[:3], "client-2")):

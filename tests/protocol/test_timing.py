@@ -30,6 +30,19 @@ def test_spans_add_up_to_the_slowest_reply():
     assert Timing.summary({}) == {}
 
 
+def test_what_clients_do_together_leaves_no_idle_time():
+    """One such step in a run is enough: a sum without it would be of a part of the run."""
+    timing = Timing()
+    timing.add({"a": Spent(1.0, 1.5), "b": Spent(3.0, 4.0)})
+    timing.add({"a": Spent(2.0, None), "b": Spent(1.0, 1.0)})
+    assert timing.last == {"b": 1.0}
+    assert timing.by_client == {
+        "a": {"computing": 3.0, "communication": 0.5, "asked": 0},
+        "b": {"computing": 4.0, "communication": 1.0, "asked": 0},
+    }
+    assert Timing.summary(timing.by_client) == {"computing": 3.5, "communication": 0.75, "asked": 0}
+
+
 class Sleepy(Probe):
     """Client c1 sleeps in a step that counts, and in an evaluation that does not."""
 
@@ -75,7 +88,9 @@ def test_in_one_process_who_is_quick_waits(workers):
 
 @pytest.mark.parametrize(("steps", "least", "most"), [(None, 5, 50), (3, 0.9, 2)])
 def test_those_who_train_together_share_the_time_by_samples(steps, least, most):
-    """With a number of local steps, clients with more samples than a batch have the same to do."""
+    """With a number of local steps, clients with more samples than a batch have the same to do. Idle time is not made
+    up from such shares; a client that trains by itself has its own.
+    """
 
     @dataclass(frozen=True, kw_only=True)
     class Together(Probe):
@@ -94,7 +109,10 @@ def test_those_who_train_together_share_the_time_by_samples(steps, least, most):
     result = fit(Together(), parties)
     ratio = result.timing["large"]["computing"] / result.timing["small"]["computing"]
     assert least < ratio < most
-    assert result.timing["small"]["idle"] > (0.5 * NAP if steps is None else 0)
+    assert [account.keys() for account in result.timing.values()] == [{"computing", "communication", "asked"}] * 2
+    assert "idle" not in result.report()["timing"]
+    apart = fit(Together(), parties, engine=fg.InProcess(batch=1))
+    assert {"idle"} <= apart.timing["small"].keys() & apart.report()["timing"].keys()
 
 
 def test_a_method_of_one_batch_a_round_has_the_same_to_do_for_all():

@@ -66,7 +66,7 @@ def test_the_table_is_the_one_of_the_other_formats(page, results, metric):
     click(page, f"[data-filter='Metric:{metric}']")
     table = accuracy_table(results, metric)
     rows = page.find_elements("css selector", "table.main tbody tr")
-    assert len(rows) == len(table.rows) == 6
+    assert len(rows) == len(table.rows) == 7
     for row, expected in zip(rows, table.rows, strict=True):
         shown = [" ".join(cell.text.split()) for cell in row.find_elements("css selector", "td")]
         assert shown[:4] == [entry.text for entry in expected[1:]]
@@ -91,6 +91,7 @@ def test_columns_sort_both_ways_and_the_reference_stays_on_top(page):
     click(page, "[data-sort='name']")
     assert methods(page) == [
         "centralised",
+        "own most frequent class",
         "afl",
         "fragile",
         "gradual (rounds=8)",
@@ -124,7 +125,7 @@ def test_pointing_at_a_client_tells_its_figures(page, results):
         const chart = document.querySelector("svg.chart[aria-label^='Accuracies of single']");
         chart.scrollIntoView({ block: "center" });
         const box = chart.getBoundingClientRect();
-        const dots = chart.querySelectorAll("path[stroke-linecap]")[1].getAttribute("d");
+        const dots = chart.querySelectorAll("path[stroke-linecap]")[2].getAttribute("d");
         const [, x, y] = dots.match(/^M([\\d.]+) ([\\d.]+)/);
         const at = { clientX: box.left + +x, clientY: box.top + +y };
         chart.dispatchEvent(new PointerEvent("pointermove", at));
@@ -135,7 +136,7 @@ def test_pointing_at_a_client_tells_its_figures(page, results):
     assert tip.startswith("client-00 · afl") or "· afl" in tip
     for word in ("accuracy", "test samples", "training samples", "classes", "sent up", "sent down"):
         assert word in tip
-    assert rings == 5, "the same client is followed through all methods"
+    assert rings == 6, "the same client is followed through all methods"
 
 
 def test_hover_over_a_cell_tells_every_seed(page):
@@ -219,11 +220,11 @@ def test_it_asks_the_network_for_nothing(page, results):
 def test_readers_without_javascript_get_the_table(results):
     text = render_page(results, title="x")
     plain = text[text.index("<noscript>") : text.index("</noscript>")]
-    assert plain.count("<tr>") == 7
+    assert plain.count("<tr>") == 8
     assert "<b>" in plain
 
 
 def test_embedded_numbers_are_json(results):
     text = render_page(results, title="x")
     _, payload, _ = taken_apart(text)
-    assert len(payload["runs"]) == 48
+    assert len(payload["runs"]) == 56  # 8 of them of the line "own most frequent class"

@@ -258,3 +258,19 @@ def test_methods_that_nobody_here_knows_are_not_set_against_the_reference(chrome
     tiles = headline(chrome, tmp_path, runs)
     assert tiles[0] == "Highest accuracy on average theirs 95.00 %"
     assert not any("all data in one place" in text for text in tiles)
+
+
+def test_what_the_most_frequent_class_nearly_has_is_marked_and_explained(chrome, tmp_path):
+    """The line itself is a reference, but not that of all data in one place."""
+    line = record("own most frequent class", 0.6, reference=True, personal=False)
+    runs = [line, record("a", 0.604, personal=False), record("b", 0.9, personal=True)]
+    tiles = headline(chrome, tmp_path, runs)
+    assert not any("all data in one place" in text for text in tiles)
+    assert tiles[-1].startswith("Runs 2")
+    rows = {
+        row.get_attribute("data-method"): row for row in chrome.find_elements("css selector", "table.main tbody tr")
+    }
+    shown = {name: " ".join(row.find_element("css selector", "td").text.split()) for name, row in rows.items()}
+    assert shown == {"own most frequent class": "60.00", "a": "60.40 †", "b": "90.00"}
+    assert rows["own most frequent class"].get_attribute("class") == "reference"
+    assert "† is at most 0.5 points above" in chrome.find_element("css selector", "#accuracy .note").text

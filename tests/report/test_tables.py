@@ -127,6 +127,9 @@ def test_costs_of_a_round_count_those_who_take_part(tmp_path):
     assert [[entry.text for entry in row] for row in time_table(found).rows] == [
         ["fedavg", "1.5", "0.5", "0.25", "2.25"]
     ]
+    together = {name: value for name, value in timing.items() if name != "idle"}
+    waits = load_results([write(tmp_path / "together.jsonl", [record("fedavg", 0.9, timing=together, **costs)])])
+    assert [[entry.text for entry in row] for row in time_table(waits).rows] == [["fedavg", "1.5", "–", "0.25", "–"]]
     output = report(path).output
     assert "Cost of a round" in output
     assert "Seconds of a client in a run" in output
@@ -209,3 +212,25 @@ def test_a_label_of_several_methods_is_extended_by_what_differs(tmp_path):
         ["few (require=all)", "20.00"],
         ["few (require=0.5)", "10.00"],
     ]
+
+
+def test_figures_that_the_most_frequent_class_nearly_has_are_marked(tmp_path):
+    line = {"reference": True, "method": "own most frequent class"}
+    runs = [
+        record("own most frequent class", 0.6, **line),
+        record("half a point above", 0.605),
+        record("above", 0.606),
+        record("below", 0.3),
+        record("below", 0.3, partition="iid"),  # where there is no such line
+    ]
+    results = load_results([write(tmp_path / "results.jsonl", runs)])
+    table = accuracy_table(results, "client_mean")
+    assert [[entry.text for entry in row] for row in table.rows] == [
+        ["own most frequent class (reference)", "60.00", "–"],
+        ["half a point above", "60.50 †", "–"],
+        ["above", "60.60", "–"],
+        ["below", "30.00 †", "30.00"],
+    ]
+    assert "† is at most 0.5 points above what a client has" in table.caption
+    assert r"30.00 $\dagger$" in formats.latex(table)
+    assert "†" not in accuracy_table(load_results([write(tmp_path / "other.jsonl", runs[1:])]), "client_mean").caption

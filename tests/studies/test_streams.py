@@ -258,5 +258,5 @@ def test_blas_has_one_thread_while_a_narrow_table_is_read(files, monkeypatch):
         assert set(blas_threads()) == {1}
         passing.close()  # whoever does not read to the end gives them back, too
         assert set(blas_threads()) == {2}
-        monkeypatch.setattr("fedgram.core.threads.NARROW", 1)
+        monkeypatch.setattr("fedgram.core.threads.READING", 1)
         assert {frozenset(blas_threads()) for _ in client.x} == {frozenset({2})}

@@ -2,12 +2,12 @@
 
 import sys
 import warnings
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
-import click
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from fedgram import __version__
 from fedgram.core import terminal
@@ -22,14 +22,31 @@ COMMANDS = (
 )
 
 
-class OnDemand(TyperGroup):
+class Commands(TyperGroup):
+    """Commands of which the nearest is suggested where a name is misspelt.
+
+    Versions of typer and of what is below it differ in whether they suggest a command: some do twice, some not at all.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options | {"suggest_commands": False})
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that the first argument names."""
+        near = () if args[0] in self.commands else get_close_matches(args[0], self.commands)
+        if near:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(map(repr, near))}?")
+        return super().resolve_command(ctx, args)
+
+
+class OnDemand(Commands):
     """Commands whose modules are imported when they are asked for; importing all of them takes twice as long."""
 
     def __init__(self, **options: Any) -> None:
-        options["commands"] = {name: click.Command(name) for name in COMMANDS}  # stand-ins, for lists and suggestions
+        options["commands"] = {name: TyperCommand(name) for name in COMMANDS}  # stand-ins, for lists and suggestions
         super().__init__(**options)
 
-    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+    def get_command(self, ctx: Any, name: str) -> Any:
         """Return a command by its name."""
         if name not in COMMANDS:
             return None
@@ -50,7 +67,6 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    suggest_commands=False,  # click does it
 )
 
 

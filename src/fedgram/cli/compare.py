@@ -1,5 +1,7 @@
 """`fedgram compare`: many methods in many scenarios, from a file or from options."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -7,7 +9,7 @@ import typer
 from rich.console import Console
 
 from fedgram.cli import options
-from fedgram.cli.report import PAGE, RESULTS, show_tables
+from fedgram.cli.report import PAGE, RESULTS, show_tables, tell_outdated
 from fedgram.cli.watching import already_in, watching
 from fedgram.core import terminal
 from fedgram.core.errors import InvalidParameter
@@ -15,7 +17,7 @@ from fedgram.core.terminal import echo, one_line
 from fedgram.experiments import Experiment, Run, execute, read_file, runs_of
 from fedgram.experiments.results import load_results
 from fedgram.experiments.variants import from_options, show
-from fedgram.protocol.method import Engine
+from fedgram.protocol.method import Engine, Require
 from fedgram.report.metrics import chosen
 from fedgram.report.page import write_page
 
@@ -45,6 +47,12 @@ def compare(
     out: Annotated[Path | None, typer.Option(help="Folder for the results and the page.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the runs and stop.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with what is there; repeat nothing.")] = False,
+    skip_failed: Annotated[
+        bool,
+        typer.Option(
+            "--skip-failed", help="With --resume, repeat no run that failed, unless its data could not be prepared."
+        ),
+    ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Throw away the results that are there.")] = False,
 ) -> None:
     """Compare methods, and end with a table and a page.
@@ -64,6 +72,31 @@ def compare(
       fedgram compare --data patients.csv --label diagnosis --client-column hospital --methods fedgram,local
 
     """
+    if skip_failed and not resume:
+        raise InvalidParameter("--skip-failed needs --resume: without it nothing has failed yet")
+    experiment = described(file, methods, settings, clients, partition, seeds, set_, running.require)
+    runs = list(runs_of(experiment))
+    if dry_run:
+        _show_runs(runs)
+        return
+    folder = out or Path("results") / (file.stem if file else "compare")
+    console = terminal.console(stderr=True, highlight=False, soft_wrap=True)
+    with running.sole_writer(folder, console):
+        how = {"resume": resume, "skip_failed": skip_failed, "overwrite": overwrite}
+        _run(experiment, runs, folder, console, **how, engine=running.engine)
+
+
+def described(
+    file: Path | None,
+    methods: str | None,
+    settings: dict[str, Any],
+    clients: str | None,
+    partition: str | None,
+    seeds: str | None,
+    set_: Sequence[str] | None,
+    require: Require | None,
+) -> Experiment:
+    """Return the experiment that a file and options describe."""
     if set_ and methods is None:
         raise InvalidParameter("--set needs --methods; in a file, write the hyper-parameter beside the method's name")
     table = read_file(file) if file else {}
@@ -72,18 +105,9 @@ def compare(
         "partitions": partition and _pieces(partition),
         "methods": methods and from_options(_pieces(methods), set_ or [], table.get("methods", ())),
         "seeds": _numbers("seeds", seeds),
-        "require": running.require,
+        "require": require,
     }
-    settings |= {key: value for key, value in others.items() if value is not None}
-    experiment = Experiment.of(table | settings)
-    runs = list(runs_of(experiment))
-    if dry_run:
-        _show_runs(runs)
-        return
-    folder = out or Path("results") / (file.stem if file else "compare")
-    console = terminal.console(stderr=True, highlight=False, soft_wrap=True)
-    with running.sole_writer(folder, console):
-        _run(experiment, runs, folder, console, resume=resume, overwrite=overwrite, engine=running.engine)
+    return Experiment.of(table | settings | {key: value for key, value in others.items() if value is not None})
 
 
 def _run(
@@ -93,6 +117,7 @@ def _run(
     console: Console,
     *,
     resume: bool,
+    skip_failed: bool,
     overwrite: bool,
     engine: Engine,
 ) -> None:
@@ -104,6 +129,8 @@ def _run(
                 f"{path} has results already: go on with --resume, or throw them away by --overwrite"
             )
         done = already_in(path, console)
+        if skip_failed:
+            done = replace(done, keys=done.keys | done.failed)
     try:
         with watching(runs, done.keys if done else frozenset(), console) as watcher:
             outcome = execute(runs, path, done=done, watcher=watcher, engine=engine, title=experiment.title)
@@ -116,8 +143,9 @@ def _run(
         console.print(f"[yellow]warning:[/] {one_line(message)} ({count} run{'s' * (count != 1)})")
     labels = {run.key: run.label for run in runs}
     results = load_results([path], labels)
-    if others := sum(run.key not in labels for run in results.runs):
+    if others := sum(run.key not in labels and not run.is_trivial for run in results.runs):
         console.print(f"{one_line(path)} also holds {others} run{'s' * (others != 1)} of other experiments")
+    tell_outdated(results, console)
     page = write_page(results, folder / PAGE, title=experiment.title)
     show_tables(results, chosen(results, None))
     console.print(f"\nresults  {one_line(path)}\npage     {one_line(page)}")

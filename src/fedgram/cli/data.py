@@ -8,13 +8,14 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from fedgram.cli import Commands
 from fedgram.core import terminal
 from fedgram.data.published import catalog
 from fedgram.data.published.catalog import Info
 
 app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
-    suggest_commands=False,
     rich_markup_mode="rich",
     help="Data sets by name: list them, fetch one, look at one.",
 )

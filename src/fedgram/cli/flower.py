@@ -5,13 +5,14 @@ from typing import Annotated
 
 import typer
 
+from fedgram.cli import Commands
 from fedgram.cli.options import split_settings
 from fedgram.core.extras import needing
 from fedgram.core.terminal import echo
 
 app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
-    suggest_commands=False,
     rich_markup_mode="rich",
     help="Run across machines with Flower: write an app, start a node, make keys to try it with.",
 )

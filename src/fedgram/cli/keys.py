@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from fedgram.cli import Commands
 from fedgram.core import terminal
 from fedgram.core.errors import InvalidParameter
 from fedgram.exchange.header import party_name
@@ -14,8 +15,8 @@ from fedgram.exchange.keys import PrivateKey
 from fedgram.exchange.pairs import named_by, new_pair, read_public
 
 app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
-    suggest_commands=False,
     rich_markup_mode="rich",
     help="A party's keys: make a pair, or show the public one.",
 )

@@ -1,7 +1,7 @@
 """Options that `fedgram run` and `fedgram compare` share, each defined once."""
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -95,9 +95,9 @@ def shared(command: Callable[..., None]) -> Callable[..., None]:
     last = [one for one in own if one.kind is one.KEYWORD_ONLY and one.name not in ("settings", "running")]
 
     def called(**options: Any) -> None:
-        settings = {name: value for name in SETTINGS if (value := options.pop(name)) is not None}
         running = Running.of({name: options.pop(name) for name in RUNNING})
-        command(**options, settings=settings, running=running)
+        own = {name: value for name, value in options.items() if name not in SETTINGS}
+        command(**own, settings=given_settings(options), running=running)
 
     called.__name__, called.__doc__ = command.__name__, command.__doc__
     called.__signature__ = inspect.Signature([*first, *common, *last])  # type: ignore[attr-defined]
@@ -108,6 +108,11 @@ def _parameter(name: str, kind: type, text: str) -> inspect.Parameter:
     flag = FLAGS.get(name, f"--{name.replace('_', '-')}")
     annotation = Annotated[kind | None, typer.Option(flag, help=text)]  # type: ignore[valid-type]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def given_settings(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the scenario's settings among the options of a command."""
+    return {name: options[name] for name in SETTINGS if options[name] is not None}
 
 
 def split_settings(texts: list[str]) -> dict[str, str]:

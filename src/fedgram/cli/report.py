@@ -67,6 +67,7 @@ def report(
     metric = chosen(found, metric)
     for damage in found.damaged:
         errors.print(f"[yellow]warning:[/] {one_line(damage)}; left out")
+    tell_outdated(found, errors)
     name = title or found.title or results[0].resolve().parent.name
     if out is not None:
         _write_all(found, metric, out, name, errors)
@@ -78,6 +79,12 @@ def report(
             echo(render_page(found, title=name, metric=metric))
         case _:
             echo(_text(found, metric, format_), end="")
+
+
+def tell_outdated(results: Results, console: Console) -> None:
+    """Say how many runs are left out because their methods compute something else by now."""
+    if n := results.outdated:
+        console.print(f"{n} run{'s' * (n != 1)} of older revisions of the methods left out")
 
 
 def show_tables(results: Results, metric: str) -> None:

@@ -8,6 +8,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from fedgram.cli import Commands
 from fedgram.core import terminal
 from fedgram.core.errors import InvalidData, InvalidParameter
 from fedgram.core.files import replace_file, writing
@@ -20,8 +21,8 @@ from fedgram.studies.parties import with_coordinator, with_keys
 from fedgram.studies.study import read_text
 
 app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
-    suggest_commands=False,
     rich_markup_mode="rich",
     help="What parties with tables agree on: draft a study, check a table against it, show it.",
 )

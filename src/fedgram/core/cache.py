@@ -5,6 +5,7 @@ downloads/NAME/   archives as they came; files a user places by hand go here too
 data/v1/NAME/     the same data as arrays that can be memory-mapped (see `data.store`)
 models/           backbones exported to ONNX (see `features.backbones.export`)
 features/         features of data sets (see `features.store`)
+queue/            runs of `make results-queue`, and the states of those that were interrupted
 locks/, tmp/      who is working on what, and work that is not finished
 ```
 Work happens in `tmp` under a lock and is moved into place by one rename, so whatever has its final name is

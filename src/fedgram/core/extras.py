@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedgram.core.errors import MissingExtra
+from fedgram.core.threads import waiting_passively
 
 
 def require(module: str, extra: str, what: str) -> Any:
@@ -18,7 +19,7 @@ def require(module: str, extra: str, what: str) -> Any:
     fedgram.core.errors.MissingExtra: reading images needs the 'vision' extra (no_such_module is missing): pip install
     'fedgram[vision]'
     """
-    with needing(extra, what):
+    with needing(extra, what), waiting_passively():
         importlib.import_module(module.partition(".")[0])
         return importlib.import_module(module)
 

@@ -24,8 +24,9 @@ UNBALANCED = 0.3, 0.7
 def dirichlet(labels: npt.ArrayLike, *, clients: int, alpha: float, seed: int = 0, min_size: int = 0) -> Parts:
     """Spread each class over the clients in proportions drawn from Dirichlet(alpha): the smaller, the more skewed.
 
-    This is the partition of all five papers. With `min_size`, clients that drew fewer samples get some of the largest
-    clients' at random (the common alternative, drawing again until all are large enough, may never end).
+    All five papers use it, beside shards (AFL), classes (FedAPA) and drawn data (FedACnnL). With `min_size`, clients
+    that drew fewer samples get some of the largest clients' at random (the common alternative, drawing again until all
+    are large enough, may never end).
     """
     y = _labels(labels)
     _check_clients(clients)

@@ -6,18 +6,22 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
+from math import prod
 from numbers import Integral
+from pathlib import Path
 from threading import Lock
 from time import perf_counter, process_time, thread_time
 from types import MappingProxyType
 from typing import Any, Literal, Self, TypeAlias, TypeVar
 
+import numpy as np
+
 from fedgram.core import wire
 from fedgram.core.errors import ClientFailed, InvalidParameter
+from fedgram.core.hashing import hash_array, hash_json
 from fedgram.core.labels import Label
-from fedgram.core.threads import Limit
+from fedgram.core.threads import Limit, begin_worker, end_workers, one_thread_each
 from fedgram.data.client import Client
-from fedgram.engines.threads import many_small_enough
 from fedgram.protocol import session
 from fedgram.protocol.clientside import ClientSide, explain, perform
 from fedgram.protocol.fit import Fit
@@ -43,14 +47,18 @@ class InProcess:
     bit-identical for any number of them. "auto" takes as many as BLAS may have threads, for steps that are worth it. A
     batched step gets at most `batch` clients at a time; it has threads of its own, and "auto" adds none.
 
-    `threads` is the number of BLAS threads inside a step. "auto" chooses by the clients' sizes, whatever `workers` is:
-    one where steps are small or no client has more than a worker's share of the samples, otherwise as many as the
-    environment allows, and then one worker. Another number may change the last bits of a result.
+    `threads` is the number of threads of BLAS and torch inside a step. "auto" chooses by the clients' sizes, whatever
+    `workers` is: one where steps are small or no client has more than a worker's share of the samples, otherwise as
+    many as the environment allows, and then one worker. Another number may change the last bits of a result.
+
+    `checkpoint` is a file in which a long run that can be interrupted (of FedACnnL, after each layer) saves its state.
+    Where the file is there, the same run goes on from it.
     """
 
     workers: int | Literal["auto"] = "auto"
     batch: int = 64
     threads: int | Literal["auto"] = "auto"
+    checkpoint: str | Path | None = None
 
     def __post_init__(self) -> None:
         for what in ("workers", "batch", "threads"):
@@ -74,7 +82,14 @@ class InProcess:
         """Run the method from hello to evaluation; the fit also holds the clients' personal models."""
         with Room(method, clients, self, recipe) as room:
             fit = session.run(
-                method, room, classes=classes, seed=seed, require=require, progress=progress, recipe=recipe
+                method,
+                room,
+                classes=classes,
+                seed=seed,
+                require=require,
+                progress=progress,
+                recipe=recipe,
+                checkpoint=(Path(self.checkpoint), lambda: _fingerprint(clients)) if self.checkpoint else None,
             )
         return replace(fit, personal=room.personal_models())
 
@@ -95,7 +110,8 @@ class Room:
         self.spent: dict[str, Spent] = {}
         self._method, self._engine = method, engine
         allowed = Limit.allowed()
-        narrow = many_small_enough(clients, allowed)
+        columns = max(prod(client.x.shape[1:]) for client in clients)
+        narrow = one_thread_each([len(client.x) for client in clients], columns, allowed)
         self._threads = engine.threads if engine.threads != "auto" else 1 if narrow else None
         self._workers = engine.workers if engine.workers != "auto" else allowed if narrow else 1
         self._counting = Lock()
@@ -110,12 +126,13 @@ class Room:
         """End what is under way and give BLAS its threads back, even if the server has left an exchange unfinished."""
         if "_pool" in self.__dict__:
             self._pool.shutdown(cancel_futures=True)
+            end_workers()
         for limit in self._limits:
             limit.release()
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(self._workers)
+        return ThreadPoolExecutor(self._workers, initializer=begin_worker)
 
     def personal_models(self) -> dict[str, Any]:
         """Return the personal models that clients keep."""
@@ -126,8 +143,9 @@ class Room:
         self.spent = {}
         batched = bool(self._method.steps().get(step))
         groups = _groups(self._deliver(requests), self._engine.batch if batched else 1)
-        # What trains in batches has threads of its own, which are not BLAS'.
-        limit = None if self._threads is None or batched else Limit(self._threads)
+        # What trains in batches chooses its threads by itself, unless a number is asked for.
+        asked = None if batched and self._engine.threads == "auto" else self._threads
+        limit = None if asked is None else Limit(asked)
         if limit is not None:
             self._limits.append(limit)
         try:
@@ -186,12 +204,12 @@ class Room:
                 self._share_out(perf_counter() - began, [side for side, _ in group])
 
     def _share_out(self, seconds: float, sides: Sequence[ClientSide]) -> None:
-        """Enter what each client of a group took; those that train together share the time by their efforts."""
+        """Enter what each client of a group took; those that train together share its computing by their efforts."""
         efforts = [self._method.effort(side.n) for side in sides]
         total = sum(efforts)
         for side, effort in zip(sides, efforts, strict=True):
             part = seconds * (effort / total if total else 1 / len(sides))
-            self.spent[side.name] = Spent(part, part)
+            self.spent[side.name] = Spent(part, part if len(sides) == 1 else None)
 
     def _replies(self, group: Group) -> list[Answer]:
         sides, requests = zip(*group, strict=True)
@@ -204,6 +222,14 @@ class Room:
             failure = ClientFailed(explain(error))
             failure.__cause__ = error
             return [(sides[0].name, failure)]
+
+
+def _fingerprint(clients: Sequence[Client]) -> str:
+    """Return one hash of all clients' names, samples and labels."""
+    by_name = sorted(clients, key=lambda client: client.name)
+    return hash_json(
+        [[client.name, hash_array(np.asarray(client.x)), hash_json(client.y.tolist())] for client in by_name]
+    )
 
 
 def _groups(items: Iterator[T], size: int) -> Iterator[list[T]]:

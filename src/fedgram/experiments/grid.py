@@ -12,6 +12,8 @@ from fedgram.experiments.scenario import Scenario
 from fedgram.experiments.variants import CENTRALISED
 from fedgram.protocol.method import Method, Require, check_outcomes
 
+REFERENCE_REVISION = 1  # of the centralised reference, as methods have a `revision`
+
 
 @dataclass(frozen=True)
 class Run:
@@ -41,13 +43,15 @@ class Run:
         """The hyper-parameters."""
         return self.method.settings() if self.method else {"ridge": self.ridge, "intercept": self.intercept}
 
+    @property
+    def revision(self) -> int:
+        """The version of the method's computation."""
+        return self.method.revision if self.method else REFERENCE_REVISION
+
     @cached_property
     def key(self) -> str:
-        """The same for the same run, whatever its label, and whatever engine carries its messages."""
-        # Runs without what there was not at first keep the keys that they had.
-        added = (("intercept", False), ("alone", False))
-        settings = {name: value for name, value in self.settings.items() if (name, value) not in added}
-        about = {"method": self.name, "settings": settings, "require": self.require}
+        """The key of the run and its computation; label and engine do not change it."""
+        about = {"method": self.name, "settings": self.settings, "require": self.require, "revision": self.revision}
         return stable_key(asdict(self.scenario) | about)
 
 

@@ -106,6 +106,19 @@ class Prepared:
             tests = {TEST_SET: (_flat(self.data.x_test), self.data.y_test)}
         return self._judged(in_source(model, basis, self.data.columns), tests, basis)
 
+    def most_frequent(self) -> Evaluation:
+        """Score the class that most of a client's own training samples have, predicted for all its test samples.
+
+        A client without training samples predicts the most frequent class of all; of equals the first class counts.
+        """
+        usual = int(np.sum(self.class_counts, axis=0).argmax())
+        correct, tested = {}, {}
+        for client, counts in zip(self.clients, self.class_counts, strict=True):
+            labels = self._indices(() if client.y_test is None else client.y_test)
+            predicted = int(np.argmax(counts)) if any(counts) else usual
+            correct[client.name], tested[client.name] = int(np.sum(labels == predicted)), len(labels)
+        return Evaluation(correct, tested)
+
     def _judged(self, model: Model, tests: Mapping[str, Any], basis: Basis | None) -> Evaluation | NumericEvaluation:
         """Return how good a model is on test samples, pairs (x, y) by who has them."""
         tested = {name: len(y) for name, (_, y) in tests.items()}

@@ -15,7 +15,7 @@ from fedgram.experiments.judged import Judged
 from fedgram.experiments.keys import stable_key
 from fedgram.experiments.matrices import Matrix
 from fedgram.experiments.scenario import Column
-from fedgram.experiments.variants import CENTRALISED, show
+from fedgram.experiments.variants import MOST_FREQUENT, REFERENCES, show
 
 __all__ = ["METRICS", "Column", "Result", "Results", "Spread", "load_results", "read_results"]
 
@@ -41,8 +41,10 @@ class Result:
     reference: bool = False
     personal: bool | None = None  # older files do not say
     settings: Mapping[str, Any] = field(default_factory=dict)
+    revision: int = 1  # of the method's computation
     require: Any = "all"
     error: str | None = None
+    unprepared: bool = False  # whether it failed because its data could not be prepared
     accuracy: Mapping[str, float] = field(default_factory=dict)
     correct: Sequence[int] = ()
     tested: Sequence[int] = ()
@@ -75,11 +77,13 @@ class Result:
             method=method,
             column=Column.of(record),
             seed=maybe(count, record, "seed") or 0,
-            reference=method == CENTRALISED if reference is None else reference,
+            reference=method in REFERENCES if reference is None else reference,
             personal=maybe(flag, record, "personal"),
             settings=_settings(record.get("settings")),
+            revision=maybe(count, record, "revision") or 1,
             require=setting("require", record.get("require", "all")),
             error=None if good else maybe(text, record, "error") or "failed",
+            unprepared=bool(maybe(flag, record, "unprepared")),
             accuracy=_with_best(accuracy, rounds),
             correct=maybe(each(count), record, "correct") or (),
             tested=tested,
@@ -110,6 +114,11 @@ class Result:
         return bool(self.judged.outcomes)
 
     @property
+    def is_trivial(self) -> bool:
+        """Whether clients always predict their own most frequent class."""
+        return self.method == MOST_FREQUENT
+
+    @property
     def by_client(self) -> list[float | None]:
         """Accuracy of each client, None for one without test samples."""
         return [right / n if n else None for right, n in zip(self.correct, self.tested, strict=False)]
@@ -137,6 +146,7 @@ class Spread:
     setting: str = ""
     title: str = ""
     is_numeric: bool = False  # then all samples are of one class
+    reference: Result | None = None  # every client always predicts its own most frequent class
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
@@ -148,7 +158,8 @@ class Spread:
             raise ValueError(f"class_counts are not those of {len(names)} clients and {len(classes)} classes")
         key, title = (maybe(text, record, name) or "" for name in ("setting", "title"))
         seed, numeric = maybe(count, record, "seed") or 0, bool(table(text, record, "outcomes"))
-        return cls(Column.of(record), seed, classes, names, counts, key, title, numeric)
+        reference = maybe(_reference(record), record, "most_frequent")
+        return cls(Column.of(record), seed, classes, names, counts, key, title, numeric, reference)
 
 
 @dataclass(frozen=True)
@@ -159,10 +170,11 @@ class Results:
     spreads: Sequence[Spread] = ()
     damaged: Sequence[Damage] = ()
     title: str = ""
+    outdated: int = 0  # runs left out because there are others of a newer revision of their method
 
     @property
     def labels(self) -> list[str]:
-        """The methods as tables list them: the reference first, then in the order of the file."""
+        """The methods as tables list them: the references first, then in the order of the file."""
         references = {run.label: None for run in self.runs if run.reference}
         return list(references | {run.label: None for run in self.runs})
 
@@ -204,6 +216,8 @@ def read_results(path: Path) -> Iterator[Result | Spread | Damage]:
 def load_results(paths: Iterable[Path], labels: Mapping[str, str] | None = None) -> Results:
     """Read results files; of a run that was repeated, the last one counts that went well.
 
+    Of each method only the newest revision in the files counts: a mean over seeds, or a comparison of columns, of
+    two different computations would be of neither.
     `labels` by a run's key take precedence over those in the files. A label that stands for different methods or
     hyper-parameters is extended by what differs: no two runs with the same label and column have the same seed.
     """
@@ -230,9 +244,21 @@ def load_results(paths: Iterable[Path], labels: Mapping[str, str] | None = None)
     if not runs:
         what = "; ".join(map(str, damaged[:3])) or "no runs in it"
         raise JournalError(f"nothing to report: {what}")
-    once = [replace(run, label=(labels or {}).get(run.key, run.label)) for run in _last_good(runs, lambda run: run.key)]
+    told = {(run.column, run.seed) for run in runs}
+    runs += [spread.reference for place, spread in spreads.items() if place in told and spread.reference]
+    current = _newest_revisions(runs)
+    once = [
+        replace(run, label=(labels or {}).get(run.key, run.label)) for run in _last_good(current, lambda run: run.key)
+    ]
     told_apart = _last_good(_told_apart(once), lambda run: (run.label, run.column, run.seed))
-    return Results(told_apart, list(spreads.values()), damaged, title)
+    return Results(told_apart, list(spreads.values()), damaged, title, len(runs) - len(current))
+
+
+def _newest_revisions(runs: Sequence[Result]) -> list[Result]:
+    newest: dict[str, int] = {}
+    for run in runs:
+        newest[run.method] = max(run.revision, newest.get(run.method, 0))
+    return [run for run in runs if run.revision == newest[run.method]]
 
 
 def _last_good(runs: Iterable[Result], identity: Callable[[Result], Hashable]) -> list[Result]:
@@ -284,6 +310,25 @@ def _settings(value: Any) -> dict[str, Any]:
     if value is not None and not isinstance(value, dict):
         raise ValueError("settings must be a table")
     return {name: setting(f"settings.{name}", item) for name, item in (value or {}).items()}
+
+
+def most_frequent_record(about: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the record of a reference run: `found` is what clients have that predict their most frequent class.
+
+    `about` is a record of the same setting, and says which that is.
+    """
+    settings = {name: about[name] for name in (*(field.name for field in fields(Column)), "seed") if name in about}
+    named = {"kind": "run", "method": MOST_FREQUENT, "label": MOST_FREQUENT, "reference": True}
+    return {**named, "key": stable_key({**settings, "method": MOST_FREQUENT}), **settings, **found}
+
+
+def _reference(about: Mapping[str, Any]) -> Callable[[str, Any], Result]:
+    def read(name: str, found: Any) -> Result:
+        if not isinstance(found, dict):
+            raise ValueError(f"{name} must be a table")
+        return Result.of(most_frequent_record(about, found))
+
+    return read
 
 
 def _matrix(name: str, value: Any) -> Matrix:

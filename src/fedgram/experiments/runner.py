@@ -2,11 +2,12 @@
 
 import os
 import platform
+import shutil
 import warnings
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, field
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import groupby
@@ -33,6 +34,7 @@ from fedgram.protocol.reporting import outcome
 from fedgram.protocol.transport import Progress
 
 SCHEMA = 1
+UNFINISHED = "unfinished"  # folder with the states of runs that were interrupted
 # What Python itself does not show unless asked: engines and libraries warn their own developers by these.
 NOT_FOR_USERS = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)
 
@@ -68,6 +70,7 @@ class Finished:
     """What a results file holds already."""
 
     keys: frozenset[str] = frozenset()
+    failed: frozenset[str] = frozenset()  # by themselves, not because their data could not be prepared
     settings: frozenset[str] = frozenset()
     fingerprints: frozenset[tuple[str, str]] = frozenset()
     numeric: bool | None = None  # whether outcomes are numbers; nobody knows of an empty file
@@ -76,9 +79,12 @@ class Finished:
 def finished(path: Path) -> tuple[Finished, list[Damage]]:
     """Return what a results file holds, and the lines that a report would leave out; failed runs are not finished."""
     lines = list(read_results(path))
-    good = [run for run in lines if isinstance(run, Result) and run.error is None]
+    runs = [run for run in lines if isinstance(run, Result)]
+    good = [run for run in runs if run.error is None]
+    keys = frozenset(run.key for run in good)
     found = Finished(
-        frozenset(run.key for run in good),
+        keys,
+        frozenset(run.key for run in runs if not run.unprepared) - keys,
         frozenset(spread.setting for spread in lines if isinstance(spread, Spread)),
         frozenset((run.setting, run.fingerprint) for run in good),
         good[0].is_numeric if good else None,
@@ -138,6 +144,9 @@ def execute(
     """
     outcome = Outcome()
     engine = engine or InProcess()
+    unfinished = path.parent / UNFINISHED
+    if done is None:
+        shutil.rmtree(unfinished, ignore_errors=True)
     left = [run for run in runs if done is None or run.key not in done.keys]
     with Kept(path, done, title) as kept:
         for scenario, group in groupby(left, key=lambda run: run.scenario):
@@ -150,14 +159,22 @@ def execute(
             with engine if isinstance(engine, AbstractContextManager) else nullcontext():
                 for run in group:
                     watcher.starts(run)
-                    record, _, _ = attempt(run, prepared, engine, partial(watcher.steps, run))
+                    saving = _saving(engine, unfinished / f"{run.key}.checkpoint")
+                    record, _, _ = attempt(run, prepared, saving, partial(watcher.steps, run))
                     kept.append(record)
                     watcher.ends(run, record)
                     outcome.done += 1
                     outcome.warnings.update(record.get("warnings", ()))
                     if record["status"] == FAILED:
                         outcome.failed[f"{run.label}: {scenario.describe()}"] = record["error"]
+    with suppress(OSError):  # it is not there, or holds the state of a run that failed
+        unfinished.rmdir()
     return outcome
+
+
+def _saving(engine: Engine, checkpoint: Path) -> Engine:
+    """Return the engine with a file for the state of a run that is interrupted, if it can keep one."""
+    return replace(engine, checkpoint=checkpoint) if isinstance(engine, InProcess) else engine
 
 
 def _prepared(scenario: Scenario) -> Prepared | Exception:
@@ -171,7 +188,7 @@ def _prepared(scenario: Scenario) -> Prepared | Exception:
 
 def attempt(run: Run, prepared: Prepared | Exception, engine: Engine, progress: Progress) -> Attempt:
     """Perform a run; an error ends the run, not the program, and is written down."""
-    record, fit, failure = _description(run), None, None
+    record, fit, failure = description(run), None, None
     started = perf_counter()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -187,6 +204,8 @@ def attempt(run: Run, prepared: Prepared | Exception, engine: Engine, progress: 
             failure = error
             told = str(error) if isinstance(error, FedgramError) else f"{type(error).__name__}: {error}"
             record |= {"status": FAILED, "error": told}
+            if isinstance(prepared, Exception):
+                record["unprepared"] = True
     record["total_seconds"] = round(perf_counter() - started, 4)
     record["finished"] = datetime.now(UTC).isoformat(timespec="seconds")
     if caught:
@@ -216,7 +235,8 @@ def _measured(run: Run, prepared: Prepared, engine: Engine, progress: Progress) 
     return measured, fit
 
 
-def _description(run: Run) -> dict[str, Any]:
+def description(run: Run) -> dict[str, Any]:
+    """Return what a run's record says before the run begins."""
     return {
         "kind": "run",
         "schema": SCHEMA,
@@ -225,6 +245,7 @@ def _description(run: Run) -> dict[str, Any]:
         "label": run.label,
         "method": run.name,
         "settings": run.settings,
+        "revision": run.revision,
         "reference": run.method is None,
         "personal": run.method is not None and run.method.personal,
         **asdict(run.scenario),
@@ -234,7 +255,10 @@ def _description(run: Run) -> dict[str, Any]:
 
 
 def setting_record(scenario: Scenario, prepared: Prepared, title: str | None = None) -> dict[str, Any]:
-    """Return what is the same for all methods: the clients' names and how many samples of each class they have."""
+    """Return what is the same for all methods.
+
+    That is the clients' names, how many samples of each class they have, and what it is worth to know just that.
+    """
     return {
         "kind": "setting",
         "schema": SCHEMA,
@@ -247,7 +271,15 @@ def setting_record(scenario: Scenario, prepared: Prepared, title: str | None = N
         **({"outcomes": prepared.units} if prepared.units else {}),
         "names": prepared.names,
         "class_counts": prepared.class_counts,
+        **_most_frequent(prepared),
     }
+
+
+def _most_frequent(prepared: Prepared) -> dict[str, Any]:
+    """Return what clients have that always predict their own most frequent class; nothing where they are not tested."""
+    if prepared.units or not prepared.tested_by_clients:
+        return {}
+    return {"most_frequent": recorded(prepared.most_frequent(), prepared.names, {})}
 
 
 def versions() -> dict[str, str]:

@@ -198,14 +198,21 @@ class Scenario(Column):
         through = f" through {self.backbone}" if self.backbone else ""
         return f"{self.data}{through}, {crowd}{self.partition}, {shift}seed {self.seed}"
 
-    def prepare(self) -> Prepared:
-        """Load the data, put them through the backbone, and spread them over clients."""
-        data = load_source(self._source, self.backbone, self.shift is None, self.samples, self.test == STANDARD)
+    def prepare(self, *, labels_only: bool = False) -> Prepared:
+        """Load the data, put them through the backbone, and spread them over clients.
+
+        With `labels_only` samples go through no backbone and a zero stands for each: who has which labels is the same.
+        """
+        as_features = self.shift is None and not labels_only
+        data = load_source(self._source, self.backbone, as_features, self.samples, self.test == STANDARD)
+        if labels_only:
+            x, x_test = (None if part is None else np.zeros((len(part), 1)) for part in (data.x, data.x_test))
+            data = replace(data, x=x, x_test=x_test)
         if self.test == HELD_OUT:
             data = _hold_out(data, self.test_fraction)
         parts = spread(data, self.partition, clients=self.clients, seed=self.seed)
         names = client_names(data, self.partition, len(parts))
-        if self.shift is not None:
+        if self.shift is not None and not labels_only:
             data = featurize(shifted(data, parts, names, self.shift, seed=self.seed), self.backbone)
         fraction = self.test_fraction if self.test == LOCAL else 0.0
         clients = make_clients(data, parts, test_fraction=fraction, seed=self.seed, names=names)

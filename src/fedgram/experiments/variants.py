@@ -11,6 +11,8 @@ from fedgram.protocol.parameters import parameter_types, read_settings
 from fedgram.protocol.sources import is_code, resolve
 
 CENTRALISED = "centralised"
+MOST_FREQUENT = "own most frequent class"
+REFERENCES = (CENTRALISED, MOST_FREQUENT)  # lines of a table that are not methods
 EXAMPLE = 'methods = ["afl", {name = "local", ridge = [0.1, 1]}]'
 
 
@@ -30,8 +32,8 @@ def read_variants(entries: Iterable[Any]) -> tuple[Variant, ...]:
     """
     variants = [variant for table in _tables(entries) for variant in _expand(table)]
     for variant in variants:
-        if variant.label == CENTRALISED:
-            raise InvalidParameter(f"{CENTRALISED!r} is the label of the reference: give the method another label")
+        if variant.label in REFERENCES:
+            raise InvalidParameter(f"{variant.label!r} is the label of a reference: give the method another label")
         twins = [other for other in variants if other.method == variant.method]
         if len(twins) > 1:
             raise InvalidParameter(f"methods has the same run twice: {twins[0].label!r} and {twins[1].label!r}")

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from fedgram.core.errors import InvalidData, InvalidParameter
 from fedgram.core.extras import require
+from fedgram.core.threads import onnx_options
 from fedgram.features.backbones.base import Features
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -51,10 +52,7 @@ class Preparation:
     @cached_property
     def _session(self) -> Any:
         ort = require("onnxruntime", "vision", "preparing images")
-        options = ort.SessionOptions()
-        # Idle threads of this session must not spin while the model's threads want the cores.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        return ort.InferenceSession(self.graph(), options, providers=["CPUExecutionProvider"])
+        return ort.InferenceSession(self.graph(), onnx_options(ort), providers=["CPUExecutionProvider"])
 
     def graph(self) -> bytes:
         """Return the ONNX model that does it: "images" (n, h, w, channels) uint8 to "prepared"."""

@@ -83,6 +83,21 @@ ACTIVATIONS: Mapping[str, Callable[[Array], Array]] = MappingProxyType(
 )
 """The eight of APFL and the identity. Each **overwrites** its floating-point argument and returns it."""
 
+TORCH_ACTIVATIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "relu": "ReLU",
+        "leaky_relu": "LeakyReLU",
+        "gelu": "GELU",
+        "hardswish": "Hardswish",
+        "tanh": "Tanh",
+        "sigmoid": "Sigmoid",
+        "elu": "ELU",
+        "softplus": "Softplus",
+        "identity": "Identity",
+    }
+)
+"""The classes of `torch.nn` that give the same values by default."""
+
 
 @dataclass(frozen=True)
 class RandomFeatures:

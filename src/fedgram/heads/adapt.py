@@ -199,10 +199,14 @@ def _eigenpairs(gram: Array, d: int, n: int) -> tuple[Array, Array]:
 
 
 class Chosen(NamedTuple):
-    """A value that was chosen, and the mean squared error on left-out samples that speaks for it."""
+    """A value that was chosen for the least mean squared error on left-out samples, and that error.
+
+    `log_likelihood` is that of these samples' labels at the model's own temperature; None for numeric outcomes.
+    """
 
     value: float
     error: float
+    log_likelihood: float | None
 
 
 class OwnRidge(NamedTuple):

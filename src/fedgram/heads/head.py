@@ -23,6 +23,10 @@ from fedgram.moments.moments import Moments
 SHRINKAGES = np.geomspace(1e-4, 1e3, 29)
 # The score of a class that nobody has: it never wins, and it is a number still.
 NEVER = -1e300
+# How many samples are imagined of all classes together that a client has never seen: at least three, since what has a
+# frequency of 3/n stays unseen in n samples one time in twenty; but of few samples not more than a share. The share is
+# larger for clients of a single class, whose samples do not tell classes apart.
+UNSEEN, UNSEEN_SHARE, UNSEEN_SHARE_OF_ONE = 3.0, 0.02, 0.05
 
 
 @wire.message("head", version=1)
@@ -112,7 +116,9 @@ class Head:
     def log_frequencies(self, own: Array, smoothing: float) -> Array:
         """Return the log-frequencies (c,) of classes for somebody with `own` (c,) samples of each.
 
-        To each class go `smoothing` samples on average, more to those that are frequent in the pool.
+        To each class go `smoothing` samples on average, more to those that are frequent in the pool. Left-out samples
+        of a client's classes say nothing about the others, so these have a least frequency (`UNSEEN`): what was never
+        seen here must stay possible, so that clear evidence wins.
         """
         return self._smoothed(own, own, smoothing)
 
@@ -131,10 +137,17 @@ class Head:
 
     def _smoothed(self, counts: Array, own: Array, smoothing: float) -> Array:
         # Half a sample more, because somebody may have a class that no client had.
-        pooled = self.counts + 0.5
-        smoothed = counts + smoothing * pooled / pooled.mean()
+        pooled, never = self.counts + 0.5, (self.counts == 0) & (own == 0)
+        imagined = smoothing * pooled / pooled.mean()
+        unseen = (counts == 0) & ~never
+        several = np.count_nonzero(counts, axis=-1, keepdims=True) > 1
+        share = np.where(several, UNSEEN_SHARE, UNSEEN_SHARE_OF_ONE)
+        least = np.minimum(UNSEEN, share * counts.sum(axis=-1, keepdims=True))
+        together = np.where(unseen, imagined, 0.0).sum(axis=-1, keepdims=True)
+        more = np.maximum(least / np.where(together > 0, together, np.inf), 1.0)
+        smoothed = counts + imagined * np.where(unseen, more, 1.0)
         logs = np.log(smoothed / smoothed.sum(axis=-1, keepdims=True))
-        logs[..., (self.counts == 0) & (own == 0)] = NEVER
+        logs[..., never] = NEVER
         return np.asarray(logs)
 
     def check(self) -> None:

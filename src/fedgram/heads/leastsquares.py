@@ -5,7 +5,7 @@ from dataclasses import replace
 from fedgram.core.blocks import Blocks
 from fedgram.heads.adapt import OwnRidge
 from fedgram.heads.likelihood import Labels
-from fedgram.heads.temperature import of_left_out, of_regression
+from fedgram.heads.temperature import calibrated, of_regression
 from fedgram.models import LinearModel
 from fedgram.moments.moments import Moments
 from fedgram.moments.outcomes import feature_columns, regression_of
@@ -29,4 +29,4 @@ def least_squares(moments: Moments, ridge: float, outcomes: int = 0, *, intercep
 def own_classifier(moments: Moments, own: OwnRidge, labels: Labels | Blocks[Labels], *, intercept: bool) -> LinearModel:
     """Return the classifier of a client's own samples with the ridge that was chosen; left-out scores say how sure."""
     model = moments.model(own.ridge, intercept=intercept)
-    return replace(model, temperature=of_left_out(own.left_out, labels, EXPECTED))
+    return replace(model, temperature=calibrated(own.left_out, labels, EXPECTED).temperature)

@@ -13,6 +13,8 @@ from fedgram.core.blocks import Blocks, as_blocks, lazily
 Labels = npt.NDArray[np.int64]
 # Newton's steps in all, and those at the end that gain less than `UNSEEN`, relative to the log-likelihood.
 MOST_STEPS, LAST_STEPS, UNSEEN = 100, 2, 1e-10
+# What own samples must gain in log-likelihood to be used: two weights, as FedGram's, gain about one by chance.
+WORTHWHILE = 1.0
 
 
 class Expert(NamedTuple):

@@ -7,11 +7,11 @@ import numpy.typing as npt
 from scipy.special import softmax
 
 from fedgram.core.arrays import Array
-from fedgram.core.blocks import Blocks, as_blocks, each, lazily
+from fedgram.core.blocks import Blocks, as_blocks, each, lazily, together
 from fedgram.core.errors import InvalidData
 from fedgram.heads.adapt import Design, OwnRidge, Rows
 from fedgram.heads.head import Head
-from fedgram.heads.likelihood import Expert, Labels, best_weights
+from fedgram.heads.likelihood import WORTHWHILE, Expert, Labels, best_weights
 from fedgram.models import LinearModel
 
 # How many imaginary samples per class a client adds to its own counts.
@@ -19,8 +19,6 @@ SMOOTHINGS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 # How far from what is expected the weights of the head's and of the client's own scores may well be. Own scores are
 # expected to be worth nothing; where they are right they are near 0 and 1, so a weight of 10 makes them sure.
 HEAD_DEVIATION, OWN_DEVIATION = 0.5, 10.0
-# What own scores must gain in log-likelihood to be used: their two weights gain about one by chance.
-WORTHWHILE = 1.0
 # What a difference in log-likelihood must exceed to be more than rounding.
 INDIFFERENT = 1e-9
 
@@ -50,7 +48,7 @@ def personal_model(
     owns: tuple[OwnRidge, ...] = ()
     if refine:
         logits = lazily(lambda some, usual: weight * some + usual, scores, frequencies)
-        owns = _own_regressions(rows, known, logits, len(head.classes))
+        owns = _own_regressions(rows, known, logits, own_counts > 0)
     if owns:
         experts = Expert(scores, temperature, HEAD_DEVIATION), *(Expert(o.left_out, 0.0, OWN_DEVIATION) for o in owns)
         found = best_weights(experts, frequencies, known)
@@ -80,18 +78,32 @@ def _frequencies(head: Head, own: Array, labels: Blocks[Labels], smoothing: floa
 
 
 def _own_regressions(
-    rows: Blocks[Array], labels: Blocks[Labels], logits: Blocks[Array], classes: int
+    rows: Blocks[Array], labels: Blocks[Labels], logits: Blocks[Array], seen: npt.NDArray[np.bool_]
 ) -> tuple[OwnRidge, ...]:
     """Return regressions on the client's own samples: of the labels, and of what the head leaves unexplained.
 
-    The first is right where the head is of little use to the client, the second where it is nearly right.
+    The first is right where the head is of little use to the client, the second where it is nearly right. `seen` (c,)
+    says which classes the client has; of the others its samples can tell nothing.
     """
     design = Design.of(rows, intercept=True)
     if design is None:
         return ()
-    targets = lazily(lambda block: np.eye(classes)[block], labels)
+    targets = lazily(lambda block: np.eye(len(seen))[block], labels)
     unexplained = lazily(lambda block, some: block - softmax(some, axis=1), targets, logits)
-    return design.regress(targets), design.regress(unexplained)
+    return _undecided(design.regress(targets), seen), _undecided(design.regress(unexplained), seen)
+
+
+def _undecided(own: OwnRidge, seen: npt.NDArray[np.bool_]) -> OwnRidge:
+    """Return the regression with the mean score of the seen classes for those that the client has never seen.
+
+    A regression without samples of a class would speak against it wherever it is asked, and outdo any smoothing.
+    """
+
+    def levelled(scores: Array) -> Array:
+        return np.where(seen, scores, scores[..., seen].mean(axis=-1, keepdims=True))
+
+    left_out = together(lazily(levelled, as_blocks(own.left_out)))
+    return own._replace(left_out=left_out, weights=levelled(own.weights), intercept=levelled(own.intercept))
 
 
 def _most_likely(

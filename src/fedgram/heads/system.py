@@ -15,7 +15,7 @@ from fedgram.core.columns import Columns
 from fedgram.core.errors import InvalidData, InvalidParameter, NotMoments
 from fedgram.core.labels import Classes
 from fedgram.heads import adapt
-from fedgram.heads.temperature import of_left_out, of_regression
+from fedgram.heads.temperature import calibrated, of_regression
 from fedgram.models import LinearModel, Temperature
 from fedgram.moments import packing
 from fedgram.moments.accumulate import as_features
@@ -98,20 +98,21 @@ class System:
         return self._changed(adapt.correction(v, residual, alpha), lower, self.temperature)
 
     def choose(self, x: adapt.Rows, y: Targets, *, member: bool = True) -> tuple[LinearModel, adapt.Chosen]:
-        """Return a client's own model with the α of least squared leave-one-out error, that α and that error."""
+        """Return a client's own model with the α of least squared leave-one-out error, and what speaks for it."""
         lower = self._lower()
         v, residual = self._seen_by(x, y, lower)
         projected = adapt.Spectrum.of(v).project(residual)
         errors = projected.leave_one_out(ALPHAS, member=member)
         best = int(as_good(errors)[0])  # with one sample all α are as good: the first is 0, which changes nothing
-        temperature = self.temperature
+        temperature, log_likelihood = self.temperature, None
         if temperature is not None:
             left_out = projected.left_out(ALPHAS[best], member=member)
             targets = lazily(self._targets, as_blocks(y))
             scores = each(np.subtract, targets, as_blocks(left_out))
-            temperature = of_left_out(scores, lazily(lambda block: block.argmax(axis=1), targets), temperature)
+            labels = lazily(lambda block: block.argmax(axis=1), targets)
+            temperature, log_likelihood = calibrated(scores, labels, temperature)
         model = self._changed(projected.correction(ALPHAS[best]), lower, temperature)
-        return model, adapt.Chosen(ALPHAS[best], float(errors[best]))
+        return model, adapt.Chosen(ALPHAS[best], float(errors[best]), log_likelihood)
 
     def _changed(self, change: Array, lower: Array, temperature: float | None) -> LinearModel:
         """Return the model whose weights, in terms of V, differ from G by `change`."""

@@ -101,7 +101,14 @@ def of_regression(problem: Regression, counts: Array, weights: Array, freedom: f
     return temperature(ClassScores(scores, np.eye(len(counts)), scatter / n, counts / n, leverage, n))
 
 
-def of_left_out(scores: Array | Blocks[Array], labels: Labels | Blocks[Labels], expected: float) -> float:
+class Calibrated(NamedTuple):
+    """The temperature of left-out samples' scores, and how likely the labels are under it: their log-likelihood."""
+
+    temperature: float
+    log_likelihood: float
+
+
+def calibrated(scores: Array | Blocks[Array], labels: Labels | Blocks[Labels], expected: float) -> Calibrated:
     """Return the temperature for scores (n, c) of samples by models that have not seen them; both may be in blocks.
 
     `expected` is what to take if these samples have nothing to say on it. Twice as sure may well be, too.
@@ -109,7 +116,7 @@ def of_left_out(scores: Array | Blocks[Array], labels: Labels | Blocks[Labels], 
     sharpness = 1 / expected
     offset = lazily(np.zeros_like, as_blocks(scores))
     found = best_weights([Expert(scores, sharpness, sharpness)], offset, labels)
-    return 1 / max(float(found.values[0]), sharpness / HOTTEST)
+    return Calibrated(1 / max(float(found.values[0]), sharpness / HOTTEST), found.log_likelihood)
 
 
 def _points(dimensions: int, count: int) -> Array:

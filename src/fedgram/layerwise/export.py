@@ -5,40 +5,32 @@ become rows the weights behind are put in the order of those planes.
 """
 
 import os
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, TypeAlias
 
 from fedgram.core.arrays import Array
 from fedgram.core.errors import InvalidParameter
 from fedgram.core.extras import require
 from fedgram.features.onnxfile import write_onnx
-from fedgram.layerwise.layers import AveragePooling, Convolution, Dense, Flatten, Layer, Shape
+from fedgram.features.projection import TORCH_ACTIVATIONS
+from fedgram.layerwise.layers import AveragePooling, Convolution, Dense, Flatten, Layer, Normalization, Shape
 from fedgram.layerwise.network import Network
 
 if TYPE_CHECKING:
     import torch
 
-# A layer with its weights as torch lays them out: (out, in) or (out, in, height, width).
-Planar: TypeAlias = tuple[Layer, Array | None]
-
-_MODULES: dict[str, Callable[[Any], Any]] = {
-    "relu": lambda nn: nn.ReLU(),
-    "leaky_relu": lambda nn: nn.LeakyReLU(0.01),
-    "gelu": lambda nn: nn.GELU(),
-    "hardswish": lambda nn: nn.Hardswish(),
-    "tanh": lambda nn: nn.Tanh(),
-    "sigmoid": lambda nn: nn.Sigmoid(),
-    "elu": lambda nn: nn.ELU(),
-    "softplus": lambda nn: nn.Softplus(),
-}
+# A layer, the shape of its input, and its weights as torch lays them out: (out, in) or (out, in, height, width).
+Planar: TypeAlias = tuple[Layer, Shape, Array | None]
 
 
 def to_torch(network: Network) -> "torch.nn.Sequential":
     """Return the network as a `torch.nn.Sequential` of ordinary layers, in float32."""
     torch = require("torch", "vision", "a network as a torch module")
     nn, modules = torch.nn, []
-    for layer, weights in _planar(network):
+    for layer, shape, weights in _planar(network):
         match layer:
+            case Normalization():
+                module = normalization(layer, shape)
             case Convolution():
                 assert weights is not None
                 module = nn.Conv2d(weights.shape[1], layer.width, layer.size, bias=False)
@@ -53,8 +45,22 @@ def to_torch(network: Network) -> "torch.nn.Sequential":
             module.weight.data = torch.tensor(weights, dtype=torch.float32)
         modules.append(module)
         if (activation := getattr(layer, "activation", "identity")) != "identity":
-            modules.append(_MODULES[activation](nn))
+            modules.append(getattr(nn, TORCH_ACTIVATIONS[activation])())
     return nn.Sequential(*modules).eval()  # type: ignore[no-any-return]
+
+
+def normalization(layer: Normalization, shape: Shape) -> "torch.nn.Module":
+    """Return a module that normalises rows, or images (n, channels, height, width), of samples with this shape."""
+    import torch
+
+    places = (-1, 1, 1) if len(shape) == 3 else (-1,)
+    mean, std = (torch.tensor(numbers, dtype=torch.float32).reshape(places) for numbers in (layer.mean, layer.std))
+
+    class Normalized(torch.nn.Module):
+        def forward(self, samples: torch.Tensor) -> torch.Tensor:
+            return (samples - mean) / std
+
+    return Normalized()
 
 
 def to_onnx(network: Network, path: str | os.PathLike[str]) -> None:
@@ -72,18 +78,18 @@ def _planar(network: Network) -> Iterator[Planar]:
         match layer:
             case Convolution():
                 windows = next(weights).reshape(layer.size, layer.size, shape[2], layer.width)
-                yield layer, windows.transpose(3, 2, 0, 1)
+                yield layer, shape, windows.transpose(3, 2, 0, 1)
             case Dense():
                 rows = next(weights)
                 if flattened is not None:
                     rows = rows.reshape(*flattened, -1).transpose(2, 0, 1, 3).reshape(rows.shape)
                     flattened = None
-                yield layer, rows.T
-            case AveragePooling():
-                yield layer, None
+                yield layer, shape, rows.T
+            case AveragePooling() | Normalization():
+                yield layer, shape, None
             case Flatten():
                 flattened = shape if len(shape) == 3 else flattened
-                yield layer, None
+                yield layer, shape, None
 
 
 def _planes(shape: Shape) -> Shape:

@@ -6,7 +6,7 @@ sample, a convolution a row per window of an image (its patch). Images are (n, h
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import prod
+from math import inf, isfinite, prod
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.lib.stride_tricks import as_strided
 from fedgram.core.arrays import Array
 from fedgram.core.errors import InvalidParameter, UnknownName
 from fedgram.features.projection import ACTIVATIONS
-from fedgram.layerwise.windows import WindowGram, convolve, patch_sums, saving
+from fedgram.layerwise.windows import WindowGram, convolve, fold, patch_sums, saving
 from fedgram.moments import packing
 
 Shape: TypeAlias = tuple[int, ...]
@@ -95,6 +95,34 @@ class AveragePooling:
 
 
 @dataclass(frozen=True)
+class Normalization:
+    """(x - mean) / std, with one number for all channels or one for each."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not all(isfinite(number) for number in self.mean):
+            raise InvalidParameter(f"mean of normalize: expected finite numbers, got {self.mean}; give one a channel")
+        if not all(0 < number < inf for number in self.std):
+            raise InvalidParameter(f"std of normalize: expected numbers above 0, got {self.std}; give one a channel")
+
+    def shape_out(self, shape: Shape) -> Shape:
+        """Return the shape of a sample behind this layer."""
+        for name, numbers in (("mean", self.mean), ("std", self.std)):
+            if len(numbers) not in (1, shape[-1]):
+                raise InvalidParameter(
+                    f"{name} of normalize: expected one number or {shape[-1]}, one a channel, got {len(numbers)}; "
+                    f"samples have shape {shape}"
+                )
+        return shape
+
+    def apply(self, x: Array) -> Array:
+        """Return the samples behind this layer."""
+        return np.asarray((x - np.array(self.mean)) / np.array(self.std))
+
+
+@dataclass(frozen=True)
 class Dense:
     """Every input to every output: activation(x W), without an intercept, as in the paper."""
 
@@ -134,6 +162,10 @@ class Dense:
     def row_sums(self, x: Array) -> Array:
         """Return the sum of each sample's rows, (n, d)."""
         return x
+
+    def fold(self, kernels: Array, shape: Shape) -> Array:
+        """Return the weights (d, c) of a sample's numbers for which scores are rows times kernels (1, d, c)."""
+        return np.asarray(kernels[0])
 
 
 @dataclass(frozen=True)
@@ -194,9 +226,16 @@ class Convolution:
         """Return the sum of each image's patches, (n, d)."""
         return patch_sums(x, self.size)
 
+    def fold(self, kernels: Array, shape: Shape) -> Array:
+        """Return the weights (pixels · channels, c) of an image's numbers for kernels (positions, d, c).
+
+        An image times these weights is the sum over positions of its patch times the position's kernel.
+        """
+        return fold(kernels, shape, self.size)
+
 
 Learning: TypeAlias = Dense | Convolution
-Layer: TypeAlias = Dense | Convolution | AveragePooling | Flatten
+Layer: TypeAlias = Dense | Convolution | AveragePooling | Normalization | Flatten
 
 
 def rows_per_sample(layer: Learning, shape: Shape) -> int:

@@ -1,8 +1,7 @@
 """A client's own network: ridge towards the meta-model layer by layer, and how much of it, judged by what was left out.
 
-Written for the labels themselves: with M_l = G_l Q_l and Z̄ = YQ_l the solution of (12) is P_l Q_l, where
-
-    P_l = (XᵀX + εI)⁻¹ (XᵀY + εG_l).
+Of (12) the solution is (13), W_l = (XᵀX + εI)⁻¹ (XᵀZ̄ + εM_l). Where a layer is solved for the labels themselves (see
+`Problem`), Z̄ is a column for each class and position, and M_l the meta-model's solution for these.
 """
 
 from collections.abc import Sequence
@@ -17,12 +16,14 @@ from scipy.linalg import eigh
 from fedgram.core.arrays import Array
 from fedgram.core.errors import InvalidData
 from fedgram.heads import adapt
-from fedgram.layerwise.layers import Convolution, rows_per_sample
-from fedgram.layerwise.network import Network
-from fedgram.layerwise.summary import layer_moments
+from fedgram.heads.leastsquares import EXPECTED
+from fedgram.heads.likelihood import WORTHWHILE
+from fedgram.heads.temperature import calibrated
+from fedgram.layerwise.layers import Convolution
+from fedgram.layerwise.network import Network, Problem
+from fedgram.layerwise.summary import LayerMoments, LayerTotal, layer_moments
 from fedgram.moments import packing, solve
 from fedgram.moments.accumulate import Indices, not_finite
-from fedgram.moments.moments import Moments
 
 # Where "auto" looks, from the meta-model as it is to hardly any of it; of equal ones the first is taken.
 EPSILONS = np.geomspace(1e5, 1e-2, 29)
@@ -55,15 +56,19 @@ def judge(meta: Network, others: Sequence[Array], x: Samples, y: Indices, *, bat
 
     Layer by layer, ε is judged by that layer's own error. But a hidden layer that has seen the labels flatters the
     layers behind it, and they no longer get what the meta-model's were made for. So there are two candidates, all
-    layers or the output layer alone, and the whole network's error on folds of samples left out decides.
+    layers or the output layer alone. Hidden layers are personalized where the labels of left-out folds are more likely
+    under the whole network: by likelihood, as everywhere between own and shared models, because with many classes
+    squared error mostly counts how well absent classes are known.
     """
     last = meta.depth - 1
     if len(x) == 1:  # nothing is left to learn from
         return [float(EPSILONS[0])] * meta.depth
-    candidates = [_epsilons(meta, others, x, y, first, batch) for first in sorted({0, last})]
-    if len(candidates) == 1:
-        return candidates[0]
-    return min(candidates, key=lambda epsilons: _left_out_error(meta, others, x, y, epsilons, batch))
+    output_alone = _epsilons(meta, others, x, y, last, batch)
+    if not last:
+        return output_alone
+    everything = _epsilons(meta, others, x, y, 0, batch)
+    own, shared = (_left_out_likelihood(meta, others, x, y, one, batch) for one in (everything, output_alone))
+    return everything if own - shared > WORTHWHILE else output_alone
 
 
 def _epsilons(meta: Network, others: Sequence[Array], x: Samples, y: Indices, first: int, batch: int) -> list[float]:
@@ -76,11 +81,11 @@ def _epsilons(meta: Network, others: Sequence[Array], x: Samples, y: Indices, fi
     return epsilons
 
 
-def _left_out_error(
+def _left_out_likelihood(
     meta: Network, others: Sequence[Array], x: Samples, y: Indices, epsilons: Sequence[float], batch: int
 ) -> float:
-    """Return the squared error of scores for each fold by a network of the other folds."""
-    one_hot, error, folds = np.eye(len(meta.classes))[y], 0.0, min(FOLDS, len(x))
+    """Return the log-likelihood of the labels, each fold's under a network of the other folds."""
+    scores, folds = np.empty((len(x), len(meta.classes))), min(FOLDS, len(x))
     targets = [
         known if epsilon == inf else other
         for known, other, epsilon in zip(meta.solutions, others, epsilons, strict=True)
@@ -88,15 +93,15 @@ def _left_out_error(
     for fold in range(folds):
         out = np.arange(len(x)) % folds == fold
         network = personalized(meta, x[~out], y[~out], epsilons, towards=targets, batch=batch)
-        error += float(((network.scores(x[out]) - one_hot[out]) ** 2).sum())
-    return error
+        scores[out] = network.scores(x[out])
+    return calibrated(scores, y, meta.temperature or EXPECTED).log_likelihood
 
 
 class OwnLayer(Protocol):
     """What a client's samples say about one layer."""
 
     def solution(self, towards: Array, epsilon: float) -> Array:
-        """Return P_l (d, c) — (13) — for the meta-model's G_l (d, c)."""
+        """Return the solution (d, columns) — (13) — for the meta-model's (d, columns)."""
         ...
 
     def errors(self, towards: Array, epsilons: npt.ArrayLike) -> Array:
@@ -111,17 +116,17 @@ def own_layer(network: Network, x: Samples, y: Indices, *, batch: int, folds: in
     """
     if not len(x):
         raise InvalidData("there are no samples to solve a layer for")
-    layer, shape = network.next_layer, network.next_shape
-    convolution, positions, folds = isinstance(layer, Convolution), rows_per_sample(layer, shape), min(folds, len(x))
-    if convolution and len(x) * positions > adapt.DUAL_UP_TO * layer.fan_in(shape):
-        return _ManyPatches([layer_moments(network, x[i::folds], y[i::folds], batch=batch) for i in range(folds)])
-    rows = layer.rows(network.forward(network.checked(x)))
+    problem, folds = network.next_problem, min(folds, len(x))
+    convolution = isinstance(problem.layer, Convolution)
+    if convolution and len(x) * problem.rows > adapt.DUAL_UP_TO * problem.d:
+        parts = [layer_moments(network, x[i::folds], y[i::folds], batch=batch) for i in range(folds)]
+        return _ManyPatches(problem, parts)
+    rows = problem.layer.rows(network.forward(network.checked(x)))
     if not np.isfinite(np.vdot(rows, rows)):
         raise not_finite(x.reshape(len(x), -1))
-    labels = np.eye(len(network.classes))[np.repeat(y, positions)]
     if convolution:
-        return _FewPatches(rows, labels, np.repeat(np.arange(len(x)) % folds, positions))
-    return _Rows(rows, labels)
+        return _FewPatches(rows, problem.targets(y), np.repeat(np.arange(len(x)) % folds, problem.rows))
+    return _Rows(rows, problem.targets(y))
 
 
 class _Rows:
@@ -170,24 +175,27 @@ class _FewPatches(_Rows):
 class _ManyPatches:
     """A convolution by the moments of its patches; whole images are left out, a fold at a time."""
 
-    def __init__(self, folds: Sequence[Moments]) -> None:
-        self._folds, self._total = folds, Moments.sum(folds)
+    def __init__(self, problem: Problem, folds: Sequence[LayerMoments]) -> None:
+        total = LayerTotal()
+        for fold in folds:
+            total.add(fold)
+        self._folds, self._total, self._problem = folds, total.moments(), problem
 
     def solution(self, towards: Array, epsilon: float) -> Array:
-        total = self._total
-        factor = solve.factor(total.packed, total.d, ridge=epsilon, n=total.n)
+        rows = self._total.rows
+        factor = solve.factor(rows.packed, rows.d, ridge=epsilon, n=rows.n)
         # As a change of `towards`: directions that no patch has stay, however small ε is.
-        explained = np.column_stack([packing.times(total.packed, column) for column in towards.T])
-        return towards + factor.solve(total.cross - explained)
+        missing = self._total.right_side(self._problem) - packing.times(rows.packed, towards)
+        return towards + factor.solve(missing)
 
     def errors(self, towards: Array, epsilons: npt.ArrayLike) -> Array:
         steps = np.asarray(epsilons, dtype=np.float64)
-        errors = np.zeros(len(steps))
+        whole, errors = self._total.right_side(self._problem), np.zeros(len(steps))
         for fold in self._folds:
             # In the eigenvectors of the other folds' Gram matrix every ε is a division.
-            values, vectors = eigh(self._total.gram - fold.gram, check_finite=False)
-            gram = vectors.T @ fold.gram @ vectors
-            cross, rest, meta = (vectors.T @ part for part in (fold.cross, self._total.cross - fold.cross, towards))
+            values, vectors = eigh(self._total.rows.gram - fold.rows.gram, check_finite=False)
+            gram, left_out = vectors.T @ fold.rows.gram @ vectors, fold.right_side(self._problem)
+            cross, rest, meta = (vectors.T @ part for part in (left_out, whole - left_out, towards))
             for i, epsilon in enumerate(steps):
                 own = (rest + epsilon * meta) / (np.maximum(values, 0.0) + epsilon)[:, None]
                 errors[i] += np.vdot(own, gram @ own) - 2 * np.vdot(own, cross)

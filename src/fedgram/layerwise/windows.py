@@ -39,6 +39,22 @@ def _sums_along(x: Array, size: int, axis: int) -> Array:
     return np.stack(sums, axis=axis)
 
 
+def fold(kernels: Array, shape: tuple[int, ...], size: int) -> Array:
+    """Return weights (height · width · channels, c) of an image: each position's kernel (positions, d, c) at its place.
+
+    >>> fold(np.ones((4, 4, 1)), (3, 3, 1), 2).reshape(3, 3)
+    array([[1., 2., 1.],
+           [2., 4., 2.],
+           [1., 2., 1.]])
+    """
+    height, width, channels = shape
+    rows, columns, c = height - size + 1, width - size + 1, kernels.shape[2]
+    placed, image = kernels.reshape(rows, columns, size, size, channels, c), np.zeros((*shape, c))
+    for i, j in product(range(size), repeat=2):
+        image[i : i + rows, j : j + columns] += placed[:, :, i, j]
+    return image.reshape(height * width * channels, c)
+
+
 def convolve(x: Array, kernels: Array, size: int) -> Array:
     """Return patches (n · positions, d) times kernels (d, c).
 

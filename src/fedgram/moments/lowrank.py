@@ -1,16 +1,13 @@
 """Eigenpairs of a Gram matrix of few samples, for the price of its rank rather than of its dimension."""
 
-from contextlib import nullcontext
-
 import numpy as np
 from scipy.linalg import lapack
 
 from fedgram.core.arrays import Array
-from fedgram.core.threads import Limit
+from fedgram.core.threads import decomposing
 
 # Up to this n/d it pays, as measured at d = 1,024: with a twentieth of the samples it takes a twentieth of the time.
 FEW = 1 / 3
-SMALL = 2e8  # multiplications, a tenth of a second: threads would gain little
 
 
 def eigenpairs(lower: Array, tolerance: float) -> tuple[Array, Array] | None:
@@ -39,6 +36,6 @@ def eigenpairs(lower: Array, tolerance: float) -> tuple[Array, Array] | None:
     tall *= scale[:, None]
     # Not by LᵀL, which would square the condition number once more. An SVD has many small parts: where others want the
     # processors too, threads that wait for each other after every one of them make it twenty times longer.
-    with Limit(1) if tall.size * rank <= SMALL else nullcontext():
+    with decomposing(*tall.shape):
         vectors, roots, _ = np.linalg.svd(tall, full_matrices=False)
     return roots[::-1] ** 2, np.ascontiguousarray(vectors[:, ::-1])

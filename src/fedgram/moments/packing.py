@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import lapack
-from scipy.linalg.blas import dsymv
+from scipy.linalg.blas import dsymm, dsymv
 
 from fedgram.core.arrays import Array
 from fedgram.moments import blas
@@ -71,22 +71,22 @@ def diagonal(d: int) -> npt.NDArray[np.intp]:
     return np.where(j < half, left, rest)
 
 
-def times(packed: Array, vector: Array) -> Array:
-    """Return the packed symmetric (d, d) matrix times a vector (d,).
+def times(packed: Array, matrix: Array) -> Array:
+    """Return the packed symmetric (d, d) matrix times a vector (d,) or a matrix (d, k).
 
     In the rectangle that the format is, two triangles share a square, and the rest is the block between them.
 
     >>> times(pack([[1.0, 0.0], [2.0, 3.0]]), np.array([1.0, 1.0]))
     array([3., 5.])
     """
-    d = len(vector)
+    d = len(matrix)
     if d < 2:
-        return packed * vector
+        return packed * matrix
     even, half = 1 - d % 2, (d + 1) // 2
-    rectangle = packed.reshape(half, d + even).T
-    block, left, right = rectangle[half + even :], vector[:half], vector[half:]
-    upper = dsymv(1.0, rectangle[even : half + even], left, lower=1) + block.T @ right
-    lower = dsymv(1.0, rectangle[: d - half, 1 - even :], right) + block @ left
+    rectangle, multiply = packed.reshape(half, d + even).T, dsymv if matrix.ndim == 1 else dsymm
+    block, left, right = rectangle[half + even :], matrix[:half], matrix[half:]
+    upper = multiply(1.0, rectangle[even : half + even], left, lower=1) + block.T @ right
+    lower = multiply(1.0, rectangle[: d - half, 1 - even :], right) + block @ left
     return np.concatenate([upper, lower])
 
 

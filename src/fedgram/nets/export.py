@@ -40,7 +40,7 @@ def _modules(net: "BuiltIn") -> Iterator["nn.Module"]:
     from torch import nn
 
     if net.one_by_one:
-        yield _centered()
+        yield centered()
     elif len(net.shape) > 1:
         yield nn.Flatten()
     for layer in net.layers:
@@ -61,7 +61,7 @@ def _modules(net: "BuiltIn") -> Iterator["nn.Module"]:
                 yield nn.Flatten()
 
 
-def _centered() -> "nn.Module":
+def centered() -> "nn.Module":
     """Return a layer that takes images from 0 … 1 to -1 … 1."""
     import torch
     from torch import nn

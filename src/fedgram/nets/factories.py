@@ -8,15 +8,17 @@ builds here does so; a model that comes from a file or from somebody else does n
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from functools import reduce
+from functools import partial, reduce
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from fedgram.core.errors import InvalidParameter
+from fedgram.core.extras import require
 from fedgram.nets.layers import Shape
 from fedgram.nets.randomness import seeded
+from fedgram.nets.stack import is_stack, stack_module
 
 if TYPE_CHECKING:
     from torch import nn
@@ -30,7 +32,7 @@ _given: dict[str, Factory] = {}  # functions that no other process can import, b
 def is_import(network: str) -> bool:
     """Say whether a network's name is that of a factory.
 
-    >>> is_import("package.module:factory"), is_import("mlp:64:32"), is_import("lenet5")
+    >>> is_import("package.module:factory"), is_import("mlp:64:32"), is_import("conv:32:5 flatten")
     (True, False, False)
     """
     if network in _given:
@@ -68,6 +70,7 @@ def is_admitted(network: str) -> bool:
 
 def build(network: str, shape: Shape, classes: int, rng: np.random.Generator) -> "nn.Module":
     """Return a new module of a network for such samples, with random numbers."""
+    require("torch", "nets", f"the network {network}")
     import torch
     from torch.nn.parameter import is_lazy
 
@@ -93,10 +96,13 @@ def build(network: str, shape: Shape, classes: int, rng: np.random.Generator) ->
         raise InvalidParameter(
             f"network {network!r}: it has lazy layers, whose sizes are not known yet: give them in the factory"
         ).telling()
-    return module.float()
+    whole: nn.Module = module.float()
+    return whole
 
 
 def _factory(network: str) -> Factory:
+    if is_stack(network):
+        return partial(stack_module, network)
     if network in _given:
         return _given[network]
     if not is_admitted(network):

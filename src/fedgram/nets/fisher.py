@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from fedgram.core.threads import torch_threads
 from fedgram.nets.layers import BatchNorm, Convolution, Layer, MaxPool, PooledConvolution, Vector, as_numbers
 from fedgram.nets.network import BuiltIn
 from fedgram.nets.sgd import CHUNK_BYTES
@@ -33,10 +34,11 @@ def fisher_trace(net: Net, vector: Vector, x: npt.NDArray[Any], y: npt.NDArray[n
     for start in range(0, len(y), size):
         block = net.prepare(torch.tensor(samples[start : start + size]).unsqueeze(0))
         labels = torch.from_numpy(y[start : start + size])
-        if isinstance(net, BuiltIn):
-            total += sum(_by_layer(net, weights, buffers, block, labels))
-        else:
-            total += _by_sample(net, weights, buffers, block, labels)
+        with torch_threads(len(labels) * net.multiplications, pieces=len(net.layer_slices)):
+            if isinstance(net, BuiltIn):
+                total += sum(_by_layer(net, weights, buffers, block, labels))
+            else:
+                total += _by_sample(net, weights, buffers, block, labels)
     return total / len(y)
 
 

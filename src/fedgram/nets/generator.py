@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from fedgram.core.threads import torch_threads
 from fedgram.nets.layers import Vector
 from fedgram.nets.network import net_for
 from fedgram.nets.sgd import Now
@@ -207,16 +208,18 @@ class Generator:
         pooled, classes = each.sum(axis=0), each.shape[1]
         weights = torch.from_numpy(each / np.maximum(pooled, 1))
         self._adam.param_groups[0]["lr"] = self._plan.lr * decay
-        for _ in range(self._plan.steps):
-            [y] = draw_labels(pooled[None], self._plan.batch, [rng])
-            noise = torch.from_numpy(rng.standard_normal((self._layers[0].shape[1] - classes, len(y))))
-            made = self(labelled(noise, y, classes).t())
-            scores = head_scores(teachers, made.t().float(), classes).double()
-            wrong = cross_entropy(scores, y.expand(len(teachers), -1), reduction="none")
-            loss = (weights[:, y] * wrong).sum(0).mean() + self._plan.spread * diversity(noise.t(), made)
-            self._adam.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            self._adam.step()
+        numbers = teachers.numel() + sum(layer.numel() for layer in self._layers)
+        with torch_threads(self._plan.batch * numbers, pieces=len(self._layers)):
+            for _ in range(self._plan.steps):
+                [y] = draw_labels(pooled[None], self._plan.batch, [rng])
+                noise = torch.from_numpy(rng.standard_normal((self._layers[0].shape[1] - classes, len(y))))
+                made = self(labelled(noise, y, classes).t())
+                scores = head_scores(teachers, made.t().float(), classes).double()
+                wrong = cross_entropy(scores, y.expand(len(teachers), -1), reduction="none")
+                loss = (weights[:, y] * wrong).sum(0).mean() + self._plan.spread * diversity(noise.t(), made)
+                self._adam.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                self._adam.step()
         self._met |= {name: counts[name] for name in names}
 
     @property

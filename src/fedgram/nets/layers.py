@@ -41,6 +41,10 @@ class Layer(Protocol):
         """Return the shape of a sample behind this layer."""
         ...
 
+    def multiplications(self, shape: Shape) -> int:
+        """Return how many it takes for a sample of this shape."""
+        ...
+
     def apply(
         self, x: "Tensor", parameters: Sequence["Tensor"], buffers: Sequence["Tensor"], training: bool
     ) -> "Tensor":
@@ -70,6 +74,10 @@ class Plain:
         """Return the same shape."""
         return shape
 
+    def multiplications(self, _: Shape) -> int:
+        """Return none: one for each value is nothing beside products of matrices."""
+        return 0
+
 
 @dataclass(frozen=True)
 class Dense(Plain):
@@ -90,6 +98,10 @@ class Dense(Plain):
     def shape_out(self, _: Shape) -> Shape:
         """Return the width."""
         return (self.width,)
+
+    def multiplications(self, _: Shape) -> int:
+        """Return the size of W."""
+        return self.width * self.fan_in
 
     def apply(self, x: "Tensor", parameters: Sequence["Tensor"], *_: object) -> "Tensor":
         """Return (clients, width, samples)."""
@@ -117,6 +129,10 @@ class Convolution(Plain):
     def shape_out(self, shape: Shape) -> Shape:
         """Return channels, height and width of the maps."""
         return (self.width, *(size - self.kernel + 1 for size in shape[1:]))
+
+    def multiplications(self, shape: Shape) -> int:
+        """Return the size of the kernels times that of the maps, before any pooling."""
+        return prod(self.parameters[0]) * prod(size - self.kernel + 1 for size in shape[1:])
 
     def apply(self, x: "Tensor", parameters: Sequence["Tensor"], *_: object) -> "Tensor":
         """Return the maps (samples, width, height, width)."""

@@ -12,7 +12,9 @@ from fedgram.core import wire
 from fedgram.core.arrays import Array
 from fedgram.core.columns import Columns
 from fedgram.core.errors import InvalidParameter, Mismatch
+from fedgram.core.extras import require
 from fedgram.core.labels import Classes
+from fedgram.core.threads import torch_threads
 from fedgram.features.onnxfile import write_onnx
 from fedgram.models import BlockModel
 from fedgram.nets.factories import is_admitted
@@ -116,12 +118,12 @@ class TrainedNet(NetModel):
 
 def outputs(net: Net, vector: Vector, x: npt.NDArray[Any]) -> Iterator[tuple[Vector, Vector]]:
     """Yield features (n, width) and scores (n, c) of samples, block by block."""
-    import torch
-
+    torch = require("torch", "nets", f"the network {net.network}")
     numbers = torch.from_numpy(np.array(vector)).unsqueeze(0)  # a copy: what came by wire cannot be written to
     buffers, weights = numbers[:, : net.buffers], numbers[:, net.buffers :]
     for start in range(0, len(x), net.at_once):
         block = torch.tensor(as_numbers(x[start : start + net.at_once]))  # a copy: `prepare` writes to it
-        with torch.inference_mode():
+        work = len(block) * net.multiplications
+        with torch.inference_mode(), torch_threads(work, pieces=len(net.layer_slices)):
             features, scores = net.forward(net.parts(weights), buffers, net.prepare(block.unsqueeze(0)))
         yield features[0].t().numpy(), scores[0].t().numpy()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from fedgram.core.errors import InvalidParameter
+from fedgram.core.extras import require
 from fedgram.nets.factories import build
 from fedgram.nets.layers import Shape, Vector
 from fedgram.nets.randomness import ONE_AT_A_TIME, seeded
@@ -37,11 +38,11 @@ class ModuleNet(Net):
 
     one_by_one: ClassVar[bool] = True
     at_once: ClassVar[int] = 128
+    only_one: ClassVar[bool] = True  # there is one module, and torch has one stream of random numbers
 
     def __post_init__(self) -> None:
         """Try the network, so that what does not fit is said before anybody trains."""
-        import torch
-
+        torch = require("torch", "nets", f"the network {self.network}")
         self._check_norms()
         buffers, weights = self._halves(self._numbers(self._module))
         x = torch.zeros(TRIAL, *channels_first(self.shape))
@@ -146,6 +147,28 @@ class ModuleNet(Net):
     def layer_shapes(self) -> list[list[Shape]]:
         """Shapes of the parameters of each submodule that has any."""
         return [[tuple(tensor.shape) for tensor in layer.values()] for layer in self._layers.values()]
+
+    @cached_property
+    def multiplications(self) -> int:
+        """How many it takes to score a sample: the products of matrices and convolutions that submodules do."""
+        import torch
+
+        found = []
+
+        def count(module: "nn.Module", _: object, out: Any) -> None:
+            weight = getattr(module, "weight", None)
+            if isinstance(weight, torch.Tensor) and weight.ndim > 1 and isinstance(out, torch.Tensor):
+                found.append(weight.numel() * out.numel() // (len(weight) * TRIAL))
+
+        buffers, weights = self._halves(self._numbers(self._module))
+        hooks = [module.register_forward_hook(count) for module in self._module.modules()]
+        try:
+            with torch.no_grad():
+                self._call(weights, buffers, None, torch.zeros(TRIAL, *channels_first(self.shape)), training=False)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return sum(found)
 
     def initial(self, rng: np.random.Generator) -> Vector:
         """Return the numbers of a new module."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedgram.core.errors import InvalidParameter
+from fedgram.layerwise.stack import read_stack
 from fedgram.nets.factories import BUILT_IN, is_import
 from fedgram.nets.layers import (
     BatchNorm,
@@ -24,12 +25,15 @@ from fedgram.nets.layers import (
     Vector,
 )
 from fedgram.nets.module import ModuleNet
+from fedgram.nets.stack import check_stack, is_stack
 from fedgram.nets.vector import Net, channels_first, split
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-NETWORKS = "auto, linear, mlp, mlp:WIDTH:…, lenet5, cnn, or package.module:factory"
+NETWORKS = (
+    "auto, linear, mlp, mlp:WIDTH:…, lenet5, cnn, layers such as conv:32:5 pool:2 flatten, or package.module:factory"
+)
 MLP = (128, 64)
 
 
@@ -40,6 +44,9 @@ def read_network(name: str) -> tuple[str, tuple[int, ...]]:
     (('mlp', (200, 100)), ('lenet5', ()), ('package.module:factory', ()))
     """
     if is_import(name):
+        return name, ()
+    if is_stack(name):
+        read_stack(name)
         return name, ()
     kind, *widths = name.split(":")
     if kind not in BUILT_IN or (widths and kind != "mlp"):
@@ -124,6 +131,11 @@ class BuiltIn(Net):
         """Shapes of each layer's parameters."""
         return [layer.parameters for layer in self.layers]
 
+    @cached_property
+    def multiplications(self) -> int:
+        """How many it takes to score a sample."""
+        return sum(layer.multiplications(shape) for layer, shape in zip(self.layers, self._shapes, strict=False))
+
     def initial(self, rng: np.random.Generator) -> Vector:
         """Return a vector to begin with."""
         buffers = [
@@ -166,7 +178,7 @@ class BuiltIn(Net):
 
 def net_for(network: str, shape: Shape, classes: int, *, memory: bool = False) -> Net:
     """Return a network that is worked out once, however many clients and rounds ask for it."""
-    return (_module_net if is_import(network) else _built_in)(network, shape, classes, memory)
+    return (_module_net if is_import(network) or is_stack(network) else _built_in)(network, shape, classes, memory)
 
 
 @lru_cache(maxsize=64)
@@ -176,6 +188,8 @@ def _built_in(network: str, shape: Shape, classes: int, memory: bool) -> Net:
 
 @lru_cache(maxsize=8)  # each holds a module with its numbers
 def _module_net(network: str, shape: Shape, classes: int, memory: bool) -> Net:
+    if is_stack(network):
+        check_stack(network, shape, classes)
     return ModuleNet(network, shape, classes, memory)
 
 

@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgram.core.errors import InvalidParameter
+from fedgram.core.extras import require
+from fedgram.core.threads import Limit, jobs_at_once, side_by_side, torch_threads
 from fedgram.nets import byhand
 from fedgram.nets.layers import Vector, as_numbers
 from fedgram.nets.vector import Net
@@ -137,7 +139,11 @@ def train(
     plan: Plan,
     hooks: Hooks = PLAIN,
 ) -> tuple[list[Vector], dict[str, list[Vector]]]:
-    """Return each client's vector after training, and what hooks carried along."""
+    """Return each client's vector after training, and what hooks carried along.
+
+    Chunks of clients train side by side where that pays off.
+    """
+    torch = require("torch", "nets", f"the network {net.network}")
     steps = [plan.batches(len(y)) for _, y in samples]
     # Neighbours should need about as many steps, so that few wait for others.
     order = sorted(range(len(samples)), key=lambda i: -steps[i])
@@ -147,8 +153,8 @@ def train(
     carried = {name: list(rows) for name, rows in hooks.carried.items()}
     if hooks.only is not None:
         carried[ONLY] = list(hooks.only)
-    for begin in range(0, len(order), size):
-        chunk = order[begin : begin + size]
+
+    def train_chunk(chunk: Sequence[int]) -> None:
         own = [rngs[i] for i in chunk]
         feed = _Feed(net.shape, plan, [samples[i] for i in chunk], own)
         along = {name: np.stack([rows[i] for i in chunk]) for name, rows in carried.items()}
@@ -162,6 +168,14 @@ def train(
             vectors[i] = trained[row]
             for name, rows in carried.items():
                 rows[i] = along[name][row]
+
+    chunks = [order[begin : begin + size] for begin in range(0, len(order), size)]
+    batch, layers = min(size, len(order)) * plan.batch * net.multiplications, len(net.layer_slices)
+    allowed = min(Limit.now(), torch.get_num_threads())
+    lengths = [sum(steps[i] for i in chunk) for chunk in chunks]
+    at_once = 1 if net.only_one else jobs_at_once(batch, lengths, allowed, pieces=layers)
+    with torch_threads(batch, pieces=layers):
+        side_by_side([partial(train_chunk, chunk) for chunk in chunks], at_once)
     return vectors, carried
 
 

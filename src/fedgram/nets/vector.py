@@ -36,6 +36,7 @@ class Net(ABC):
     memory: bool = False
 
     at_once: ClassVar[int] = 1024  # samples that are scored together
+    only_one: ClassVar[bool] = False  # whether only one client at a time can train in a process
 
     @property
     @abstractmethod
@@ -56,6 +57,11 @@ class Net(ABC):
     @abstractmethod
     def layer_shapes(self) -> Sequence[Sequence[Shape]]:
         """Shapes of what is trained, layer by layer in the order of the vector; the last layer is the head."""
+
+    @property
+    @abstractmethod
+    def multiplications(self) -> int:
+        """How many it takes to score a sample, about."""
 
     @abstractmethod
     def initial(self, rng: np.random.Generator) -> Vector:

@@ -19,6 +19,7 @@ from fedgram.numeric_evaluation import NumericEvaluation
 from fedgram.protocol import judging
 from fedgram.protocol.agreement import Agreement
 from fedgram.protocol.channel import Channel
+from fedgram.protocol.checkpoint import Checkpoint
 from fedgram.protocol.contributions import Recorder
 from fedgram.protocol.pool import Pool
 from fedgram.protocol.quorum import Quorum, draw_share
@@ -53,6 +54,7 @@ class Clients:
         self.message: Payload = None  # what was published, where moments alone do not give it again
         self.notes: dict[str, Payload] = {}
         self.sites: Sites | None = None  # each client's moments, where they are summed up
+        self.checkpoint: Checkpoint | None = None  # where a long run can be taken up again
         self.reporting = {"wall": 0.0, "cpu": 0.0, "clients": 0.0}  # seconds
         self._method, self._channel, self._quorum, self._seed = method, channel, quorum, seed
         self._rng: tuple[int, np.random.Generator] | None = None
@@ -216,15 +218,36 @@ class Clients:
         """
         return draw_share(self.names, generator(self._seed, self._method.purpose, "sample", self.round), share, up_to)
 
-    def rounds_of(self, count: int) -> Iterator[int]:
-        """Yield the round numbers 0 … count - 1, keeping `round` in step."""
-        for self.round in range(count):
+    def rounds_of(self, count: int, *, first: int = 0) -> Iterator[int]:
+        """Yield the round numbers first … count - 1, keeping `round` in step."""
+        for self.round in range(first, count):
             yield self.round
 
-    def report(self, round: int, model: Model | None = None, *, per_client: Mapping[str, Model] | None = None) -> None:
-        """Record how good the model is after a round (None: each client's own), or each the one that it is given."""
+    def save(self, state: Payload) -> None:
+        """Save what the method needs to go on after this round, where the engine keeps checkpoints."""
+        if self.checkpoint is not None:
+            self.checkpoint.save(state)
+
+    def restore(self) -> Payload:
+        """Return what an interrupted run saved last, None if it is to begin; clients must be told again."""
+        return None if self.checkpoint is None else self.checkpoint.restore()
+
+    def report(
+        self,
+        round: int,
+        model: Model | None = None,
+        *,
+        per_client: Mapping[str, Model] | Callable[[], Mapping[str, Model]] | None = None,
+    ) -> None:
+        """Record how good the model is after a round (None: each client's own), or each the one that it is given.
+
+        A function returns models that are made for the report alone: its time is not charged to the method, and it is
+        not called where no client has test samples.
+        """
         self.round = round
         before = perf_counter(), process_time(), self._channel.transport.client_seconds
+        if callable(per_client):
+            per_client = per_client() if any(self.tested.values()) else {}
         evaluation = self.evaluate(model, per_client=per_client)
         after = perf_counter(), process_time(), self._channel.transport.client_seconds
         for clock, begun, ended in zip(self.reporting, before, after, strict=True):

@@ -44,7 +44,8 @@ class Fit:
     record of each client's moments. `message` is what the server published, where moments alone do not give it again.
     `traffic` counts our messages; `carried` is what the `engine` itself counts, envelopes and evaluation included.
     `notes` are what a method found worth seeing. Seconds are those without the rounds' evaluations. `timing` has
-    each client's seconds of `computing`, `communication` and `idle` time, and in how many rounds it was `asked`.
+    each client's seconds of `computing`, `communication` and `idle` time, and in how many rounds it was `asked`;
+    clients that train together in this process have no `idle`, because it is not measured.
     `sites` says how well the other clients' model predicts each one, where clients sent moments.
     """
 

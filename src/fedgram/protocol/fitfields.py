@@ -134,7 +134,7 @@ _CHECKS: dict[str, Check] = {
     "engine": _TEXT,
     "carried": _table(_COUNT),
     "notes": _table(lambda name, value: None),
-    "timing": _table(_has(dict.fromkeys((*SPANS, "asked"), _NUMBER))),
+    "timing": _table(_has({name: _NUMBER for name in (*SPANS, "asked") if name != "idle"}, {"idle": _NUMBER})),
 }
 
 

@@ -104,6 +104,8 @@ class Method:
     name: ClassVar[str] = ""
     # Whether clients end with models of their own; if not, they are sent the global one.
     personal: ClassVar[bool] = False
+    # The version of the computation: raise it when the same settings give other results. Subclasses inherit it.
+    revision: ClassVar[int] = 1
     # Methods of the same `draws` get the same random numbers from a seed; by default each has its own.
     draws: ClassVar[str] = ""
     # To what relative precision results are the same for any order of the clients and any engine.

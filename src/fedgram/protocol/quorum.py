@@ -19,18 +19,18 @@ class Quorum:
     def __init__(self, names: Sequence[str], require: str | float = "all") -> None:
         self.everyone = names
         self.heard: set[str] = set()  # whose replies have entered the result
-        self._gone: dict[str, str] = {}  # who cannot be asked any more, and why
+        self.gone: dict[str, str] = {}  # who cannot be asked any more, and why
         self._require = _checked(require, len(names))
 
     @property
     def names(self) -> list[str]:
         """Clients that can be asked: they have samples and have not failed."""
-        return [name for name in self.everyone if name not in self._gone]
+        return [name for name in self.everyone if name not in self.gone]
 
     @property
     def present(self) -> list[str]:
         """Clients that have not failed, those without samples included."""
-        return [name for name in self.everyone if self._gone.get(name, NO_SAMPLES) == NO_SAMPLES]
+        return [name for name in self.everyone if self.gone.get(name, NO_SAMPLES) == NO_SAMPLES]
 
     @property
     def contributors(self) -> list[str]:
@@ -40,16 +40,16 @@ class Quorum:
     @property
     def absent(self) -> dict[str, str]:
         """Clients that have not contributed and will not, with the reason."""
-        return {name: why for name, why in self._gone.items() if name not in self.heard}
+        return {name: why for name, why in self.gone.items() if name not in self.heard}
 
     @property
     def lost(self) -> dict[str, str]:
         """Clients that have contributed and then failed, with the reason."""
-        return {name: why for name, why in self._gone.items() if name in self.heard}
+        return {name: why for name, why in self.gone.items() if name in self.heard}
 
     def lose(self, failures: Mapping[str, FedgramError], *, during: str) -> None:
         """Go on without some clients, or end the run if too few are left."""
-        self._gone.update({name: f"{during}: {error}" for name, error in failures.items()})
+        self.gone.update({name: f"{during}: {error}" for name, error in failures.items()})
         what = "; ".join(f"client {name!r}: {error}" for name, error in failures.items())
         if self._require == "all" and failures:
             raise ClientFailed(f"{during}: {what}") from next(iter(failures.values()))
@@ -59,7 +59,7 @@ class Quorum:
 
     def unanswered(self, *, during: str) -> MissingClients:
         """Return the error that ends a run where a step got no reply at all: there is nothing to go on with."""
-        gone = "; ".join(f"client {name!r}: {why}" for name, why in self._gone.items() if why != NO_SAMPLES)
+        gone = "; ".join(f"client {name!r}: {why}" for name, why in self.gone.items() if why != NO_SAMPLES)
         return MissingClients(
             f"{during}: none of the clients that were asked has replied, so there is nothing to go on with; "
             f"ask more of them at once. Lost so far: {gone or 'nobody'}"
@@ -67,7 +67,7 @@ class Quorum:
 
     def leave_out(self, name: str) -> None:
         """Go on without a client that has no samples; it is nobody's loss."""
-        self._gone[name] = NO_SAMPLES
+        self.gone[name] = NO_SAMPLES
 
     def tasks(
         self, payload: Payload, to: Iterable[str] | None, per_client: Mapping[str, Payload] | None
@@ -86,7 +86,7 @@ class Quorum:
 
     def _required(self) -> int:
         """Return how many clients with samples must be left; those known to have none are nobody's loss."""
-        filled = len(self.everyone) - list(self._gone.values()).count(NO_SAMPLES)
+        filled = len(self.everyone) - list(self.gone.values()).count(NO_SAMPLES)
         if self._require == "all":
             return filled
         # A fraction is what the user wrote in decimals: 0.07 of 100 is 7.

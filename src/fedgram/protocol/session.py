@@ -1,8 +1,9 @@
 """One run of a method over any transport: hello, serve, receive, evaluate."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any, TypeAlias
 
@@ -16,6 +17,7 @@ from fedgram.models import Model, with_columns
 from fedgram.moments.kind import study_of
 from fedgram.protocol.agreement import Agreement
 from fedgram.protocol.channel import Channel
+from fedgram.protocol.checkpoint import Checkpoint
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.fit import Fit
 from fedgram.protocol.method import NAMES, Method, Require, check_outcomes
@@ -38,8 +40,13 @@ def run(
     require: Require,
     progress: Progress | None,
     recipe: Recipe | None = None,
+    checkpoint: tuple[Path, Callable[[], str]] | None = None,
 ) -> Fit:
-    """Run a method and return its fit (without personal models, which stay with the clients)."""
+    """Run a method and return its fit (without personal models, which stay with the clients).
+
+    `checkpoint` is a file in which a method that can be interrupted saves its state, and a function that returns the
+    fingerprint of the clients' data; the file goes when the run has ended.
+    """
     started, cpu_started = perf_counter(), process_time()
     seed = read_seed(seed)
     if not transport.names:  # nobody came
@@ -57,6 +64,11 @@ def run(
             raise Mismatch(f"clients have {have!r}, and this is {recipe.features!r}")
         agreement = replace(agreement, recipe=recipe)
     clients = Clients(method, agreement, channel, quorum, seed=seed)
+    if checkpoint is not None:
+        path, fingerprint = checkpoint
+        about = {"method": method.name, "revision": method.revision, "settings": method.settings(), "seed": seed}
+        about |= {"classes": list(agreement.classes), "features": agreement.features}
+        clients.checkpoint = Checkpoint(path, lambda: about | {"data": fingerprint()}, clients, channel, quorum)
     if not method.finds_columns:
         clients.settle()
     model = method.serve(clients)
@@ -69,13 +81,16 @@ def run(
         without = [name for name in clients.present if not method.personal or name not in clients.names]
         clients.each(method.receive, model, to=without)
     # Reports of rounds are for the reader; without them the result would be the same.
-    seconds = perf_counter() - started - clients.reporting["wall"]
-    cpu_seconds = process_time() - cpu_started - clients.reporting["cpu"]
-    client_seconds = transport.client_seconds - clients.reporting["clients"]
+    before = clients.checkpoint.before if clients.checkpoint else {"wall": 0.0, "cpu": 0.0, "clients": 0.0}
+    seconds = before["wall"] + perf_counter() - started - clients.reporting["wall"]
+    cpu_seconds = before["cpu"] + process_time() - cpu_started - clients.reporting["cpu"]
+    client_seconds = before["clients"] + transport.client_seconds - clients.reporting["clients"]
     server_seconds = cpu_seconds - client_seconds if transport.trusted else cpu_seconds
     timing = channel.timing.by_client
     evaluation, errors = clients.evaluate(), clients.errors()
     pool = clients.pooled
+    if clients.checkpoint is not None:
+        clients.checkpoint.remove()
     return Fit(
         model=model,
         method=method.name,

@@ -11,6 +11,7 @@ from fedgram.report.tables import headings
 
 Kind: TypeAlias = Literal["scatter", "lines", "strip", "heat", "reliability"]
 Unit: TypeAlias = Literal["percent", "bytes", "seconds", "number"]
+POOLED, TRIVIAL = "with all data in one place", "by predicting each client's own most frequent class"
 Drawing: TypeAlias = Literal["marks", "line", "star", "reference", "strip"]
 
 
@@ -105,14 +106,14 @@ class Index:
     column: Mapping[Column, int]
     heading: Mapping[Column, str]
     look: Mapping[str, Look]
-    references: frozenset[str]
+    references: Mapping[str, str]  # what is said of each: how it comes by its figures
     seed: Mapping[Column, int]
 
     @classmethod
     def of(cls, results: Results) -> Self:
         """Number the methods and settings of some results."""
         labels, columns = results.labels, results.columns
-        references = frozenset(run.label for run in results.runs if run.reference)
+        references = {run.label: TRIVIAL if run.is_trivial else POOLED for run in results.runs if run.reference}
         return cls(
             {label: place for place, label in enumerate(labels)},
             {column: place for place, column in enumerate(columns)},

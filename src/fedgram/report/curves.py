@@ -113,7 +113,7 @@ def _point(label: str, place: int, index: Index, kind: Kind, cost: float | None,
         return None
     told = f"{label} has {cell.metric.say(cell.mean)} "
     if label in index.references:
-        told += "with all data in one place"
+        told += index.references[label]
         return Series(label, look, "reference", (), [cell.mean], method, [place], half, told=told)
     if cost is None:
         return None

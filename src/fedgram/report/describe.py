@@ -7,7 +7,7 @@ from typing import Any
 
 from fedgram.experiments.results import Column, Result, Results
 from fedgram.experiments.variants import show
-from fedgram.report.charts import Axis, Chart, Index, Panel, Series, Unit
+from fedgram.report.charts import POOLED, TRIVIAL, Axis, Chart, Index, Panel, Series, Unit
 from fedgram.report.clientwise import class_counts, client_figures, noted_matrices
 from fedgram.report.curves import round_charts
 from fedgram.report.metrics import Metric, metric_in, metrics_of
@@ -17,6 +17,10 @@ from fedgram.report.reliability import reliability
 from fedgram.report.series import Sweep, is_number, sweeps
 from fedgram.report.tables import Cell, capitalised, cells, seconds, size
 
+_LINES = {
+    POOLED: "one global model of all data in one place, the mark for global models",
+    TRIVIAL: "each client's own most frequent class, the mark for every method",
+}
 _WRITE: dict[Unit, Callable[[float], str]] = {
     "bytes": size,
     "seconds": lambda value: f"{seconds(value)} s",
@@ -63,8 +67,9 @@ def _costs(results: Results, index: Index, figure: Metric, known: dict[tuple[str
         notes = [*note, f"{side} and left is better. The large mark is the mean, small ones are single settings."]
         if any(half is not None for one in series for half in one.half):
             notes.append("Where one setting is shown, the line through a mark spans its ±.")
-        if any(one.draw == "reference" for one in series):
-            notes.append("The dashed line is one global model of all data in one place: the mark for global models.")
+        said = {index.references[one.label] for one in series if one.draw == "reference"}
+        if said:
+            notes.append(f"Dashed lines are references: {', and '.join(_LINES[kind] for kind in sorted(said))}.")
         axis = Axis(title, unit, "log")
         panels = [Panel("", series=series)]
         heading = f"{capitalised(figure.name)} against {title}"
@@ -95,7 +100,7 @@ def _points(
     y = [cell.mean or 0.0 for _, cell, _ in points]
     x = [float(f"{value:.6g}") for value, _, _ in points if value is not None]
     said = points[0][1].metric.say(fmean(y))
-    told = f"{label}: {said}" + (f" at {_WRITE[unit](fmean(x))}" if x else " with all data in one place")
+    told = f"{label}: {said}" + (f" at {_WRITE[unit](fmean(x))}" if x else f" {index.references[label]}")
     return Series(
         label,
         index.look[label],

@@ -34,6 +34,7 @@ _LATEX = {
     "^": r"\textasciicircum{}",
     "±": r"$\pm$",
     "×": r"$\times$",
+    "†": r"$\dagger$",
     "≤": r"$\leq$",
     "≥": r"$\geq$",
     "<": r"\textless{}",

@@ -82,9 +82,16 @@ def _a_round(run: Result, _: float) -> float | None:
     return None if found is None else found / KIB
 
 
+def _cpu_a_round(run: Result, _: float) -> float | None:
+    return None if run.cpu is None else run.cpu / round_count(run)
+
+
 def client_seconds(run: Result) -> float | None:
-    """Return the seconds of a client in a run, whether it computes, waits or has a message under way."""
-    return sum(run.timing.get(span, 0.0) for span in SPANS) if run.timing else None
+    """Return the seconds of a client in a run, whether it computes, waits or has a message under way.
+
+    They are not known where clients train together, because the wait is not.
+    """
+    return sum(run.timing[span] for span in SPANS) if run.timing.keys() >= set(SPANS) else None
 
 
 def _client_seconds_a_round(run: Result, _: float) -> float | None:
@@ -106,14 +113,13 @@ MEASURES = {
     "down": Measure("MB a client receives", lambda run, _: _mean(run.down)),
     "traffic": Measure("MB a client sends and receives", lambda run, _: _traffic(run)),
     "kib_a_round": Measure("KiB a client sends and receives in a round that it takes part in", _a_round),
-    "seconds": Measure("seconds, without evaluations", lambda run, _: run.seconds),
-    "seconds_a_round": Measure("seconds a round, without evaluations", lambda run, _: seconds_a_round(run)),
     "client_seconds": Measure("seconds of a client", lambda run, _: client_seconds(run)),
     "client_seconds_a_round": Measure("seconds of a client in a round", _client_seconds_a_round),
     "computing": Measure("seconds that a client computes", _span("computing")),
     "idle": Measure("seconds that a client waits for the slowest", _span("idle")),
     "communication": Measure("seconds that messages of a client are under way", _span("communication")),
     "cpu": Measure("CPU seconds of all clients and the server", lambda run, _: run.cpu),
+    "cpu_a_round": Measure("CPU seconds of all clients and the server in a round", _cpu_a_round),
     "rounds_to": Measure("rounds to reach the accuracy", _rounds_to),
     "traffic_to": Measure("MB a client sends and receives to reach the accuracy", _part(_traffic)),
     "cpu_to": Measure("CPU seconds to reach the accuracy", _part(lambda run: run.cpu)),

@@ -23,7 +23,18 @@ from fedgram.report.metrics import Metric, beside, chosen, metric_in, metric_of,
 from fedgram.report.panels import slug
 from fedgram.report.reach import reach_tables
 from fedgram.report.sites import NOTE, tables_by_column
-from fedgram.report.tables import Cell, Table, about, accuracy_caption, accuracy_table, capitalised, cells, span_texts
+from fedgram.report.tables import (
+    TRIVIAL,
+    Cell,
+    Table,
+    about,
+    accuracy_caption,
+    accuracy_table,
+    capitalised,
+    cells,
+    span_texts,
+    trivial,
+)
 
 _SCRIPTS = (
     "dom.js",
@@ -104,6 +115,7 @@ def _payload(results: Results, metric: str) -> dict[str, Any]:
     return {
         "metric": metric,
         "numeric": any(run.is_numeric for run in results.runs),
+        "dagger": TRIVIAL,
         "metrics": {key: _metric(results, key) for key in keys},
         "captions": {key: accuracy_caption(results, key) for key in keys},
         "exports": {key: _exports(results, key) for key in keys},
@@ -173,6 +185,7 @@ def _methods(results: Results, index: Index) -> list[dict[str, Any]]:
         {
             "label": label,
             "reference": label in index.references,
+            "trivial": runs[label].is_trivial,
             "personal": is_personal(runs[label]),
             "look": index.look[label],
             "settings": [[name, show(value)] for name, value in runs[label].settings.items()],
@@ -184,12 +197,14 @@ def _methods(results: Results, index: Index) -> list[dict[str, Any]]:
 def _cells(results: Results, index: Index) -> list[dict[str, Any]]:
     """Return means by metric, and what stands after ±, as tables show them: the page and they never disagree."""
     by_metric = [cells(results, key) for key in metrics_of(results)]
+    marked = [trivial(results, known) for known in by_metric]
     return [
         {
             "m": index.method[label],
             "c": index.column[column],
             "means": [known.get((label, column), Cell()).mean for known in by_metric],
             "halves": [known.get((label, column), Cell()).half for known in by_metric],
+            "trivial": [(label, column) in found for found in marked],
         }
         for label, column in dict.fromkeys((run.label, run.column) for run in results.runs)
     ]

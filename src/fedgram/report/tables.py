@@ -13,6 +13,11 @@ from fedgram.report.intervals import half_width
 from fedgram.report.metrics import Metric, beside, metric_in, metric_of
 
 BEST, SECOND = 1, 2
+TRIVIAL = "†"  # after a figure that predicting the client's most frequent class nearly has, too
+NEAR = 0.5  # points above that line which do not count
+TRIVIAL_NOTE = (
+    f"{TRIVIAL} is at most {NEAR} points above what a client has that always predicts its own most frequent class."
+)
 USUAL = metric_of("client_mean")
 NOTHING = "–"
 
@@ -153,17 +158,37 @@ def _stands_out(
     return all(found[best].low >= other.high for other in next_ones)
 
 
+def trivial(results: Results, found: Mapping[tuple[str, Column], Cell]) -> set[tuple[str, Column]]:
+    """Return the accuracies that are at most `NEAR` points above those of the client's own most frequent class."""
+    baselines = {run.label for run in results.runs if run.is_trivial}
+    lines = {column: cell.mean for (label, column), cell in found.items() if label in baselines}
+    return {
+        (label, column)
+        for (label, column), cell in found.items()
+        if label not in baselines
+        and cell.metric.is_accuracy
+        and cell.mean is not None
+        and (line := lines.get(column)) is not None
+        and cell.mean <= round(line + NEAR, 2)
+    }
+
+
 def accuracy_table(results: Results, metric: str) -> Table:
     """Return the table that a paper prints."""
     columns, found = results.columns, cells(results, metric)
-    rank = marks(results, found)
+    rank, marked = marks(results, found), trivial(results, found)
     heads = span_texts(columns)
     spans = [(text, len(list(group))) for text, group in groupby(heads)]
     references = {run.label for run in results.runs if run.reference}
     rows = [
         [
             Entry(f"{label} (reference)" if label in references else label),
-            *(Entry(str(found.get((label, c), Cell())), rank.get((label, c), 0)) for c in columns),
+            *(
+                Entry(
+                    str(found.get((label, c), Cell())) + f" {TRIVIAL}" * ((label, c) in marked), rank.get((label, c), 0)
+                )
+                for c in columns
+            ),
         ]
         for label in results.labels
     ]
@@ -181,7 +206,8 @@ def accuracy_caption(results: Results, metric: str) -> str:
     figure = metric_in(results, metric)
     kind = "on a common test set" if common else figure.about
     better = "; lower is better" if figure.lower else ""
-    return f"{capitalised(figure.title)} ({kind}) of {features}; {over}{better}."
+    note = f" {TRIVIAL_NOTE}" if trivial(results, cells(results, metric)) else ""
+    return f"{capitalised(figure.title)} ({kind}) of {features}; {over}{better}.{note}"
 
 
 def capitalised(text: str) -> str:

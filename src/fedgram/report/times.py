@@ -28,7 +28,10 @@ def time_table(results: Results) -> Table:
     for label, runs in _timed(results):
         spans = [_mean(runs, lambda run, span=span: run.timing.get(span), seconds) for span in SPANS]  # type: ignore[misc]
         rows.append([Entry(label), *map(Entry, spans), Entry(_mean(runs, client_seconds, seconds))])
-    caption = "Seconds of a client in a run, mean over clients and runs: idle is waiting for the slowest of a step."
+    caption = (
+        "Seconds of a client in a run, mean over clients and runs: idle is waiting for the slowest of a step, which is "
+        "not known of clients that train together."
+    )
     return Table(caption, [("seconds a client", len(SPANS) + 1)], [*SPANS, "total"], rows)
 
 

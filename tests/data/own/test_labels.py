@@ -11,7 +11,6 @@ import pytest
 import fedgram as fg
 from fedgram.core.errors import Doubtful, InvalidData, Skipped
 from fedgram.data.own.files import open_path
-from fedgram.engines.flower.config import App, NodeConfig
 from support.data import write
 
 
@@ -25,13 +24,16 @@ def test_one_class_is_enough_for_a_party_among_others(tmp_path: Path, arrow: boo
 
 
 def test_a_hospital_with_one_class_joins(tmp_path: Path) -> None:
+    pytest.importorskip("flwr")
+    from fedgram.engines.flower import config
+
     rng = np.random.default_rng(0)
     for name, labels in {"a": ["ill", "well"], "b": ["well", "well"]}.items():
         rows = "".join(f"{rng.normal()},{rng.normal()},{labels[i % 2]}\n" for i in range(30))
         write(tmp_path / f"{name}.csv", f"age,bp,label\n{rows}")
     for agreed in ("ill, well", ""):  # given to all, or found among all
-        app = App(classes=agreed)
-        clients = [NodeConfig(name=name, data=str(tmp_path / f"{name}.csv")).client(app) for name in "ab"]
+        app = config.App(classes=agreed)
+        clients = [config.NodeConfig(name=name, data=str(tmp_path / f"{name}.csv")).client(app) for name in "ab"]
         fit = fg.FedGram().fit(clients, classes=app.class_names())
         assert fit.contributors == ("a", "b")
         assert fit.model.classes == ("ill", "well")

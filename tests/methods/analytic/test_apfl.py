@@ -92,6 +92,21 @@ def test_auto_lambda_is_the_least_of_all():
     assert lam == pytest.approx(min(errors, key=errors.get), abs=0.01)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_many_classes_do_not_make_the_own_stream_too_heavy(seed):
+    """Twelve of forty classes: by squared error the own stream gets nearly all, and that is right less often."""
+    rng = np.random.default_rng(seed)
+    means = rng.normal(size=(40, 80))
+    own, rest, new = (rng.integers(0, classes, n) for classes, n in ((12, 120), (40, 3000), (12, 1000)))
+    draw = [means[y] + 3 * rng.normal(size=(len(y), 80)) for y in (own, rest, new)]
+    clients = [fg.Client("own", draw[0], own, draw[2], new), fg.Client("rest", draw[1], rest)]
+    chosen, shared, heavy = (
+        fg.APFL(dim_primary=256, dim_refine=256, lam=lam).fit(clients, classes=40).evaluation.client_mean
+        for lam in ("auto", 0.0, 0.92)
+    )
+    assert chosen > max(shared, heavy) + 0.02
+
+
 def test_samples_that_are_not_finite_are_refused():
     rng = np.random.default_rng(0)
     x, y = features(rng, 40, 5), rng.integers(0, 2, 40)

@@ -220,12 +220,31 @@ def test_one_sample_changes_nothing():
 
 def test_own_samples_alone_where_that_is_better():
     """A client with two classes of many, which it tells apart by a rule of its own; one like all others stays."""
-    x, y, _ = skewed(clients=1, n=600, d=12, noise=2.0)
-    x[:80, :6], y[:80] = x[:80, 5::-1], y[:80] % 2
+    x, y, _ = skewed(clients=1, n=600, d=150, noise=4.0)  # with fewer features than own samples some α is as good
+    x[:80, :75], y[:80] = x[:80, 74::-1], y[:80] % 2
     clients = as_clients(x, y, [np.arange(80), np.arange(80, 95), np.arange(95, 600)])
     fit, mixed, local = (m.fit(clients, classes=4).personal for m in (fg.FedHiP(), fg.FedHiP(alone=False), fg.Local()))
     assert np.array_equal(fit["client-0"].weights, local["client-0"].weights)
     assert np.array_equal(fit["client-1"].weights, mixed["client-1"].weights)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_many_classes_do_not_make_a_client_go_alone(seed):
+    """Twelve of forty classes: the own ridge errs less in squares, for it knows which are absent, and is right less."""
+    rng = np.random.default_rng(seed)
+    means = rng.normal(size=(40, 80))
+    own, rest, new = (rng.integers(0, classes, n) for classes, n in ((12, 120), (40, 3000), (12, 1000)))
+    draw = [means[y] + 2.2 * rng.normal(size=(len(y), 80)) for y in (own, rest, new)]
+    clients = [fg.Client("own", draw[0], own, draw[2], new), fg.Client("rest", draw[1], rest)]
+    chosen, shared, alone = (
+        method.fit(clients, classes=40).evaluation.client_mean
+        for method in (fg.FedHiP(), fg.FedHiP(alone=False), fg.Local())
+    )
+    squares = adapt.own_ridge(draw[0], np.eye(40)[own], intercept=True).error
+    system = System.of(fg.Moments.of(np.vstack(draw[:2]), np.r_[own, rest], classes=40), ridge="auto", intercept=True)
+    assert squares < system.leave_one_out(draw[0], own, ALPHAS).min(), "squares speak for going alone"
+    assert shared > alone + 0.03
+    assert chosen > shared - 0.005
 
 
 def test_zero_alpha_is_the_global_model_and_one_class_is_fine():

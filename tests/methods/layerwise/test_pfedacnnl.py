@@ -7,9 +7,11 @@ from math import inf
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 import fedgram as fg
 from fedgram.core.errors import ClientFailed, InvalidParameter, MissingExtra
+from fedgram.heads.temperature import calibrated
 from fedgram.layerwise import layer_moments
 from fedgram.layerwise.network import label_encoding
 from fedgram.layerwise.personal import EPSILONS, judge, own_layer, personalized
@@ -24,6 +26,10 @@ def two_kinds(rng, n=240, clients=8):
     """Return clients of which half see classes 0 and 1 and half see classes 2 and 3."""
     y = np.concatenate([rng.integers(0, 2, n // 2), rng.integers(2, 4, n // 2)])
     return features(rng, n, 6) + np.eye(6)[y], y, np.array_split(np.arange(n), clients)
+
+
+def relu(z):
+    return np.maximum(z, 0)
 
 
 def solve_layer(X, Y, G, epsilon):
@@ -45,11 +51,39 @@ def test_equals_the_printed_equations(seed):
         group = np.concatenate(parts[:4] if k < 4 else parts[4:])
         meta, own = x[group], x[part]
         for number, width in enumerate((8, 6, None), start=1):
-            Q = np.eye(4) if width is None else label_encoding(personal.seed, number, 4, width)
+            Q = np.eye(4) if width is None else label_encoding(personal.seed, number, 4, 1, width)
             M = np.linalg.solve(meta.T @ meta + gamma * np.eye(meta.shape[1]), meta.T @ Y[group] @ Q)  # (11)
             W = np.linalg.solve(own.T @ own + epsilon * np.eye(own.shape[1]), own.T @ Y[part] @ Q + epsilon * M)  # (13)
             assert relative_error(personal.weights[number - 1], W) < 1e-6
             meta, own = np.maximum(meta @ M, 0), np.maximum(own @ W, 0)
+
+
+@examples(8)
+@given(seeds, st.sampled_from([4, 40]))
+def test_personal_convolutions_equal_the_printed_equations(seed, width):
+    """(11), (12) and (13) with Z̄ of the shape of the layer's output: an encoding for each of the 12 positions."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 3, 60)
+    x = rng.normal(size=(60, 5, 4, 2)) + rng.normal(size=(3, 5, 4, 2))[y]
+    parts, gamma, epsilon = np.array_split(np.arange(60), 4), 0.5, 4.0
+    method = fg.PFedACnnL(network=f"conv:{width}:2 flatten", gamma=gamma, epsilon=epsilon, cluster=False)
+    fit = method.fit(as_clients(x, y, parts), classes=3)
+    Q = label_encoding(fit.model.seed, 1, 3, 12, width).reshape(3, 12, width)
+
+    def rows(images):
+        windows = np.lib.stride_tricks.sliding_window_view(images, (2, 2), axis=(1, 2))
+        return windows.transpose(0, 1, 2, 4, 5, 3).reshape(12 * len(images), 8)
+
+    def personal(X, Z, M, epsilon):
+        return np.linalg.solve(X.T @ X + epsilon * np.eye(X.shape[1]), X.T @ Z + epsilon * M)
+
+    M1 = personal(rows(x), Q[y].reshape(-1, width), 0, gamma)
+    M2 = personal(relu(rows(x) @ M1).reshape(60, -1), np.eye(3)[y], 0, gamma)
+    for k, part in enumerate(parts):
+        W1 = personal(rows(x[part]), Q[y[part]].reshape(-1, width), M1, epsilon)
+        W2 = personal(relu(rows(x[part]) @ W1).reshape(len(part), -1), np.eye(3)[y[part]], M2, epsilon)
+        for got, want in zip(fit.personal[f"client-{k}"].weights, (W1, W2), strict=True):
+            assert relative_error(got, want) < 1e-8
 
 
 @examples(8)
@@ -90,7 +124,7 @@ def test_auto_is_judged_without_the_clients_own_moments():
 
 def judged_by_hand(meta, others, x, y):
     """Return each layer's ε as `judge` should, by plain loops: candidates, then folds."""
-    candidates, errors = [], []
+    candidates, likelihoods = [], []
     for first in (0, meta.depth - 1):
         own, epsilons = meta.truncate(first), [inf] * first
         for depth in range(first, meta.depth):
@@ -99,13 +133,12 @@ def judged_by_hand(meta, others, x, y):
             own = own.extend(layer.solution(meta.solutions[depth], epsilons[-1]))
         candidates.append(epsilons)
         towards = [*meta.solutions[:first], *others[first:]]
-        error = 0.0
+        scores = np.empty((len(x), 3))
         for fold in range(5):
             out = np.arange(len(x)) % 5 == fold
-            network = personalized(meta, x[~out], y[~out], epsilons, towards=towards, batch=9)
-            error += ((network.scores(x[out]) - np.eye(3)[y[out]]) ** 2).sum()
-        errors.append(error)
-    return candidates[int(np.argmin(errors))]
+            scores[out] = personalized(meta, x[~out], y[~out], epsilons, towards=towards, batch=9).scores(x[out])
+        likelihoods.append(calibrated(scores, y, meta.temperature).log_likelihood)
+    return candidates[0] if likelihoods[0] > likelihoods[1] + 1 else candidates[1]
 
 
 def test_auto_for_deep_networks():
@@ -119,7 +152,9 @@ def test_auto_for_deep_networks():
     for k, part in enumerate(parts):
         rest = np.setdiff1d(np.arange(160), part)
         networks = [fit.model.truncate(depth) for depth in range(3)]
-        others = [layer_moments(network, x[rest], y[rest], batch=9).solve(1.0) for network in networks]
+        others = [
+            layer_moments(network, x[rest], y[rest], batch=9).solve(network.next_problem, 1.0) for network in networks
+        ]
         chosen.append(judged_by_hand(fit.model, others, x[part], y[part]))
         assert judge(fit.model, others, x[part], y[part], batch=9) == chosen[-1]
         want = personalized(fit.model, x[part], y[part], chosen[-1], batch=9)
@@ -152,7 +187,7 @@ def test_what_clients_tell_of_their_labels():
     histogram = np.array([0.5, 0.25, 0.25])
     assert np.array_equal(fg.PFedACnnL(network="lr").describe(side, 7), histogram)
     encoded = fg.PFedACnnL(network="flatten dense:9 dense:2 dense:5").describe(side, 7)
-    np.testing.assert_allclose(encoded, label_encoding(7, 2, 3, 2).T @ histogram)
+    np.testing.assert_allclose(encoded, label_encoding(7, 2, 3, 1, 2).T @ histogram)
 
 
 def test_groups_are_found_by_themselves():

@@ -5,6 +5,7 @@ import pytest
 
 import fedgram as fg
 from fedgram.layerwise import NetworkSoFar
+from fedgram.layerwise.network import label_encoding
 from support.problems import as_clients
 
 CONVOLUTIONS = "conv:6:3:leaky_relu pool:2 conv:5:2 flatten dense:8"
@@ -33,17 +34,24 @@ def test_rounds_are_reported_as_networks_of_the_layers_so_far(stack, shorter):
     assert len(counts) == len(fit.rounds)  # else the test could not tell the rounds apart
 
 
-def test_rounds_of_convolutions_score_the_mean_of_their_windows():
+@pytest.mark.parametrize("encoding", ["position", "shared"])
+def test_rounds_of_convolutions_decode_their_output(encoding):
+    """Scores are the layer's real output times the pseudo-inverse of the encoding that it was solved for."""
     rng = np.random.default_rng(5)
     y = rng.integers(0, 3, 60)
     x = rng.normal(size=(60, 8, 7, 2)) + rng.normal(size=(3, 8, 7, 2))[y]
-    network = fg.FedACnnL(network=CONVOLUTIONS, gamma=1.0).fit(as_clients(x, y, [np.arange(60)]), classes=3).model
+    method = fg.FedACnnL(network=CONVOLUTIONS, gamma=1.0, encoding=encoding)
+    network = method.fit(as_clients(x, y, [np.arange(60)]), classes=3).model
     for depth in (1, 2):
-        below = network.truncate(depth - 1)
-        rows = below.next_layer.rows(below.forward(x)).reshape(len(x), -1, len(network.solutions[depth - 1]))
-        want = (rows @ network.solutions[depth - 1]).mean(axis=1)
-        np.testing.assert_allclose(NetworkSoFar(network.truncate(depth)).scores(x), want, atol=1e-10)
-    np.testing.assert_allclose(NetworkSoFar(network).scores(x), network.scores(x), atol=1e-10)
+        below, problem = network.truncate(depth - 1), network.problem(depth - 1)
+        output = problem.layer.rows(below.forward(x)) @ network.weights[depth - 1]
+        positions, width = len(output) // 60, problem.layer.width
+        own = positions if encoding == "position" else 1
+        Q = label_encoding(network.seed, depth, 3, own, width).reshape(3, own, width)
+        Q = np.broadcast_to(Q, (3, positions, width)).reshape(3, positions * width)
+        want = output.reshape(60, positions * width) @ np.linalg.pinv(Q)
+        np.testing.assert_allclose(NetworkSoFar.of(network.truncate(depth)).scores(x), want, atol=1e-9)
+    np.testing.assert_allclose(NetworkSoFar.of(network).scores(x), network.scores(x), atol=1e-10)
 
 
 def test_rounds_cost_the_method_nothing():

@@ -25,6 +25,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedgram.core.errors import ClientFailed, FedgramError, InvalidParameter
 from fedgram.core.labels import Label
+from fedgram.core.threads import processors
 from fedgram.data.client import Client
 from fedgram.engines.flower import envelope
 from fedgram.engines.flower.grid import Expected, GridTransport, Post, roll_call
@@ -59,7 +60,7 @@ class FlowerSimulation:
         for what, value in {"nodes": nodes, "workers": workers, "timeout": timeout}.items():
             if value is not None and value <= 0:
                 raise InvalidParameter(f"{what} must be positive, got {value}")
-        self.nodes, self.workers, self.timeout = nodes, workers or os.cpu_count() or 1, timeout
+        self.nodes, self.workers, self.timeout = nodes, workers or processors(), timeout
         self.models = None if models is None else Path(models).absolute()
         self._running: _Running | None = None
 

@@ -10,6 +10,7 @@ import numpy as np
 from fedgram.core.errors import CannotLoad, InvalidParameter, UnknownName
 from fedgram.core.extras import require
 from fedgram.core.hashing import hash_parts
+from fedgram.core.threads import onnx_options
 from fedgram.features.backbones.base import Features, opened, pooled
 from fedgram.features.prepare import IMAGENET_MEAN, IMAGENET_STD, Preparation
 
@@ -110,7 +111,7 @@ def onnx_file(
 def open_session(path: Path) -> Any:
     """Open an ONNX file for the processor."""
     ort = require("onnxruntime", "vision", "running a backbone")
-    options = ort.SessionOptions()
+    options = onnx_options(ort)
     options.log_severity_level = 4  # what matters comes as an exception
     return opened(
         f"the model {path.name} (if the file is damaged, get it anew)",

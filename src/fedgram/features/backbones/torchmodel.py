@@ -1,5 +1,6 @@
 """Backbones that are torch modules: run as they are, or exported once to ONNX, faster on a processor."""
 
+import math
 import shutil
 from collections.abc import Callable
 from functools import cached_property
@@ -10,6 +11,7 @@ import numpy as np
 
 from fedgram.core.extras import require
 from fedgram.core.hashing import hash_parts
+from fedgram.core.threads import torch_threads
 from fedgram.features.backbones.base import Features
 from fedgram.features.backbones.export import exported
 from fedgram.features.backbones.onnxmodel import OnnxBackbone, OnnxModel
@@ -78,7 +80,7 @@ class TorchBackbone:
     def __call__(self, batch: Any) -> Features:
         """Return the features (n, dim) of images (n, h, w[, 3]) uint8."""
         torch = require("torch", "vision", "a torch backbone")
-        with torch.inference_mode():
+        with torch.inference_mode(), torch_threads(math.inf):
             return np.asarray(self.module(self._prepared(batch)).float().cpu().numpy())
 
     def _prepared(self, batch: Any) -> "torch.Tensor":

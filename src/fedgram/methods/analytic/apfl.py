@@ -1,7 +1,7 @@
 """APFL: analytic personalized federated learning by dual-stream least squares."""
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +14,9 @@ from fedgram.core.labels import Classes
 from fedgram.features.projection import RandomFeatures
 from fedgram.heads import adapt
 from fedgram.heads.leastsquares import least_squares
+from fedgram.heads.likelihood import WORTHWHILE, Expert, Labels, best_weights
 from fedgram.heads.system import System
-from fedgram.heads.temperature import of_left_out
+from fedgram.heads.temperature import calibrated
 from fedgram.models import BlockModel, Temperature
 from fedgram.moments.moments import Moments
 from fedgram.moments.outcomes import regression_of
@@ -95,12 +96,14 @@ class APFL(OneMessage):
     and are never sent; the paper does not give their law, here it is normal with standard deviation 1/√d. (Not the
     APFL of Deng et al. 2020.)
 
-    "auto" takes γ by generalised cross-validation on the pooled moments, and β and λ per client by leave-one-out; and
-    for d_P the paper's 1024, or for more than 1024 features the next power of two.
+    "auto" takes γ by generalised cross-validation on the pooled moments, and β and λ per client by leave-one-out: those
+    of least squared error, or another λ if left-out labels are more likely under it by more than chance; and for d_P
+    the paper's 1024, or for more than 1024 features the next power of two.
     By default that is conditional on G: no download but G, and too little account of G having seen the client's
     samples. With `exact` they are left out of G, too, for a download of d_P²/2 numbers more.
     """
 
+    revision: ClassVar[int] = 2
     personal = True
     numeric = True
     finds_columns = False  # its moments are of a projection, which must see standardised columns
@@ -194,10 +197,12 @@ class APFL(OneMessage):
             own = spectrum.correction(left_over, 1 / beta)
             if temperature is not None:
                 [predicted] = spectrum.predict_left_out(left_over, [1 / beta], seen)
-                errors = (left_over if seen is None else seen.left_out(left_over)) - lam * predicted
+                missing = left_over if seen is None else seen.left_out(left_over)
                 if seen is None and client.member and published.leverage is not None:
-                    errors = errors / (1 - published.leverage)  # G has seen these samples, and errs more on others
-                temperature = of_left_out(targets - errors, client.y, temperature)
+                    # G has seen these samples, and errs more on others
+                    missing, predicted = (part / (1 - published.leverage) for part in (missing, predicted))
+                streams = targets - missing, predicted
+                lam, temperature = _weighed(*streams, client.y, lam, temperature, free=self.lam == "auto")
         kept = replace(published, refine=refine, own=own, lam=lam, temperature=temperature)
         client.keep(self.global_model(kept))
 
@@ -217,3 +222,24 @@ class APFL(OneMessage):
             candidates.append((float(np.mean((target - lam * predicted) ** 2)), beta, lam))
         _, beta, lam = min(candidates)
         return beta, lam
+
+
+def _weighed(
+    shared: Array, own: Array, labels: Labels, lam: float, temperature: float, *, free: bool
+) -> tuple[float, float]:
+    """Return λ and the temperature for left-out samples' scores by the shared and by the own stream, (n, c) each.
+
+    λ is that of least squared error, or if it is `free`, that for which the labels are most likely, where they are so
+    by more than chance. Squared error takes too much of the own stream where classes are many: it counts how well the
+    own stream tells which of them are absent.
+    """
+    usual = calibrated(shared + lam * own, labels, temperature)
+    if free:
+        sharpness = 1 / temperature
+        experts = Expert(shared, sharpness, sharpness), Expert(own, 0.0, sharpness)
+        of_shared, of_own = best_weights(experts, np.zeros_like(shared), labels).values.tolist()
+        likely = 1.0 if of_own >= of_shared else of_own / of_shared
+        found = calibrated(shared + likely * own, labels, temperature)
+        if found.log_likelihood - usual.log_likelihood > WORTHWHILE:
+            return likely, found.temperature
+    return lam, usual.temperature

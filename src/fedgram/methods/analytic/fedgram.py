@@ -1,7 +1,7 @@
 """FedGram: Bayes' rule from pooled moments, and what a client's own samples add to it."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from fedgram.heads.head import Head
 from fedgram.heads.personal import personal_model
@@ -36,6 +36,7 @@ class FedGram(OneMessage):
     One message up, d × c numbers down. `docs/methods/fedgram.md` says why it works and what else was tried.
     """
 
+    revision: ClassVar[int] = 2
     personal = True
     numeric = True
 

@@ -1,10 +1,14 @@
 """FedHiP: heterogeneity-invariant personalized federated learning, in closed form."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
+from fedgram.core.blocks import Blocks
 from fedgram.heads import adapt
+from fedgram.heads.leastsquares import EXPECTED
+from fedgram.heads.likelihood import WORTHWHILE, Labels
 from fedgram.heads.system import System
+from fedgram.heads.temperature import calibrated
 from fedgram.models import LinearModel
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.method import step
@@ -24,12 +28,14 @@ class FedHiP(OneMessage):
     for each client the α of least leave-one-out error on its own samples, exactly and without refitting, and the β of
     least generalised cross-validation error from the pooled moments. With a β that fits the pool, no α gives what own
     samples alone give with a ridge that fits them; under strong label skew that is best, so with "auto" a client takes
-    that instead where its leave-one-out error is less (`alone`).
+    that instead where left-out labels are more likely under it (`alone`). Squared error cannot tell: with many classes
+    it counts for the own ridge that its scores of absent classes are exactly zero.
 
     The paper has no intercept: `intercept=False`. By default there is one, also a client's own, which β does not
     shrink.
     """
 
+    revision: ClassVar[int] = 2
     personal = True
     numeric = True
 
@@ -63,6 +69,13 @@ class FedHiP(OneMessage):
         model, chosen = published.choose(x, targets, member=client.member)
         if self.alone:
             own = adapt.own_ridge(x, targets, intercept=self.intercept)
-            if own is not None and own.error < chosen.error:
+            if own is not None and _is_better(own, chosen, client.y_blocks):
                 model = client.least_squares(own, intercept=self.intercept)
         client.keep(model)
+
+
+def _is_better(own: adapt.OwnRidge, shared: adapt.Chosen, labels: Blocks[Labels]) -> bool:
+    """Say whether left-out labels are more likely by own samples alone; for numeric outcomes, whether they err less."""
+    if shared.log_likelihood is None:
+        return own.error < shared.error
+    return calibrated(own.left_out, labels, EXPECTED).log_likelihood - shared.log_likelihood > WORTHWHILE

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from fedgram.heads import logistic
 from fedgram.heads.head import Head
@@ -36,6 +36,7 @@ class FedLogit(Publishing):
     in the bound, which is then larger than it need be and bounds all the same, and in the class frequencies.
     """
 
+    revision: ClassVar[int] = 2
     personal = True
     finds_columns = True
     quick = MappingProxyType({"rounds": 4})

@@ -31,8 +31,9 @@ class GradientMethod(Method):
     """Base of methods that train by gradients; the settings are those of FedAPA's experiments.
 
     `network` is "linear", "mlp", "mlp:WIDTH:…", "lenet5" or "cnn"; "auto" is lenet5 for images and linear for
-    features. Any other is made by a function (shape, classes) -> torch.nn.Module: "package.module:factory", which
-    every side can import, or the function itself.
+    features. A line of layers such as "conv:32:5:leaky_relu pool:2 flatten dense:64", or "dcnn", is the network that
+    FedACnnL has under that name, with biases. Any other is made by a function (shape, classes) -> torch.nn.Module:
+    "package.module:factory", which every side can import, or the function itself.
 
     In each round a share of the clients (`participation`, or drawn anew from there to `participation_up_to`) trains for
     some `epochs`, or for so many batches

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedgram.core.errors import InvalidParameter
+from fedgram.core.threads import torch_threads
 from fedgram.methods.gradient.fedper import FedPer
 from fedgram.nets.hypernetwork import trunk
 from fedgram.nets.layers import Vector
@@ -100,7 +101,7 @@ def generate(hyper: "nn.Module", places: Sequence[int]) -> Vector:
     """Return the weights (places, …) that a hypernetwork generates."""
     import torch
 
-    with torch.no_grad():
+    with torch.no_grad(), torch_threads(len(places) * _size(hyper)):
         weights: Vector = hyper(torch.tensor(places)).numpy()
     return weights
 
@@ -110,8 +111,13 @@ def learn(hyper: "nn.Module", optimizer: "Optimizer", changes: Mapping[int, Vect
     import torch
     from torch.nn.utils import clip_grad_norm_
 
-    optimizer.zero_grad()
-    mean = torch.from_numpy(np.stack(list(changes.values())) / np.float32(-len(changes)))
-    hyper(torch.tensor(list(changes))).backward(mean)
-    clip_grad_norm_(hyper.parameters(), clip)
-    optimizer.step()
+    with torch_threads(len(changes) * _size(hyper)):
+        optimizer.zero_grad()
+        mean = torch.from_numpy(np.stack(list(changes.values())) / np.float32(-len(changes)))
+        hyper(torch.tensor(list(changes))).backward(mean)
+        clip_grad_norm_(hyper.parameters(), clip)
+        optimizer.step()
+
+
+def _size(hyper: "nn.Module") -> int:
+    return sum(numbers.numel() for numbers in hyper.parameters())

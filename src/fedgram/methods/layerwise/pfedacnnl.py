@@ -7,13 +7,12 @@ from typing import Any, Literal
 import numpy as np
 
 from fedgram.core.arrays import Array
-from fedgram.layerwise import Network
+from fedgram.layerwise import LayerMoments, Network
 from fedgram.layerwise.grouping import choose_groups, group, without_small
 from fedgram.layerwise.personal import judge, personalized
 from fedgram.layerwise.summary import layer_moments
 from fedgram.methods.layerwise.fedacnnl import FedACnnL
 from fedgram.moments.accumulate import check_finite
-from fedgram.moments.moments import Moments
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.method import step
@@ -61,25 +60,26 @@ class PFedACnnL(FedACnnL):
         """Group the clients, train a meta-model per group, and let every client personalize."""
         seed = self._seed(clients)
         groups = self._grouped(clients, seed) if self.cluster else [clients.names]
-        networks, moments, members = self._train(clients, seed, groups)  # M̂_l — (10), (11)
-        left = set(clients.names)
+        trained = self._train(clients, seed, groups)  # M̂_l — (10), (11)
+        networks, left = trained.networks, set(clients.names)
         sent = [
             parts if self._judges and _hides_members(counts) else None
-            for parts, counts in zip(moments, members, strict=True)
+            for parts, counts in zip(trained.moments, trained.members, strict=True)
         ]
         tasks = {
             name: {
                 "solution": networks[k].solutions[-1],
                 "temperature": networks[k].temperature,
                 "moments": sent[k],
+                "gammas": trained.gammas,
             }
-            for k, names in enumerate(groups)
+            for k, names in enumerate(trained.groups)
             for name in names
             if name in left
         }
         clients.each(self.refit, per_client=tasks)
         clients.report(networks[0].depth)
-        return networks[0] if len(groups) == 1 else None
+        return networks[0] if len(networks) == 1 else None
 
     def _grouped(self, clients: Clients, seed: int) -> list[list[str]]:
         """Return the clients' names by group; the same for any order of the clients."""
@@ -97,16 +97,13 @@ class PFedACnnL(FedACnnL):
         """Return h_i — (8), (9): the label histogram under the narrowest encoding (the paper prints Qy for Qᵀy)."""
         check_finite(client.x)  # before it has a say in who belongs together
         histogram = np.bincount(client.y, minlength=len(client.classes)) / len(client.y)
-        network = Network(self.network, client.x.shape[1:], client.classes, seed)
-        encodings = [encoding for encoding in network.encodings if encoding is not None]
         # Without a hidden layer there is no encoding: the histogram itself is sent.
-        return histogram @ min(encodings, key=lambda q: q.shape[1]) if encodings else histogram
+        return self._empty(client.x.shape[1:], client.classes, seed).encode(histogram)
 
     def description_of(self, question: Question) -> Numbers:
         """Return what a client's description must be."""
-        network = Network(self.network, question.shape, question.classes, seed=0)
-        widths = [network.learning(number)[0].width for number in range(network.depth - 1)]
-        return Numbers((min(widths, default=len(question.classes)),))
+        narrowest = self._empty(question.shape, question.classes, seed=0).narrowest
+        return Numbers((len(question.classes) if narrowest is None else narrowest[1],))
 
     @step
     def refit(self, client: ClientSide, task: Mapping[str, Any]) -> None:
@@ -115,19 +112,21 @@ class PFedACnnL(FedACnnL):
         meta = replace(meta, temperature=task["temperature"])
         if self.personalize:
             if task["moments"] is not None:
-                epsilons = self._judged(client, meta, task["moments"])
+                epsilons = self._judged(client, meta, task["moments"], task["gammas"])
             else:
                 epsilons = [UNJUDGED if self.epsilon == "auto" else float(self.epsilon)] * meta.depth
             meta = personalized(meta, client.x, client.y, epsilons, batch=self.batch)
         client.keep(meta)
 
-    def _judged(self, client: ClientSide, meta: Network, everyone: Sequence[Moments]) -> list[float]:
+    def _judged(
+        self, client: ClientSide, meta: Network, everyone: Sequence[LayerMoments], gammas: Sequence[float]
+    ) -> list[float]:
         """Return ε for each layer, judged with the group's solutions without this client."""
         others = [
             total - layer_moments(meta.truncate(depth), client.x, client.y, batch=self.batch)
             for depth, total in enumerate(everyone)
         ]
-        solutions = [rest.solve(self.gamma) for rest in others]
+        solutions = [rest.solve(meta.problem(depth), gammas[depth]) for depth, rest in enumerate(others)]
         return judge(meta, solutions, client.x, client.y, batch=self.batch)
 
 

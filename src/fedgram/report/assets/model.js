@@ -49,7 +49,7 @@ for (const run of data.runs) {
   if (run.failed) cell.failed++;
   else cell.runs.push(run);
 }
-const EMPTY = { means: METRICS.map(() => null), halves: METRICS.map(() => null), runs: [], failed: 0 };
+const EMPTY = { means: METRICS.map(() => null), halves: METRICS.map(() => null), trivial: [], runs: [], failed: 0 };
 const cellOf = (m, c) => cells.get(cellKey(m, c)) || EMPTY;
 // Figures are already rounded, so that what looks equal ranks equal.
 const cellValue = (m, c, i = state.metric) => cellOf(m, c).means[i];

@@ -71,8 +71,8 @@ const drawReferences = (f, x, y, all, series, columns) =>
     .filter((one) => one.draw === "reference" && one.points.length === columns.length)
     .map((one) => ({ ...one, v: mean(one.points.map((p) => p.y)) }))
     .filter(({ v }) => y(v) >= f.y1 && y(v) <= f.y0)
-    .map(({ label, look, v }) => {
-      const text = `${label}, global ${figure(v)}`,
+    .map(({ label, look, method, v }) => {
+      const text = `${label}${data.methods[method].trivial ? "" : ", global"} ${figure(v)}`,
         long = widthOf(text);
       const near = (from) =>
         all.filter((p) => Math.abs(x(p.x) - from - long / 2) < long / 2 + 12 && Math.abs(y(p.y) - y(v) + 10) < 14)

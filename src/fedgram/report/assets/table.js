@@ -19,6 +19,7 @@ const cellNode = (m, c, rank) => {
     },
     value,
     around === null ? null : [" ", el("small", {}, plusMinus(around, shown))],
+    cell.trivial[state.metric] ? ` ${data.dagger}` : null,
     cell.failed ? [" ", el("small", { class: "failed" }, `(${cell.failed} failed)`)] : null,
   );
 };
@@ -94,7 +95,7 @@ const drawTable = (section) => {
     const direction = state.sort.down ? -1 : 1;
     sorted.sort((a, b) => {
       const fixed = Boolean(data.methods[b].reference) - Boolean(data.methods[a].reference);
-      if (fixed) return fixed;
+      if (fixed || data.methods[a].reference) return fixed;
       if (!by) return direction * data.methods[a].label.localeCompare(data.methods[b].label);
       const [x, y] = [by.of(a), by.of(b)];
       return x === null ? 1 : y === null ? -1 : direction * (x - y);

@@ -27,7 +27,8 @@ const bestTile = ({ m, personal, value, rivals }, columns) => {
     const wins = columns.filter((c) => rivals.every((other) => beats(other, c))).length;
     parts.push(`first in ${wins} of ${columns.length} settings`);
   }
-  const reference = shownMethods().find((r) => data.methods[r].reference && overall(r, columns) !== null);
+  const pooled = (r) => data.methods[r].reference && !data.methods[r].trivial,
+    reference = shownMethods().find((r) => pooled(r) && overall(r, columns) !== null);
   if (personal === false && reference !== undefined) {
     const all = overall(reference, columns),
       places = placesOf(all, metricNow()),
@@ -54,5 +55,6 @@ const runsTile = () => {
   const settings = data.columns.length,
     parts = [`${settings} setting${settings > 1 ? "s" : ""}`, `${data.seeds} seed${data.seeds > 1 ? "s" : ""}`];
   if (data.failures.length) parts.push(`${data.failures.length} failed`);
-  return tile("Runs", data.runs.length.toLocaleString("en"), parts.join(", "));
+  const runs = data.runs.filter(({ m }) => !data.methods[m].trivial).length;
+  return tile("Runs", runs.toLocaleString("en"), parts.join(", "));
 };
