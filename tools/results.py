@@ -20,7 +20,8 @@ between the two is replaced.
     reasons = [{ columns = ["s = 4"], why = "…", order = "…" }]
     [[tables.rows]]
     name = "FedAvg"                # all other keys of rows, columns and the table say which runs a cell is made of:
-    label = "fedavg"               # label, method, a setting such as clients or partition, or a hyper-parameter
+    label = "fedavg"               # label, method, a setting such as clients or partition (`samples = "all"` is a
+                                   # setting, too), or a hyper-parameter
     paper = [64.02, ""]            # a figure for each column, "" where the paper has none
     why = "…"
 
@@ -362,6 +363,8 @@ def _chosen(table: str, about: Mapping[str, Any], runs: Sequence[Result]) -> lis
 
 
 def _value(run: Result, key: str) -> Any:
+    if key == "samples" and run.column.samples is None:
+        return "all"  # a description cannot say None
     if key in SETTINGS:
         return getattr(run.column, key)
     return getattr(run, key) if key in ("label", "method", "seed") else run.settings.get(key)
