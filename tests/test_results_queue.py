@@ -249,6 +249,10 @@ def test_pause_stops_the_run_at_once_and_continue_lets_it_go_on(queue, tmp_path)
     working = queue.start("run")
     pid = queue.run_at_work()
     wait_for(lambda: queue.kept("one") == [("0", "ok")], "the first run, kept while the second is at work")
+    assert os.getpriority(os.PRIO_PROCESS, pid) == 19
+    session = Path(f"/proc/{pid}/autogroup")
+    if session.exists():  # nice counts only among the processes of one session there
+        assert session.read_text().split()[1:] == ["nice", "19"]
     queue.tell("pause")
     assert state(pid) == "T"
     assert "the queue is paused" in queue.tell("status")[1]

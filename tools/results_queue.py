@@ -32,7 +32,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from itertools import chain
@@ -343,6 +343,7 @@ class Queue:
             about: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": stream, "stderr": stream}
             child = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True, **about)
         try:
+            _yield_to_all(child.pid)
             place.note("run", child.pid)
             (place.folder / "entry").write_text(entry.keep)
             self._watch(entry, child.pid, lambda: child.poll() is None)
@@ -423,6 +424,12 @@ class Queue:
                 if self.place.noted("run") is not None:
                     end_group(pid, lambda: self.place.noted("run") is not None)
         self.place.note("run", None)
+
+
+def _yield_to_all(pid: int) -> None:
+    """Give a session the lowest priority: where Linux shares out by sessions, `nice` counts only inside one."""
+    with suppress(OSError):
+        Path(f"/proc/{pid}/autogroup").write_text("19")
 
 
 def signal_group(pid: int, number: int) -> None:

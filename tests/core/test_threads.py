@@ -79,6 +79,36 @@ def test_narrow_tables_are_added_up_by_one_thread(two_threads, columns, chosen):
 
 
 @pytest.mark.usefixtures("two_threads")
+def test_wide_symmetric_matrices_get_one_thread_and_others_keep_theirs():
+    for columns, wanted in [(1, 2), (12_000, 2), (12_001, 1), (40_000, 1)]:
+        with threads.symmetric(columns):
+            assert Limit.now() == wanted
+    assert Limit.now() == 2
+
+
+WIDE = """
+import numpy as np
+from fedgram.moments import packing, solve
+packed = np.zeros(packing.size(d := 15_900))
+packing.add_gram(packed, np.ones((3, d)))
+print(solve.is_positive_semidefinite(packed, d, 1e-3), solve.factor(packed, d, ridge=1.0, n=3).rank)
+"""
+
+
+@pytest.mark.slow
+def test_openblas_does_not_end_the_process_for_a_wide_matrix():
+    """With two threads, OpenBLAS 0.3.30 writes beyond its buffer for 15,500 columns and more (signal 11)."""
+    ended = subprocess.run(
+        [sys.executable, "-c", WIDE],
+        env=os.environ | dict.fromkeys(VARIABLES, "2"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout.split()) == (0, ["True", "15900"])
+
+
+@pytest.mark.usefixtures("two_threads")
 def test_torch_gets_threads_by_size_and_its_own_number_back():
     with torch_threads(SMALL):
         assert torch.get_num_threads() == 1

@@ -17,7 +17,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from threading import Lock, local
 from typing import Any, ClassVar, Self, TypeVar
@@ -36,6 +36,9 @@ READING = 512
 DECOMPOSITION = 10
 # Has OpenMP's threads sleep while they wait: that of GNU, of LLVM and of Intel.
 PASSIVE = {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0"}
+# OpenBLAS ends the process (signal 11) where a thread gets more columns of a symmetric product than fit its buffer:
+# 7,700 with version 0.3.30 on Skylake-X, the smallest buffer we know. Factorisations have such products inside.
+MOST_SYMMETRIC = 6000
 _here = local()
 
 
@@ -156,6 +159,13 @@ def beside_reading(columns: int) -> Limit:
 def decomposing(rows: int, columns: int) -> Limit:
     """Return a limit for a decomposition of a matrix that has more rows than columns."""
     return Limit(threads_for(rows * columns**2, Limit.allowed(), pieces=DECOMPOSITION))
+
+
+def symmetric(columns: int) -> AbstractContextManager[object]:
+    """Return a limit for symmetric products and decompositions: OpenBLAS cannot share those of many columns."""
+    if columns <= MOST_SYMMETRIC or columns <= MOST_SYMMETRIC * Limit.now():
+        return nullcontext()
+    return Limit(1)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from scipy.linalg import lapack
 from scipy.linalg.blas import dsymm, dsymv
 
+from fedgram.core import threads
 from fedgram.core.arrays import Array
 from fedgram.moments import blas
 
@@ -96,7 +97,8 @@ def add_gram(packed: Array, rows: Array, *, by_columns: bool = False) -> None:
     Half the operations of a matrix product, and no copy; clients can do it side by side.
     """
     if len(rows):
-        blas.add_gram(packed, rows, by_columns=by_columns)
+        with threads.symmetric((rows.shape[1] + 1) // 2):  # sfrk is a syrk on either half
+            blas.add_gram(packed, rows, by_columns=by_columns)
 
 
 def add_block(packed: Array, d: int, row: int, column: int, block: Array) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import eigh, lapack, qr
 
+from fedgram.core import threads
 from fedgram.core.arrays import Array
 from fedgram.core.errors import InvalidData, InvalidParameter, RankDeficient
 from fedgram.moments import choice, lowrank, packing
@@ -76,7 +77,8 @@ def is_positive_semidefinite(packed: Array, d: int, slack: float) -> bool:
     """Say whether all eigenvalues are at least about -slack: one packed Cholesky factorisation of A + slack I."""
     shifted = packed.copy()
     shifted[packing.diagonal(d)] += slack
-    _, info = lapack.dpftrf(d, shifted, uplo="L", overwrite_a=1)
+    with threads.symmetric(d):
+        _, info = lapack.dpftrf(d, shifted, uplo="L", overwrite_a=1)
     return bool(info == 0)
 
 
@@ -84,7 +86,8 @@ def rank(packed: Array, d: int, slack: float) -> int:
     """Return the rank of a semidefinite matrix, taking what is smaller than `slack` for zero: a pivoted Cholesky."""
     if packed[packing.diagonal(d)].max() <= slack:
         return 0  # LAPACK takes the first pivot whatever its size
-    _, _, found, _ = lapack.dpstrf(packing.lower_triangle(packed, d), tol=slack, lower=1, overwrite_a=1)
+    with threads.symmetric(d):
+        _, _, found, _ = lapack.dpstrf(packing.lower_triangle(packed, d), tol=slack, lower=1, overwrite_a=1)
     return int(found)
 
 
@@ -150,7 +153,8 @@ def factor(packed: Array, d: int, *, ridge: float = 0.0, n: float = 0, removed: 
     norm = _norm(system)
     if not np.isfinite(norm):
         raise InvalidData("the Gram matrix is not finite: features are too large to be squared; rescale them")
-    lower, info = lapack.dpotrf(system, lower=1, clean=0, overwrite_a=1)
+    with threads.symmetric(d):
+        lower, info = lapack.dpotrf(system, lower=1, clean=0, overwrite_a=1)
     if info == 0:
         reciprocal_condition, _ = lapack.dpocon(lower, norm, uplo="L")
         cancelled = 0.0 if removed is None else float((removed * scale**2).max())
@@ -210,7 +214,8 @@ def eigenpairs(packed: Array, d: int, n: float, removed: Array | None = None) ->
     lower, cancelled, found = packing.lower_triangle(packed, d), 0.0 if removed is None else float(removed.sum()), None
     if n <= lowrank.FEW * d:
         found = lowrank.eigenpairs(lower, rounding_level(d, n) * (float(lower.diagonal().max()) + cancelled))
-    values, vectors = found or eigh(lower, lower=True, overwrite_a=True, check_finite=False)
+    with threads.symmetric(d):
+        values, vectors = found or eigh(lower, lower=True, overwrite_a=True, check_finite=False)
     size = max(float(values[-1]), 0.0) + cancelled
     kept = values > rounding_level(d, n) * size
     return values[kept], vectors[:, kept]

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from scipy.linalg import lapack
 from scipy.linalg.blas import dsyrk
 
+from fedgram.core import threads
 from fedgram.core.arrays import Array
 from fedgram.core.errors import InvalidData, NotMoments
 from fedgram.moments import packing, solve
@@ -94,7 +95,8 @@ class WeightedMoments:
                 rows = np.subtract(x, first, out=buffer[: len(x)])
                 if weights is not None:
                     rows *= roots[:, None]
-                gram = dsyrk(1.0, rows.T, beta=1.0, c=gram, lower=1, overwrite_c=1)
+                with threads.symmetric(rows.shape[1]):
+                    gram = dsyrk(1.0, rows.T, beta=1.0, c=gram, lower=1, overwrite_c=1)
                 if classes:
                     masses = np.bincount(y, own, classes)
                     products = class_sums(rows if weights is None else rows * roots[:, None], y, classes)
