@@ -69,6 +69,8 @@ class Queue:
 
     def start(self, *words, **environment):
         places = ["--queue", self.file, "--folder", self.folder, "--data", self.data]
+        if "--nice" not in words:  # at the lowest priority, a run beside other tests would take minutes
+            places += ["--nice", "0"]
         command = [sys.executable, TOOL, *words, *places]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "env": os.environ | environment}
         self._started.append(subprocess.Popen(list(map(str, command)), **pipes))
@@ -243,16 +245,22 @@ def test_a_wrong_queue_file_is_told_in_one_line(queue, entry, wrong):
     assert wrong in told
 
 
+def test_runs_yield_to_all_else(queue, tmp_path):
+    queue.add("one", str(tmp_path / "gate"))
+    queue.start("run", "--nice", "19")
+    pid = queue.run_at_work()
+    wait_for(lambda: os.getpriority(os.PRIO_PROCESS, pid) == 19, "nice")
+    session = Path(f"/proc/{pid}/autogroup")
+    if session.exists():  # there nice counts only among the processes of one session
+        wait_for(lambda: session.read_text().split()[1:] == ["nice", "19"], "the priority of the session")
+
+
 def test_pause_stops_the_run_at_once_and_continue_lets_it_go_on(queue, tmp_path):
     gate = tmp_path / "gate"
     queue.add("one", "work", str(gate))
     working = queue.start("run")
     pid = queue.run_at_work()
     wait_for(lambda: queue.kept("one") == [("0", "ok")], "the first run, kept while the second is at work")
-    assert os.getpriority(os.PRIO_PROCESS, pid) == 19
-    session = Path(f"/proc/{pid}/autogroup")
-    if session.exists():  # nice counts only among the processes of one session there
-        assert session.read_text().split()[1:] == ["nice", "19"]
     queue.tell("pause")
     assert state(pid) == "T"
     assert "the queue is paused" in queue.tell("status")[1]

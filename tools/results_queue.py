@@ -289,6 +289,7 @@ class Queue:
     """The queue at work."""
 
     place: Place
+    nice: int
     crashes: dict[str, int] = field(default_factory=dict)  # by a run's key
     given_up: dict[Entry, str] = field(default_factory=dict)
 
@@ -334,7 +335,8 @@ class Queue:
         entry, place = plan.entry, self.place
         say(f"{entry}: {_ahead([plan])}")
         self._bring_back(plan)
-        priority = [word for word in ("nice -n 19", "ionice -c 3") if shutil.which(word.split()[0])]
+        wanted = (f"nice -n {self.nice}", "ionice -c 3")
+        priority = [words for words in wanted if self.nice and shutil.which(words.split()[0])]
         command = [*" ".join(priority).split(), *PROGRAM, "compare", entry.file, *entry.options]
         command += ["--out", str(place.results(entry).parent), "--resume", "--skip-failed", "--wait"]
         log = place.results(entry).parent / "log.txt"
@@ -343,7 +345,7 @@ class Queue:
             about: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": stream, "stderr": stream}
             child = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True, **about)
         try:
-            _yield_to_all(child.pid)
+            _yield(child.pid, self.nice)
             place.note("run", child.pid)
             (place.folder / "entry").write_text(entry.keep)
             self._watch(entry, child.pid, lambda: child.poll() is None)
@@ -426,10 +428,10 @@ class Queue:
         self.place.note("run", None)
 
 
-def _yield_to_all(pid: int) -> None:
-    """Give a session the lowest priority: where Linux shares out by sessions, `nice` counts only inside one."""
+def _yield(pid: int, nice: int) -> None:
+    """Give a session its priority: where Linux shares processors out by sessions, `nice` counts only inside one."""
     with suppress(OSError):
-        Path(f"/proc/{pid}/autogroup").write_text("19")
+        Path(f"/proc/{pid}/autogroup").write_text(str(nice))
 
 
 def signal_group(pid: int, number: int) -> None:
@@ -488,13 +490,13 @@ def _ended_by_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def run(place: Place) -> int:
+def run(place: Place, nice: int) -> int:
     """Work through the queue; only one process does at a time."""
     read_queue(place.queue)
     with only_writer(place.folder, who="queue", remedy="`status` says what it does"), _ended_by_signals():
         place.note("queue", os.getpid())
         try:
-            return Queue(place).run()
+            return Queue(place, nice).run()
         except KeyboardInterrupt:
             say("ended; what is finished is kept, `run` goes on")
             return 130
@@ -562,14 +564,17 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--queue", type=Path, default=ROOT / "tools" / "queue.toml", help="the list of experiments")
     parser.add_argument("--folder", type=Path, default=cache_dir() / "queue", help="where runs are written")
     parser.add_argument("--data", type=Path, default=kept_results.PAGES / "data", help="where records are kept")
+    parser.add_argument("--nice", type=int, default=19, help="how far runs yield to all else, 0 to 19, the default")
     given = parser.parse_args(arguments)
+    if not 0 <= given.nice <= 19:
+        parser.error(f"--nice: expected a number from 0 to 19, got {given.nice}")
     if (given.command == "retry") != (given.name is not None):
         parser.error("retry, and no other command, takes the name of a file of records")
     place = Place(given.queue.resolve(), given.folder.resolve(), given.data.resolve())
     try:
         match given.command:
             case "run":
-                return run(place)
+                return run(place, given.nice)
             case "status":
                 return status(place)
             case "pause" | "continue":
