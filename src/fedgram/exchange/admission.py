@@ -53,12 +53,7 @@ class Terms:
 
 def check_study(file: File, terms: Terms) -> None:
     """Refuse a file of another study."""
-    if file.header.study != terms.fingerprint:
-        name = "" if terms.study is None else f" {terms.study.name!r}"
-        raise Mismatch(
-            f"{file.name} is of study {file.header.study or 'none'}, and this store of study{name} "
-            f"{terms.fingerprint or 'none'}: summarize anew with the study file that all have agreed on"
-        )
+    file.check_study(terms.study, remedy="summarize anew with the study file that all have agreed on")
 
 
 def check_alone(file: File, terms: Terms, *, now: str, remembered: str | None = None) -> Moments | Sum:

@@ -6,6 +6,7 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
+from fedgram.core.hashing import readable
 from fedgram.core.terminal import visible
 from fedgram.exchange.ledger import Entry
 from fedgram.exchange.status import others
@@ -24,7 +25,7 @@ def status_page(found: dict[str, Any], entries: Sequence[Entry]) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>{_text(study['name'] or 'store')}: status</title><style>{style}</style></head><body><main>",
         f"<h1>{_text(study['name'] or 'Store')}</h1>",
-        f"<p>Study <code>{_text(study['fingerprint'] or 'none')}</code>, coordinator’s key "
+        f"<p>Study <code>{_text(readable(study['fingerprint']) or 'none')}</code>, coordinator’s key "
         f"<code>{_text(found['coordinator'])}</code></p>",
         _figures(found),
         "<h2>Who is in</h2>",

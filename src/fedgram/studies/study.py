@@ -1,7 +1,7 @@
 """A study: what the parties agree on, as one TOML file that is the same for all of them."""
 
-import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -16,22 +16,23 @@ from fedgram.core import wire
 from fedgram.core.arrays import Array
 from fedgram.core.columns import Columns
 from fedgram.core.errors import InvalidData, Mismatch
-from fedgram.core.hashing import hash_text
 from fedgram.core.labels import NUMERIC, Classes, as_classes
 from fedgram.data.client import Client, warn_if_few
 from fedgram.moments.basis import Basis
 from fedgram.moments.kind import Kind, study_features
 from fedgram.regressors import Outcomes
+from fedgram.studies.identity import fingerprint_of, text_of
 from fedgram.studies.kinds import Category, Column, Flag, Ignore, Number, refuse_twice_sent
 from fedgram.studies.media import Image, Media, Text
-from fedgram.studies.reading import parse_study, read_tables
+from fedgram.studies.reading import parse_study, read_tables, shown
 
 if TYPE_CHECKING:
     from fedgram.models import Model
     from fedgram.studies.model import StudyModel
 
+METHOD = re.compile(r"[\w+.-]{1,100}")  # never a path or `module:Class`: a study must not choose code that is run
+MOST_BYTES = 1 << 24  # of a study file
 MOST_SHOWN = 100  # names of columns of a kind: a table may have thousands
-SHOWN_DIGITS = 16  # of the fingerprint: short enough to be read aloud
 
 
 @wire.register_message
@@ -68,6 +69,12 @@ class Study:
         """Refuse what does not go together."""
         object.__setattr__(self, "columns", MappingProxyType(dict(self.columns)))
         object.__setattr__(self, "parties", MappingProxyType(dict(self.parties)))
+        if not METHOD.fullmatch(self.method) or self.method.endswith(".py"):
+            raise InvalidData(
+                f"method = {shown(self.method)}: expected the name of a registered method, such as 'fedgram', got "
+                "something else; a study does not choose code: take it out, and name your own file or module with "
+                "--method on the command line"
+            )
         if stranger := next((name for name in self.regions if self.parties and name not in self.parties), None):
             raise InvalidData(f"regions names {stranger!r}, which is not among the parties: add it there")
         if self.classes:
@@ -125,9 +132,14 @@ class Study:
         return tuple(sent for name, column in self.used.items() for sent in column.sent(name))
 
     @cached_property
+    def text(self) -> str:
+        """All that the study says, in one form: two studies are the same if their texts are."""
+        return text_of(self.to_fields())
+
+    @cached_property
     def fingerprint(self) -> str:
-        """Identifies what the study says; the same for all parties, or they are in different studies."""
-        return hash_text(json.dumps(self.to_fields(), ensure_ascii=False, sort_keys=False))[:SHOWN_DIGITS]
+        """The SHA-256 of `text`, 64 hexadecimal digits; `core.hashing.readable` writes it for people to compare."""
+        return fingerprint_of(self.text)
 
     @property
     def features(self) -> str:
@@ -242,7 +254,14 @@ class Study:
         study |= {"parties": dict(fields["parties"]), "regions": list(fields.get("regions", ()))}
         study |= {"coordinator": fields["coordinator"]} if "coordinator" in fields else {}
         columns = {name: {"kind": kind, **settings} for name, kind, settings in fields["columns"]}
-        return cls(**read_tables({"study": study, "columns": columns}, "message"))
+        if len(columns) < len(fields["columns"]) or len(study["parties"]) < len(fields["parties"]):
+            raise InvalidData("message: a study names each column and each party once, and this one has a name twice")
+        made = cls(**read_tables({"study": study, "columns": columns}, "message"))
+        for name, column in made.columns.items():
+            # Else a file would choose weights to be looked up here, only because it was read.
+            if isinstance(column, Media) and not (column.digest and column.features):
+                raise InvalidData(f"message: [columns.{name}] must state digest and features of its backbone")
+        return made
 
     def plain(self, name: str) -> dict[str, Any]:
         """Return a column's settings as they stand in a file, without those that are not set."""
@@ -257,7 +276,7 @@ class Study:
 
     def __eq__(self, other: object) -> bool:
         """Say whether both say the same."""
-        return self.to_fields() == other.to_fields() if isinstance(other, Study) else NotImplemented
+        return self.text == other.text if isinstance(other, Study) else NotImplemented
 
     def __hash__(self) -> int:
         return hash(self.fingerprint)
@@ -279,7 +298,11 @@ class Study:
 def read_text(path: str | os.PathLike[str]) -> str:
     """Return the text of a study file."""
     try:
-        return Path(path).read_text(encoding="utf-8")
+        with open(path, "rb") as file:
+            content = file.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:  # of a device there is no end
+            raise InvalidData(f"{os.fspath(path)}: expected a study file of at most {MOST_BYTES:,} bytes, got more")
+        return content.decode("utf-8").replace("\r\n", "\n")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidData(f"cannot read {os.fspath(path)}: {getattr(error, 'strerror', None) or error}") from error
 
