@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import Any, Self
 
+from fedgram.core import strict_json
 from fedgram.core.columns import Columns, as_columns
 from fedgram.core.errors import InvalidData, RefusedMessage, UnknownName
 from fedgram.exchange.keys import PublicKey
@@ -75,8 +76,8 @@ class Header:
         if not _COUNT.fullmatch(given["samples"]):
             raise RefusedMessage(f"its header has {given['samples'][:40]!r} samples: a whole number is wanted")
         try:
-            columns = json.loads(given["columns"])
-        except (ValueError, RecursionError):
+            columns = strict_json.parse(given["columns"])
+        except ValueError:
             columns = None
         if not isinstance(columns, list) or not all(isinstance(name, str) for name in columns):
             raise RefusedMessage(f"its header has columns {given['columns'][:40]!r}: a list of names is wanted")

@@ -19,6 +19,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Self
 
+from fedgram.core import strict_json
 from fedgram.core.errors import Mismatch, StoreError
 from fedgram.core.hashing import hash_text
 
@@ -50,7 +51,7 @@ class Entry:
     def says(self) -> dict[str, Any]:
         """What the entry says, by name; nothing where its text is damaged."""
         try:
-            found = json.loads(self.text)
+            found = strict_json.parse(self.text)
         except ValueError:
             found = None
         return found if isinstance(found, dict) else {}

@@ -75,8 +75,10 @@ class Study:
                 "something else; a study does not choose code: take it out, and name your own file or module with "
                 "--method on the command line"
             )
-        if stranger := next((name for name in self.regions if self.parties and name not in self.parties), None):
+        if stranger := next((name for name in self.regions if name not in self.parties), None):
             raise InvalidData(f"regions names {stranger!r}, which is not among the parties: add it there")
+        if len(set(self.outcomes)) < len(self.outcomes):
+            raise InvalidData(f"outcome = {shown(list(self.outcomes))}: expected each column once, got one twice")
         if self.classes:
             as_classes(self.classes)
             if not isinstance(self.outcome, str):
