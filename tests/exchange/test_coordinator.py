@@ -108,7 +108,9 @@ def test_a_file_of_another_study_is_not_what_was_agreed_on(tmp_path):
     """Whoever forges a model can put a study of their own into it; only one's own study file tells."""
     forged = files.read(store_with(tmp_path, replace(NAMED, coordinator=OTHER.public.text), OTHER).publish("afl").data)
     check_coordinator(forged, forged.payload.recipe)
-    with pytest.raises(Mismatch, match="is of study 'walks' [-a-z2-7]{39}, and study 'walks' [-a-z2-7]{39} is expected: ask its sender"):
+    with pytest.raises(
+        Mismatch, match="is of study 'walks' [-a-z2-7]{39}, and study 'walks' [-a-z2-7]{39} is expected: ask its sender"
+    ):
         check_agreed(forged, NAMED)
 
 

@@ -12,9 +12,9 @@ from fedgram.exchange.store import Store
 from fedgram.exchange.verification import problems
 from fedgram.moments.moments import Moments
 from support import stores
-from support.stores import KEYS, REGIONAL, Clock, client
+from support.stores import KEYS, REGIONAL, Clock
 
-store_of, summary = partial(stores.store_of, study=REGIONAL), partial(stores.summary, study=REGIONAL)
+client, store_of, summary = (partial(make, study=REGIONAL) for make in (stores.client, stores.store_of, stores.summary))
 
 TIMES = [f"2026-01-0{day}T00:00:00Z" for day in range(1, 8)]
 FIRST, SECOND, THIRD, FOURTH, FIFTH = TIMES[:5]

@@ -57,7 +57,9 @@ def status(
 def _show(found: dict[str, Any]) -> None:
     console = terminal.console(highlight=False, soft_wrap=True)
     study = found["study"]
-    console.print(one_line(f"study {study['name']} {readable(study['fingerprint'])}, coordinator's key {found['coordinator']}"))
+    console.print(
+        one_line(f"study {study['name']} {readable(study['fingerprint'])}, coordinator's key {found['coordinator']}")
+    )
     console.print(f"{found['parties']:,} parties, {found['samples']:,} samples, {size(found['bytes'])}")
     table = Table("party", "samples", "smallest class", "size", "joined", "key", box=None, header_style="bold")
     for column in table.columns[:-1]:  # names, figures and times stay whole

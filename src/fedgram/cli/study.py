@@ -17,9 +17,9 @@ from fedgram.exchange.pairs import read_public
 from fedgram.studies import Study
 from fedgram.studies.checking import Findings, check_table
 from fedgram.studies.drafting import draft
+from fedgram.studies.identity import named
 from fedgram.studies.media import identify
 from fedgram.studies.parties import with_coordinator, with_keys
-from fedgram.studies.identity import named
 from fedgram.studies.study import read_text
 
 app = typer.Typer(

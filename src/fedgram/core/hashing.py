@@ -6,8 +6,8 @@ contents with the same 64 bits are found in minutes on one core.
 """
 
 import hashlib
-from base64 import b32encode
 import json
+from base64 import b32encode
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any

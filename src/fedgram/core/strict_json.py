@@ -14,7 +14,7 @@ from collections import Counter
 from math import isfinite
 from typing import Any, NoReturn
 
-MOST_DEPTH = 100  # of lists and objects in one another
+MOST_DEPTH = 640  # of lists and objects in one another: a payload of 300 levels, each of which takes two
 TOO_DEEP = f"lists and objects are nested deeper than {MOST_DEPTH} levels"
 
 
@@ -27,6 +27,7 @@ def parse(text: str | bytes, *, constants: bool = False) -> Any:
         The text, bytes in UTF-8.
     constants
         Whether the format allows NaN, Infinity and -Infinity, as a message between processes of one user does.
+
     """
     if isinstance(text, bytes):
         text = text.decode("utf-8")
@@ -71,7 +72,7 @@ def _finite(text: str) -> float:
 def _is_deeper(value: Any) -> bool:
     """Return whether lists and objects are nested deeper than allowed, without recursion."""
     level = [value]
-    for _ in range(MOST_DEPTH + 1):
+    for _ in range(MOST_DEPTH):
         level = [
             item
             for outer in level

@@ -43,8 +43,8 @@ def settled_by(sources: Iterable["Source"], now: str) -> Terms:
             file = files.read(source).of_kind("summary", "combined")
             if file.study is None and file.header.study:
                 raise Mismatch(
-                    f"{file.name} refused: it names study {readable(file.header.study)}, and does not have it in it: a new store "
-                    "must know its study, give --study"
+                    f"{file.name} refused: it names study {readable(file.header.study)}, and does not have it in it: a "
+                    "new store must know its study, give --study"
                 )
             terms = Terms(None, part_of(file).kind) if file.study is None else Terms.of(file.study)
             Sum.empty(terms.kind).plus(check_alone(file, terms, now=now))

@@ -66,6 +66,8 @@ class Kind:
         for field in fields(self):
             mine, theirs = getattr(self, field.name), getattr(other, field.name)
             if field.name == "features" and mine != theirs:
-                raise Mismatch(f"moments of different data cannot be combined: {described(mine)} and {described(theirs)}")
+                raise Mismatch(
+                    f"moments of different data cannot be combined: {described(mine)} and {described(theirs)}"
+                )
             if mine != theirs:
                 raise Mismatch(f"moments of different {field.name} cannot be combined: {mine!r} and {theirs!r}")

@@ -42,7 +42,9 @@ class Publishing(Method):
         `member` says whether its samples are in the total that was published from.
         """
         if client.features != published.features:
-            raise Mismatch(f"client {client.name!r} has {described(client.features)}, not {described(published.features)}")
+            raise Mismatch(
+                f"client {client.name!r} has {described(client.features)}, not {described(published.features)}"
+            )
         columns: Columns = () if basis is not None else getattr(published, "columns", ())
         if columns and (unlike := difference(client.columns, columns)):
             raise Mismatch(f"client {client.name!r} {unlike}")

@@ -36,6 +36,7 @@ def is_same(agreed: "Study | None", fingerprint: str, whole: "Study | None" = No
         The fingerprint that the thing names, "" for no study.
     whole
         The whole study that came with the thing, if it did. Then every word of it must be the same.
+
     """
     if fingerprint != ("" if agreed is None else agreed.fingerprint):
         return False

@@ -54,8 +54,8 @@ class StudyModel(WrappedModel):
         """Refuse a model that was made from something else."""
         if self.model.features != self.study.features:
             raise Mismatch(
-                f"this model was made from {described(self.model.features)}, not from {described(self.study.features)}: "
-                "give the study that it was made under"
+                f"this model was made from {described(self.model.features)}, not from "
+                f"{described(self.study.features)}: give the study that it was made under"
             )
         if self.model.columns != self.study.sent[: len(self.model.columns)]:
             raise Mismatch(f"this model has other columns than study {self.study.name!r} sends")

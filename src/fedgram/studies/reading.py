@@ -50,7 +50,9 @@ def shown(value: Any) -> str:
 def _check_sizes(value: Any, where: str, depth: int = 0) -> None:
     """Refuse what is nested too deep, or too large, to be handled or even shown; dotted keys nest without brackets."""
     if depth > MOST_DEPTH:
-        raise InvalidData(f"{where}: expected at most {MOST_DEPTH} levels of tables and lists, got more: it is no study")
+        raise InvalidData(
+            f"{where}: expected at most {MOST_DEPTH} levels of tables and lists, got more: it is no study"
+        )
     if isinstance(value, int) and abs(value) > LARGEST:
         raise InvalidData(f"{where}: expected whole numbers of at most {LARGEST}, got one of {value.bit_length()} bits")
     for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
@@ -94,7 +96,9 @@ def read_tables(tables: Mapping[str, Any], where: str) -> dict[str, Any]:
     }
     if "unit" in study:
         if read["classes"]:
-            raise InvalidData(f"{at} has classes and unit = {shown(study['unit'])}: an outcome with classes has no unit")
+            raise InvalidData(
+                f"{at} has classes and unit = {shown(study['unit'])}: an outcome with classes has no unit"
+            )
         for name in [outcome] if isinstance(outcome, str) else outcome:
             described.setdefault(name, Number(unit=_text(study["unit"], f"{at} unit")))
     return read

@@ -138,8 +138,8 @@ def test_a_run_of_another_study_is_refused(nodes):
     other = Study.parse(TEXT.replace("[0, 120]", "[0, 121]"))
     reply = hello(nodes[0], **{"study-fingerprint": other.fingerprint})
     assert reply.error.reason == (
-        f"study: the run is of study {readable(other.fingerprint)}, and study {named(STUDY)} is expected: this node has "
-        "agreed to the latter; agree on one file, and write the app anew with it"
+        f"study: the run is of study {readable(other.fingerprint)}, and study {named(STUDY)} is expected: this node "
+        "has agreed to the latter; agree on one file, and write the app anew with it"
     )
     reply = hello(nodes[0], **WITHOUT)
     assert "the run is of study none, and study" in reply.error.reason

@@ -18,7 +18,6 @@ from fedgram.studies.identity import check_same
 from fedgram.studies.loading import table_files
 from fedgram.studies.streams import collect
 
-
 REMEDY = "this node has agreed to the latter; agree on one file, and write the app anew with it"
 
 
