@@ -62,12 +62,6 @@ def test_the_command_line_still_chooses_code(folder):
     assert (folder / "ran").exists()
 
 
-def test_a_study_file_without_an_end_is_not_read_to_it():
-    done = CliRunner().invoke(app, ["study", "show", "/dev/zero"])
-    assert isinstance(done.exception, InvalidData)
-    assert "expected a study file of at most" in str(done.exception)
-
-
 def test_nothing_is_looked_up_because_a_file_names_a_backbone(folder, monkeypatch):
     """A message states digest and features, so that reading it needs no weights; see test_study_identity.py."""
     monkeypatch.setattr("fedgram.studies.media._opened", lambda spec: pytest.fail(f"{spec} was opened"))

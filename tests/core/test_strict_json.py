@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedgram.core.strict_json import MOST_DEPTH, check_brackets, parse
+from fedgram.core.strict_json import MOST_DEPTH, parse
 
 VALUES = st.recursive(
     st.none()
@@ -56,9 +56,3 @@ def test_what_is_just_deep_enough_is_read():
 
 def test_a_format_may_allow_values_that_are_not_finite():
     assert parse("[Infinity, 1e999]", constants=True) == [float("inf")] * 2
-
-
-def test_brackets_without_content_are_refused_before_they_are_read():
-    check_brackets(b"[" * 64)
-    with pytest.raises(ValueError, match="lists and objects in"):
-        check_brackets(b"[]," * 1000)

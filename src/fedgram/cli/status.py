@@ -11,7 +11,7 @@ from fedgram.cli.publish import site_table, validated
 from fedgram.cli.stores import Json, StoreFolder, check_outside, existing, size
 from fedgram.core import terminal
 from fedgram.core.files import replace_file, writing
-from fedgram.core.hashing import readable
+from fedgram.core.hashing import readable, short
 from fedgram.core.terminal import one_line
 from fedgram.exchange.status import LISTED, others
 from fedgram.exchange.status import status as status_of
@@ -78,6 +78,6 @@ def _show(found: dict[str, Any]) -> None:
             f"published version {each['version']}: {each['method']}, {each['samples']:,} samples, {each['time']}"
         )
     ledger = found["ledger"]
-    console.print(f"ledger: {ledger['entries']:,} entries, head {ledger['head'][:16]}")
+    console.print(f"ledger: {ledger['entries']:,} entries, head {short(ledger['head'])}")
     for problem in ledger["problems"]:
         console.print(f"[red]{one_line(problem)}[/red]")

@@ -51,6 +51,11 @@ def readable(fingerprint: str) -> str:
     return "-".join(text[start : start + 4] for start in range(0, len(text), 4))
 
 
+def short(digest: str) -> str:
+    """Return the first 160 bits of a hash, 40 hexadecimal digits: of files and of the ledger, for people to compare."""
+    return digest[: 2 * _READABLE]
+
+
 def hash_array(array: npt.NDArray[Any]) -> str:
     """Return the hash of an array's elements in row order, little-endian.
 

@@ -41,16 +41,6 @@ def parse(text: str | bytes, *, constants: bool = False) -> Any:
     return found
 
 
-def check_brackets(text: bytes) -> None:
-    """Raise ValueError for a text of more brackets than content, before it is parsed.
-
-    A list or object in memory is many times as large as its brackets, so a small text would take much memory.
-    """
-    brackets = text.count(b"[") + text.count(b"{")
-    if brackets > 64 + len(text) // 6:
-        raise ValueError(f"{brackets} lists and objects in {len(text)} characters")
-
-
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):

@@ -169,12 +169,7 @@ def read(source: bytes | str | os.PathLike[str], *, name: str | None = None, che
         raise RefusedMessage(f"{name} refused: {error}") from error
     _read_types()
     content = wire.decode(data, sender=None if checked else name, sealed=False)
-    try:
-        payload, study = _taken_apart(header, content, name)
-    except FedgramError:
-        raise
-    except Exception as error:  # as in `wire.decode`: what a stranger's file makes go wrong is that file's fault
-        raise RefusedMessage(f"{name} refused: {type(error).__name__}: {error}") from error
+    payload, study = _taken_apart(header, content, name)
     return File(header, payload, study, len(data), name, _signed(header, tree, shapes), data)
 
 

@@ -29,9 +29,9 @@ class Header:
     """Who says what in which study. All of it is in the file's safetensors metadata, as text.
 
     `study` is the study's fingerprint, "" without one. `samples` and `columns` are those of the moments in it, 0 and
-    () where a file holds none. `digest` is the SHA-256 of the content without the time, the software and the signature: the same
-    contribution has the same digest, whenever it was written and signed. `signer` is the public key, "" with an empty
-    signature where nobody signed.
+    () where a file holds none. `digest` is the SHA-256 of the content without the time, the software and the
+    signature: the same contribution has the same digest, whenever it was written and signed. `signer` is the public
+    key, "" with an empty signature in an unsigned file.
     """
 
     kind: str

@@ -1,5 +1,6 @@
 """Reading a study file: what each key may be, and what to say of one that is wrong."""
 
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import fields
@@ -26,6 +27,7 @@ STUDY_KEYS = (
 TABLES = ("study", "parties", "columns", "witnesses")
 MOST_DEPTH = 8  # of tables and lists in one another
 LARGEST = 1 << 63  # whole number, as TOML has them
+_METHOD = re.compile(r"[\w+.-]{1,100}")  # never a path or `module:Class`: a study must not choose code that is run
 _SHOWN = 80  # characters of a wrong value
 KINDS: dict[str, type[Number] | type[Flag] | type[Category] | type[Ignore] | type[Image] | type[Text]] = {
     kind.kind: kind for kind in (Number, Category, Flag, Ignore, Image, Text)
@@ -45,6 +47,16 @@ def shown(value: Any) -> str:
     """Return a value for messages, cut to a line."""
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def check_method(name: str) -> None:
+    """Refuse a method that is not named as registered ones are: finding a file or module would run its code."""
+    if not _METHOD.fullmatch(name) or name.endswith(".py"):
+        raise InvalidData(
+            f"method = {shown(name)}: expected the name of a registered method, such as 'fedgram', got something else; "
+            "a study does not choose code: take it out, and name your own file or module with --method on the command "
+            "line"
+        )
 
 
 def _check_sizes(value: Any, where: str, depth: int = 0) -> None:
@@ -101,6 +113,23 @@ def read_tables(tables: Mapping[str, Any], where: str) -> dict[str, Any]:
             )
         for name in [outcome] if isinstance(outcome, str) else outcome:
             described.setdefault(name, Number(unit=_text(study["unit"], f"{at} unit")))
+    return read
+
+
+def read_message(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a `Study` from the fields of a message, by the rules of a study's file."""
+    study = {key: fields[key] for key in ("name", "outcome", "method", "minimum_samples", "minimum_cell")}
+    study |= {"classes": list(fields["classes"])} if fields["classes"] else {}
+    study |= {"parties": dict(fields["parties"]), "regions": list(fields.get("regions", ()))}
+    study |= {"coordinator": fields["coordinator"]} if "coordinator" in fields else {}
+    columns = {name: {"kind": kind, **settings} for name, kind, settings in fields["columns"]}
+    if len(columns) < len(fields["columns"]) or len(study["parties"]) < len(fields["parties"]):
+        raise InvalidData("message: a study names each column and each party once, and this one has a name twice")
+    read = read_tables({"study": study, "columns": columns}, "message")
+    for name, column in read["columns"].items():
+        # Else a file would choose weights to be looked up here, only because it was read.
+        if isinstance(column, Media) and not (column.digest and column.features):
+            raise InvalidData(f"message: [columns.{name}] must state digest and features of its backbone")
     return read
 
 

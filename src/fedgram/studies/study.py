@@ -1,10 +1,10 @@
 """A study: what the parties agree on, as one TOML file that is the same for all of them."""
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -23,14 +23,12 @@ from fedgram.regressors import Outcomes
 from fedgram.studies.identity import fingerprint_of, text_of
 from fedgram.studies.kinds import Category, Column, Flag, Ignore, Number, refuse_twice_sent
 from fedgram.studies.media import Image, Media, Text
-from fedgram.studies.reading import parse_study, read_tables, shown
+from fedgram.studies.reading import check_method, parse_study, read_message, shown
 
 if TYPE_CHECKING:
     from fedgram.models import Model
     from fedgram.studies.model import StudyModel
 
-METHOD = re.compile(r"[\w+.-]{1,100}")  # never a path or `module:Class`: a study must not choose code that is run
-MOST_BYTES = 1 << 24  # of a study file
 MOST_SHOWN = 100  # names of columns of a kind: a table may have thousands
 
 
@@ -68,12 +66,7 @@ class Study:
         """Refuse what does not go together."""
         object.__setattr__(self, "columns", MappingProxyType(dict(self.columns)))
         object.__setattr__(self, "parties", MappingProxyType(dict(self.parties)))
-        if not METHOD.fullmatch(self.method) or self.method.endswith(".py"):
-            raise InvalidData(
-                f"method = {shown(self.method)}: expected the name of a registered method, such as 'fedgram', got "
-                "something else; a study does not choose code: take it out, and name your own file or module with "
-                "--method on the command line"
-            )
+        check_method(self.method)
         if stranger := next((name for name in self.regions if name not in self.parties), None):
             raise InvalidData(f"regions names {stranger!r}, which is not among the parties: add it there")
         if len(set(self.outcomes)) < len(self.outcomes):
@@ -250,19 +243,7 @@ class Study:
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> "Study":
         """Put a study together from the wire, by the rules of its file."""
-        study = {key: fields[key] for key in ("name", "outcome", "method", "minimum_samples", "minimum_cell")}
-        study |= {"classes": list(fields["classes"])} if fields["classes"] else {}
-        study |= {"parties": dict(fields["parties"]), "regions": list(fields.get("regions", ()))}
-        study |= {"coordinator": fields["coordinator"]} if "coordinator" in fields else {}
-        columns = {name: {"kind": kind, **settings} for name, kind, settings in fields["columns"]}
-        if len(columns) < len(fields["columns"]) or len(study["parties"]) < len(fields["parties"]):
-            raise InvalidData("message: a study names each column and each party once, and this one has a name twice")
-        made = cls(**read_tables({"study": study, "columns": columns}, "message"))
-        for name, column in made.columns.items():
-            # Else a file would choose weights to be looked up here, only because it was read.
-            if isinstance(column, Media) and not (column.digest and column.features):
-                raise InvalidData(f"message: [columns.{name}] must state digest and features of its backbone")
-        return made
+        return cls(**read_message(fields))
 
     def plain(self, name: str) -> dict[str, Any]:
         """Return a column's settings as they stand in a file, without those that are not set."""
@@ -299,11 +280,7 @@ class Study:
 def read_text(path: str | os.PathLike[str]) -> str:
     """Return the text of a study file."""
     try:
-        with open(path, "rb") as file:
-            content = file.read(MOST_BYTES + 1)
-        if len(content) > MOST_BYTES:  # of a device there is no end
-            raise InvalidData(f"{os.fspath(path)}: expected a study file of at most {MOST_BYTES:,} bytes, got more")
-        return content.decode("utf-8").replace("\r\n", "\n")
+        return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidData(f"cannot read {os.fspath(path)}: {getattr(error, 'strerror', None) or error}") from error
 
