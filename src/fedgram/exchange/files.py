@@ -195,10 +195,10 @@ def _taken_apart(header: Header, content: Any, name: str) -> tuple[Any, Study | 
         raise RefusedMessage(f"{name} refused: a payload is wanted in it, and perhaps a study, and nothing else")
     payload, beside = content["payload"], content.get("study")
     inside = payload.recipe if isinstance(payload, Fit) else payload.study if isinstance(payload, StudyModel) else None
-    study = inside if beside is None else beside
-    for each in (beside, inside):
-        if each is not None and not (isinstance(each, Study) and is_same(each, header.study, study)):
-            raise RefusedMessage(f"{name} refused: the study in it is not the one that its header names")
+    studies: list[Any] = [each for each in (beside, inside) if each is not None]
+    if not all(isinstance(each, Study) and is_same(each, header.study, studies[0]) for each in studies):
+        raise RefusedMessage(f"{name} refused: the study in it is not the one that its header names")
+    study: Study | None = studies[0] if studies else None
     if isinstance(payload, Moments):
         kind = payload.kind
         if (header.samples, header.columns) != (payload.n, kind.columns):
