@@ -7,6 +7,7 @@ import pytest
 
 import fedgram as fg
 from fedgram.core.errors import InvalidParameter, Mismatch, RefusedMessage, StoreError
+from fedgram.core.hashing import readable
 from fedgram.exchange import files
 from fedgram.exchange.keys import PrivateKey
 from fedgram.exchange.models import model_of
@@ -86,7 +87,7 @@ def test_a_named_coordinator_is_the_only_one(folder):
     fedgram("join", "store", *SUMMARIES, "--key", "coordinator.key")
     fedgram("publish", "store", "--method", "fedlogit", "--set", "rounds=1")
     answering = ("summarize", "study.toml", "north.csv", "--key", "north.key", "--round", "round-1.fgm")
-    told_so = f"round-1.fgm is signed by the coordinator of study 'walks' {study.fingerprint}"
+    told_so = f"round-1.fgm is signed by the coordinator of study 'walks' {readable(study.fingerprint)}"
     assert invoked(*answering).stderr.strip() == told_so
     fedgram("publish", "store")
     assert "coordinator's" in told("inspect", "global.fgm", "--study", "study.toml")["signed"]
@@ -107,5 +108,5 @@ def test_a_named_coordinator_is_the_only_one(folder):
             fedgram(*options)
     (folder / "plain.toml").write_text((folder / "study.toml").read_text().replace("coordinator =", "# coordinator ="))
     for command in (("inspect", "north.fgm"), ("inspect", "round-1.fgm")):
-        with pytest.raises(Mismatch, match="you have agreed on 'walks'"):
+        with pytest.raises(Mismatch, match="is expected: ask its sender for a file of the study"):
             fedgram(*command, "--study", "plain.toml")

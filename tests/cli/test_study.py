@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 from fedgram.cli import app
 from fedgram.core.errors import InvalidParameter, Mismatch, UnknownName
+from fedgram.core.hashing import readable
 from fedgram.studies import Study
 
 
@@ -91,5 +92,5 @@ def test_a_party_is_told_beforehand_that_it_is_too_small(study, tmp_path, rows, 
 
 
 def test_a_study_is_shown_with_its_fingerprint(study):
-    assert f"fingerprint {Study.read(study).fingerprint}" in fedgram("show", study).stdout
+    assert f"fingerprint {readable(Study.read(study).fingerprint)}" in fedgram("show", study).stdout
     assert json.loads(fedgram("show", study, "--json").stdout)["sent"] == ["age", "age missing", "sex=M"]

@@ -143,6 +143,9 @@ def test_nesting_without_end_is_refused():
     for _ in range(300):
         tree = {"list": [tree]}
     wire.decode(sealed({}, tree=tree), sender="honest")
+    for _ in range(20):
+        tree = {"list": [tree]}
+    refused(sealed({}, tree=tree), "nested deeper than 640 levels")
     deep = json.dumps({"__metadata__": {"sha256": "0" * 64, "fedgram": "[" * 100_000}}, separators=(",", ":")).encode()
     refused(len(deep).to_bytes(8, "little") + deep, "")
 

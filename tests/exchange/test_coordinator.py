@@ -6,6 +6,7 @@ import pytest
 
 import fedgram as fg
 from fedgram.core.errors import InvalidData, Mismatch, RefusedMessage, StoreError
+from fedgram.core.hashing import readable
 from fedgram.exchange import files
 from fedgram.exchange.asking import advance
 from fedgram.exchange.coordinator import check_agreed, check_coordinator, coordinator_key, signer_line
@@ -94,7 +95,7 @@ def test_models_of_somebody_else_are_not_taken(tmp_path):
 
 def test_the_signer_is_shown(tmp_path):
     data = store_with(tmp_path / "named").publish("afl").data
-    assert signer_line(files.read(data), NAMED).endswith(f"coordinator of study 'walks' {NAMED.fingerprint}")
+    assert signer_line(files.read(data), NAMED).endswith(f"coordinator of study 'walks' {readable(NAMED.fingerprint)}")
     plain = store_with(tmp_path / "plain", STUDY, OTHER).publish("afl").data
     shown = signer_line(files.read(plain), STUDY)
     assert str(OTHER.public) in shown
@@ -107,7 +108,9 @@ def test_a_file_of_another_study_is_not_what_was_agreed_on(tmp_path):
     """Whoever forges a model can put a study of their own into it; only one's own study file tells."""
     forged = files.read(store_with(tmp_path, replace(NAMED, coordinator=OTHER.public.text), OTHER).publish("afl").data)
     check_coordinator(forged, forged.payload.recipe)
-    with pytest.raises(Mismatch, match="you have agreed on 'walks'"):
+    with pytest.raises(
+        Mismatch, match="is of study 'walks' [-a-z2-7]{39}, and study 'walks' [-a-z2-7]{39} is expected: ask its sender"
+    ):
         check_agreed(forged, NAMED)
 
 

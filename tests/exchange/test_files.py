@@ -29,7 +29,7 @@ def test_a_file_gives_back_what_was_put_in():
     assert file.payload == moments()
     assert file.signer == KEY.public
     file.verify(KEY.public)
-    assert (file.header.kind, file.header.study, file.header.party) == ("summary", "0f3a", "north")
+    assert (file.header.kind, file.header.study, file.header.party) == ("summary", "0f3a" * 16, "north")
     assert (file.header.samples, file.header.columns) == (12, ("age", "bp", "sex=M"))
     assert (file.header.created, file.header.software) == (TIME, f"fedgram {fg.__version__}")
     assert file.size == len(encoded(key=KEY))
@@ -66,7 +66,7 @@ def test_the_same_content_has_the_same_digest_whenever_and_by_whomever_it_was_si
     assert first.digest == later.digest == files.read(encoded()).digest
     others = [
         encoded(party="south"),
-        encoded(study="0f3b"),
+        encoded(study="0f3b" * 16),
         encoded("combined"),
         encoded(payload=moments(14)),
         encoded(payload=moments(columns=("age", "bp", "sex=F"))),
@@ -102,7 +102,7 @@ def test_what_the_header_says_of_moments_must_be_so(tmp_path):
     north = summary(study, tables(tmp_path)["north"]).payload
     other = replace(study, minimum_samples=11)
     assert "not moments of what study 'walks' sends" in refusal(encoded(payload=north, study=other))
-    assert "its header names" in refusal(resealed(encoded(payload=north, study=study), study="0f3a"))
+    assert "its header names" in refusal(resealed(encoded(payload=north, study=study), study="0f3a" * 16))
 
 
 def test_the_payload_gets_every_check_of_what_a_stranger_sends():

@@ -1,6 +1,7 @@
 """What was taken out comes back only when its own party signs it anew, later, and nobody counts samples twice."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,7 +11,10 @@ from fedgram.exchange.marks import ROUNDING, equal_to_rounding, marks_of
 from fedgram.exchange.store import Store
 from fedgram.exchange.verification import problems
 from fedgram.moments.moments import Moments
-from support.stores import KEYS, STUDY, Clock, client, store_of, summary
+from support import stores
+from support.stores import KEYS, REGIONAL, Clock
+
+client, store_of, summary = (partial(make, study=REGIONAL) for make in (stores.client, stores.store_of, stores.summary))
 
 TIMES = [f"2026-01-0{day}T00:00:00Z" for day in range(1, 8)]
 FIRST, SECOND, THIRD, FOURTH, FIFTH = TIMES[:5]
@@ -39,7 +43,7 @@ def clock():
 @pytest.fixture
 def store(tmp_path, clock):
     """Return a store that north has left on the third day; its file is of the first."""
-    store = Store(tmp_path, study=STUDY, clock=clock)
+    store = Store(tmp_path, study=REGIONAL, clock=clock)
     store.join(signed(FIRST), summary("south", created=FIRST))
     clock.time = THIRD
     store.remove("north")
@@ -59,7 +63,7 @@ def test_only_a_signature_after_the_removal_is_fresh(store, clock):
 
 def test_a_clock_that_goes_back_makes_no_old_signature_fresh(tmp_path, clock):
     clock.time = FOURTH
-    store = Store(tmp_path, study=STUDY, clock=clock)
+    store = Store(tmp_path, study=REGIONAL, clock=clock)
     store.join(signed(FIRST), summary("south", created=FIRST))
     clock.time = FIRST
     store.publish("afl")  # the ledger's last time is earlier now
@@ -71,7 +75,7 @@ def test_a_clock_that_goes_back_makes_no_old_signature_fresh(tmp_path, clock):
 
 
 def test_a_signature_from_the_future_does_not_outlive_its_removal(tmp_path, clock):
-    store = Store(tmp_path, study=STUDY, clock=clock)
+    store = Store(tmp_path, study=REGIONAL, clock=clock)
     ahead = signed(SECOND)
     store.join(ahead, summary("south", created=FIRST))
     store.remove("north")
@@ -85,19 +89,19 @@ def test_a_time_far_ahead_is_refused_before_it_locks_its_party_out(tmp_path, clo
     assert f"'north' was signed at {THIRD}, and it is {FIRST} here: set the clock" in refused(store, signed(THIRD))
     assert store.is_new  # what is refused settles nothing
     assert outcome(store, signed(SECOND)) == ("joined", "")
-    wrong = Store(tmp_path / "region", study=STUDY, clock=Clock(FIFTH))
+    wrong = Store(tmp_path / "region", study=REGIONAL, clock=Clock(FIFTH))
     wrong.join(summary("south", created=FIFTH))
     wrong._clock = clock  # only the leaf is ahead
     assert f"'south' was signed at {FIFTH}" in refused(store, wrong.combine("region"))
 
 
 def test_an_older_sum_of_a_region_does_not_take_the_place_of_a_newer_one(tmp_path, clock):
-    region = Store(tmp_path / "region", study=STUDY, clock=clock)
+    region = Store(tmp_path / "region", study=REGIONAL, clock=clock)
     region.join(*(summary(name, created=FIRST) for name in ("north", "south")))
     first = region.combine("region")
     region.join(summary("east", created=FIRST))
     second = region.combine("region")
-    store = Store(tmp_path / "store", study=STUDY, clock=clock)
+    store = Store(tmp_path / "store", study=REGIONAL, clock=clock)
     assert outcome(store, first) == ("joined", "")
     clock.time = SECOND
     assert outcome(store, second, replace=True) == ("replaced", "")
@@ -112,7 +116,7 @@ def test_an_older_sum_of_a_region_does_not_take_the_place_of_a_newer_one(tmp_pat
 
 def test_who_left_may_come_back_as_part_of_a_region(store, clock, tmp_path):
     clock.time = FIFTH
-    region = Store(tmp_path / "region", study=STUDY, clock=clock)
+    region = Store(tmp_path / "region", study=REGIONAL, clock=clock)
     region.join(signed(FOURTH))
     assert outcome(store, region.combine("region")) == ("joined", "")
     assert problems(store) == []
@@ -136,8 +140,8 @@ def test_the_same_samples_under_another_name_are_refused(tmp_path):
 def nearly(name, change=np.nextafter, **options):
     """Return the summary of north's samples under another name, each number moved to the next one."""
     moments = moved(files.read(summary("north")).payload, change)
-    about = {"samples": moments.n, "columns": STUDY.sent, **options}
-    return files.encode("summary", moments, study=STUDY, party=name, **about)
+    about = {"samples": moments.n, "columns": REGIONAL.sent, **options}
+    return files.encode("summary", moments, study=REGIONAL, party=name, **about)
 
 
 def moved(moments, change):
@@ -180,7 +184,7 @@ def test_stores_keep_no_sums_of_who_has_left(store, tmp_path):
 
 
 def test_stores_keep_no_class_counts_of_who_has_left(tmp_path):
-    store = Store(tmp_path, study=STUDY)
+    store = Store(tmp_path, study=REGIONAL)
     store.join(summary("north", n=137), summary("south"))
     counts = json.dumps(store.contribution("north").counts).encode()
     assert counts in _all_bytes(store)

@@ -62,7 +62,7 @@ def test_exchanged_entries_are_named():
 def test_a_rewritten_chain_lacks_the_head_that_was_given_out():
     entries = chain(5)
     assert check_head(entries, entries[2].hash).number == 3
-    assert check_head(entries, f" {entries[2].hash[:16].upper()}\n").number == 3
+    assert check_head(entries, f" {entries[2].hash[:40].upper()}\n").number == 3
     rewritten = [entries[0]]
     for number in range(4):
         rewritten.append(Entry.after(rewritten[-1], JOIN, time=TIME.format(5), party=f"other-{number}"))

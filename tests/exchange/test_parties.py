@@ -279,5 +279,8 @@ def test_models_of_exchanged_files(study, paths, summaries, tmp_path):
     files.write(path, files.encode("summary", one, study="", party="a", samples=1, key=key_of(0)))
     with pytest.raises(Mismatch, match="a summary file, and a global or personal file is wanted"):
         model_of(path)
-    with pytest.raises(Mismatch, match="fit of another study"):
-        fit_of(files.read(files.encode("global", file.payload, study="0f3a", party="coordinator")))
+    with pytest.raises(RefusedMessage, match="the study in it is not the one that its header names"):
+        files.read(files.encode("global", file.payload, study="0f3a" * 16, party="coordinator"))
+    without = replace(file.payload, recipe=None)
+    with pytest.raises(Mismatch, match="holds a fit without a study"):
+        fit_of(files.read(files.encode("global", without, study="0f3a" * 16, party="coordinator")))

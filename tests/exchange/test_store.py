@@ -18,7 +18,7 @@ from fedgram.moments.moments import Moments
 from fedgram.protocol.clientside import ClientSide
 from fedgram.studies.study import Study
 from support.campaign import examples
-from support.stores import EARLIER, KEYS, LATER, STUDY, client, keyed, store_of, summary
+from support.stores import EARLIER, KEYS, LATER, REGIONAL, STUDY, client, keyed, store_of, summary
 
 NAMES = ("north", "south", "east", "west")
 
@@ -135,35 +135,35 @@ def test_combined_summaries_are_sums_to_the_bit_and_do_not_overlap(tmp_path):
     regions = {"a": ("north", "south"), "b": ("east",), "c": ("west",)}
     files_of = {}
     for region, names in regions.items():
-        files_of[region] = store_of(tmp_path / region, *names).combine(region)
-    upper = Store(tmp_path / "upper", study=STUDY)
+        files_of[region] = store_of(tmp_path / region, *names, study=REGIONAL).combine(region)
+    upper = Store(tmp_path / "upper", study=REGIONAL)
     upper.join(files_of["a"], files_of["b"])
-    country = Store(tmp_path / "country", study=STUDY)
+    country = Store(tmp_path / "country", study=REGIONAL)
     assert outcomes(country.join(upper.combine("upper"), files_of["c"])) == ["joined", "joined"]
-    assert country.total() == store_of(tmp_path / "flat", *NAMES).total()
+    assert country.total() == store_of(tmp_path / "flat", *NAMES, study=REGIONAL).total()
     assert "as part of 'upper'" in refused(country, files_of["a"])
-    assert "as part of 'upper'" in refused(country, summary("south"))
-    assert "would be counted twice" in refused(country, summary("south", seed=3))
+    assert "as part of 'upper'" in refused(country, summary("south", study=REGIONAL))
+    assert "would be counted twice" in refused(country, summary("south", seed=3, study=REGIONAL))
     assert files.read(country.publish("afl").data).payload.contributors == ("north", "south", "east", "west")
     with pytest.raises(InvalidData, match="is in as part of 'upper': remove it there"):
         country.remove("south")
-    again = Store(tmp_path / "again", study=STUDY)  # the same leaves, and one more
+    again = Store(tmp_path / "again", study=REGIONAL)  # the same leaves, and one more
     again.join(upper.combine("upper"))
     upper.join(files_of["c"])
     assert outcomes(again.join(upper.combine("upper"), replace=True)) == ["replaced"]
     assert problems(again) == []
     again.remove("upper")
     assert problems(again) == []
-    assert "must summarize and sign anew" in refused(again, summary("south", created=EARLIER))
+    assert "must summarize and sign anew" in refused(again, summary("south", created=EARLIER, study=REGIONAL))
     country.remove("upper")
-    assert country.total() == store_of(tmp_path / "west", "west").total()
+    assert country.total() == store_of(tmp_path / "west", "west", study=REGIONAL).total()
     check_total(country)
 
 
 def test_combined_files_that_contradict_themselves_are_refused(tmp_path):
-    region = files.read(store_of(tmp_path / "a", "north", "south").combine("a")).payload
+    region = files.read(store_of(tmp_path / "a", "north", "south", study=REGIONAL).combine("a")).payload
     first, second = region.leaves
-    store = Store(tmp_path / "store", study=STUDY)
+    store = Store(tmp_path / "store", study=REGIONAL)
     for leaves, why in (
         ([first], "do not have the 80 samples"),
         ([first, replace(second, party="north")], "twice"),
@@ -173,9 +173,9 @@ def test_combined_files_that_contradict_themselves_are_refused(tmp_path):
         ([first, replace(second, digest="\ud800" * 64)], "cannot be"),
         ([first, replace(second, content="../../etc/passwd".ljust(64))], "cannot be"),
     ):
-        data = files.encode("combined", Combined(region.total, leaves), study=STUDY, party="a", samples=80)
+        data = files.encode("combined", Combined(region.total, leaves), study=REGIONAL, party="a", samples=80)
         assert why in refused(store, data)
-    few = files.encode("combined", region, study=STUDY, party="a", samples=79, columns=STUDY.sent)
+    few = files.encode("combined", region, study=REGIONAL, party="a", samples=79, columns=REGIONAL.sent)
     assert "its header has 79 samples" in refused(store, few)
 
 

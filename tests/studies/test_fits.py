@@ -94,7 +94,7 @@ def test_a_fit_keeps_its_study_and_columns(parties, tmp_path):
 def test_parties_of_another_study_are_refused(parties):
     encoded, made = parties
     other = STUDY.__class__("another", STUDY.outcome, STUDY.columns, STUDY.classes)
-    with pytest.raises(Mismatch, match="study:mixed@"):
+    with pytest.raises(Mismatch, match="study 'mixed' "):
         fg.AFL().fit(encoded, study=other, classes=STUDY.classes)
     with pytest.raises(Mismatch, match="data of no study"):
         fg.AFL().fit(made, study=STUDY, classes=STUDY.classes)

@@ -124,13 +124,13 @@ def test_a_fit_equals_scikit_learn_on_the_pooled_features(tables):
 
 def test_the_fingerprint_covers_backbone_and_weights():
     settled = STUDY.columns["scan"].settled
-    assert settled.digest == backbone("lite0:96").fingerprint[:16]
+    assert settled.digest == backbone("lite0:96").fingerprint
     assert settled.features == 1280
     given = TEXT.replace('"lite0:96"', f'"lite0:96"\ndigest = "{settled.digest}"\nfeatures = 1280')
     assert Study.parse(given).fingerprint == STUDY.fingerprint, "given or looked up is the same"
     others = [
         given.replace("lite0:96", "lite0:128").replace(f'digest = "{settled.digest}"', ""),
-        given.replace(settled.digest, "0" * 16),
+        given.replace(settled.digest, "0" * 64),
         TEXT.replace('"lite0:96"', '"lite0:96"\nmissing = "mean"'),
     ]
     assert len({STUDY.fingerprint, *(Study.parse(text).fingerprint for text in others)}) == 4
@@ -138,8 +138,8 @@ def test_the_fingerprint_covers_backbone_and_weights():
 
 
 def test_a_party_with_other_weights_is_told(tables):
-    study = replace(STUDY, columns=dict(STUDY.columns) | {"scan": media.Image("lite0:96", "0" * 16, 1280)})
-    with pytest.raises(Mismatch, match="column 'scan': .* and the study has 0000000000000000 and 1280: get the same"):
+    study = replace(STUDY, columns=dict(STUDY.columns) | {"scan": media.Image("lite0:96", "0" * 64, 1280)})
+    with pytest.raises(Mismatch, match="column 'scan': .* and the study has 0{64} and 1280: get the same"):
         read_client(study, "north", tables["north"])
 
 
@@ -277,7 +277,7 @@ def test_blocks_of_many_rows_are_divided(tables, monkeypatch):
             r"\[columns.scan\]: backbone 'own.onnx' is a file, .*study backbone own.onnx prints",
         ),
         ('"lite0:96"', '"../own.onnx"', "'../own.onnx' is none for a column of kind image"),
-        ('"lite0:96"', '"lite0:96"\ndigest = "f00"', "digest 'f00' must be the first 16 digits"),
+        ('"lite0:96"', '"lite0:96"\ndigest = "f00"', "digest 'f00' must be the 64 hexadecimal digits"),
         ('"minilm"', "3", r"\[columns.note\] backbone = 3: a text is wanted"),
         ('kind = "image"', 'kind = "imgae"', "did you mean 'image'"),
     ],

@@ -161,7 +161,7 @@ def test_a_draft_says_how_image_files_and_texts_could_be_used(tmp_path):
     for kind, backbone in (("image", "lite0:96"), ("text", "minilm")):
         hint = f'kind = "{kind}" with backbone = "{backbone}"'
         line = next(line for line in text.splitlines() if hint in line)
-        text = text.replace(line, f'kind = "{kind}"\nbackbone = "{backbone}"\ndigest = "{16 * "a"}"\nfeatures = 2')
+        text = text.replace(line, f'kind = "{kind}"\nbackbone = "{backbone}"\ndigest = "{64 * "a"}"\nfeatures = 2')
     assert Study.parse(text).sent == ("scan.0", "scan.1", "note.0", "note.1")
 
 

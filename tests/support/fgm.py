@@ -24,7 +24,7 @@ def encoded(kind="summary", payload=None, **options):
     """Return a file's bytes, by default a summary that nobody signed."""
     payload = moments() if payload is None else payload
     known = {"samples": payload.n, "columns": payload.kind.columns} if isinstance(payload, fg.Moments) else {}
-    return files.encode(kind, payload, **{"study": "0f3a", "party": "north", "created": TIME} | known | options)
+    return files.encode(kind, payload, **{"study": "0f3a" * 16, "party": "north", "created": TIME} | known | options)
 
 
 def rewritten(data, change):

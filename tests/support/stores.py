@@ -21,6 +21,9 @@ COLUMNS = {
     "sex": Category(("F", "M")),
 }
 STUDY = Study("walks", "y", COLUMNS, ("ill", "well"), minimum_samples=5, minimum_cell=1)
+REGIONS = ("a", "b", "c", "upper", "region")
+# The same with parties, and with regions, which may send sums of others.
+REGIONAL = replace(STUDY, parties=dict.fromkeys(("north", "south", "east", "west", *REGIONS), ""), regions=REGIONS)
 EARLIER, LATER = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"  # for stores with a clock of the tests
 KEYS = {name: PrivateKey.new() for name in ("north", "south", "east", "west")}
 

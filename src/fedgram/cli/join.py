@@ -10,6 +10,7 @@ import typer
 from fedgram.cli.stores import Json, StoreFolder, Wait, opened
 from fedgram.core import terminal
 from fedgram.core.errors import InvalidParameter
+from fedgram.core.hashing import short
 from fedgram.core.progress import count_bar
 from fedgram.core.terminal import one_line
 
@@ -57,7 +58,7 @@ def join(
                 errors.print(f"[red]error:[/] {one_line(each.why)}", highlight=False)
             else:
                 receipt = "" if each.receipt is None else f", receipt {each.receipt}"
-                said = f"{each.party}: {each.outcome}, {each.samples:,} samples, {each.digest[:16]}{receipt}"
+                said = f"{each.party}: {each.outcome}, {each.samples:,} samples, {short(each.digest)}{receipt}"
                 console.print(one_line(said), highlight=False)
     if any(each.outcome == "refused" for each in found):
         raise typer.Exit(2)

@@ -11,6 +11,7 @@ from rich.table import Table
 from fedgram.cli.stores import NOT_RIGHT, Json, StoreFolder, check_kind, existing
 from fedgram.core import terminal
 from fedgram.core.errors import Mismatch
+from fedgram.core.hashing import short
 from fedgram.core.terminal import one_line
 from fedgram.exchange import files
 from fedgram.exchange.ledger import check_head
@@ -74,7 +75,7 @@ def _details(about: dict[str, Any]) -> str:
 
 def _short(value: Any) -> str:
     text = json.dumps(value) if isinstance(value, dict) else str(value)
-    return text[:16] if len(text) == 64 else text
+    return short(text) if len(text) == 64 else text
 
 
 def _check(store: Store, expect: str) -> None:

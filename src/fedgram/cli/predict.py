@@ -25,7 +25,7 @@ from fedgram.exchange.models import model_of
 from fedgram.features import featurize
 from fedgram.features.backbones.specs import in_catalogue
 from fedgram.models import Model
-from fedgram.moments.kind import study_of
+from fedgram.moments.kind import described, study_of
 from fedgram.nets import admit
 from fedgram.studies.loading import TABLES
 from fedgram.studies.model import StudyModel
@@ -93,8 +93,7 @@ def predict(
     else:
         if study_of(scorer.features):
             raise InvalidParameter(
-                f"{model} holds a model of the columns that {scorer.features!r} sends, without that study: "
-                "save study.model(model)"
+                f"{model} holds a model of {described(scorer.features)}, without that study: save study.model(model)"
             )
         name, path, on_bad = backbone or _backbone_of(scorer, model), Path(data).expanduser(), on_bad or "refuse"
         if name is None and path.suffix.lower() in TABLES and path.exists():

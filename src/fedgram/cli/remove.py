@@ -9,6 +9,7 @@ import typer
 from fedgram.cli.stores import Json, StoreFolder, Wait, check_outside, existing
 from fedgram.core import terminal
 from fedgram.core.errors import InvalidParameter
+from fedgram.core.hashing import short
 from fedgram.core.progress import spinner
 from fedgram.core.terminal import one_line
 from fedgram.exchange import files
@@ -48,8 +49,10 @@ def remove(
     console = terminal.console(soft_wrap=True, highlight=False)
     if earlier is not None:
         console.print(one_line(f"{party} was removed already, at {earlier}: this is its certificate again"))
-    console.print(one_line(f"{party} is out: {said['samples']:,} samples, contribution {said['digest'][:16]}"))
-    console.print(f"total before {said['before'][:16]}, after {said['after'][:16]}, ledger's head {said['head'][:16]}")
+    console.print(one_line(f"{party} is out: {said['samples']:,} samples, contribution {short(said['digest'])}"))
+    for what in ("before", "after"):
+        console.print(f"total {what} {short(said[what])}")
+    console.print(f"ledger's head {short(said['head'])}")
     for text in (said["states"], said["does_not_state"]):
         console.print(one_line(text))
     console.print(one_line(f"wrote {path}; publish again, so that the model in use forgets, too"))

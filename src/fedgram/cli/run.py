@@ -76,6 +76,7 @@ def run(
     if save is not None and save.is_dir():
         raise InvalidParameter(f"cannot write {save}: it is a folder")
     if method is None:
+        # A study's method is a name, so this never runs code that came with the study.
         method = Study.read(settings["study"]).method if settings.get("study") else "afl"
     hyper_parameters = read_settings(resolve(method), options.split_settings(set_ or []))
     (variant,) = read_variants([{"name": method} | hyper_parameters])

@@ -11,6 +11,7 @@ from fedgram.cli.publish import site_table, validated
 from fedgram.cli.stores import Json, StoreFolder, check_outside, existing, size
 from fedgram.core import terminal
 from fedgram.core.files import replace_file, writing
+from fedgram.core.hashing import readable, short
 from fedgram.core.terminal import one_line
 from fedgram.exchange.status import LISTED, others
 from fedgram.exchange.status import status as status_of
@@ -56,7 +57,9 @@ def status(
 def _show(found: dict[str, Any]) -> None:
     console = terminal.console(highlight=False, soft_wrap=True)
     study = found["study"]
-    console.print(one_line(f"study {study['name']} {study['fingerprint']}, coordinator's key {found['coordinator']}"))
+    console.print(
+        one_line(f"study {study['name']} {readable(study['fingerprint'])}, coordinator's key {found['coordinator']}")
+    )
     console.print(f"{found['parties']:,} parties, {found['samples']:,} samples, {size(found['bytes'])}")
     table = Table("party", "samples", "smallest class", "size", "joined", "key", box=None, header_style="bold")
     for column in table.columns[:-1]:  # names, figures and times stay whole
@@ -75,6 +78,6 @@ def _show(found: dict[str, Any]) -> None:
             f"published version {each['version']}: {each['method']}, {each['samples']:,} samples, {each['time']}"
         )
     ledger = found["ledger"]
-    console.print(f"ledger: {ledger['entries']:,} entries, head {ledger['head'][:16]}")
+    console.print(f"ledger: {ledger['entries']:,} entries, head {short(ledger['head'])}")
     for problem in ledger["problems"]:
         console.print(f"[red]{one_line(problem)}[/red]")

@@ -12,10 +12,12 @@ from fedgram.cli import Commands
 from fedgram.core import terminal
 from fedgram.core.errors import InvalidData, InvalidParameter
 from fedgram.core.files import replace_file, writing
+from fedgram.core.hashing import readable
 from fedgram.exchange.pairs import read_public
 from fedgram.studies import Study
 from fedgram.studies.checking import Findings, check_table
 from fedgram.studies.drafting import draft
+from fedgram.studies.identity import named
 from fedgram.studies.media import identify
 from fedgram.studies.parties import with_coordinator, with_keys
 from fedgram.studies.study import read_text
@@ -89,7 +91,7 @@ def show(study: StudyFile, as_json: Json = False) -> None:
         typer.echo(json.dumps(agreed.to_fields() | {"fingerprint": agreed.fingerprint, "sent": agreed.sent}))
         return
     console = terminal.console()
-    console.print(f"[bold]{escape(agreed.name)}[/bold]  fingerprint {agreed.fingerprint}")
+    console.print(f"[bold]{escape(agreed.name)}[/bold]  fingerprint {readable(agreed.fingerprint)}", soft_wrap=True)
     table = Table("column", "kind", "what", "sent as", box=None, header_style="bold")
     for name, column in agreed.columns.items():
         details = ", ".join(f"{key} {value}" for key, value in agreed.plain(name).items() if value != "")
@@ -151,7 +153,7 @@ def keys(
     console = terminal.console(soft_wrap=True, highlight=False)
     entered = len(collected) + (coordinator is not None)
     keys_entered = "1 key entered" if entered == 1 else f"{entered} keys entered"
-    console.print(escape(f"{study}: {keys_entered}, fingerprint {agreed.fingerprint}"))
+    console.print(escape(f"{study}: {keys_entered}, fingerprint {readable(agreed.fingerprint)}"))
     if lacking:
         console.print(escape(f"still without a key: {', '.join(lacking)}"))
 
@@ -164,6 +166,7 @@ def _show(study: Study, found: Findings, path: Path) -> None:
     console = terminal.console()
     if not found.rows:
         raise InvalidData(f"{path} has no rows")
+    console.print(escape(f"study {named(study)}"), soft_wrap=True, highlight=False)
     counts = ", ".join(f"{count:,} {label}" for label, count in found.classes.items())
     console.print(
         escape(f"{found.good:,} of {found.rows:,} rows fit study {study.name!r}" + (f": {counts}" if counts else ""))

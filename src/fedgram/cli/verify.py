@@ -9,6 +9,7 @@ import typer
 from fedgram.cli.stores import NOT_RIGHT, Json, StoreFolder, check_kind, existing
 from fedgram.core import terminal
 from fedgram.core.errors import Mismatch
+from fedgram.core.hashing import short
 from fedgram.core.progress import spinner
 from fedgram.core.terminal import one_line
 from fedgram.exchange import files
@@ -45,7 +46,7 @@ def verify(
             else:
                 wrong += problems(kept)
                 if not wrong:  # there is no total to compare with where the ledger is damaged
-                    right = [f"the {len(kept.contributions()):,} files add up to the total, {check_total(kept)[:16]}"]
+                    right = [f"the {len(kept.contributions()):,} files add up to the total, {short(check_total(kept))}"]
     except Mismatch as error:
         wrong.append(str(error))
     if as_json:

@@ -53,12 +53,7 @@ class Terms:
 
 def check_study(file: File, terms: Terms) -> None:
     """Refuse a file of another study."""
-    if file.header.study != terms.fingerprint:
-        name = "" if terms.study is None else f" {terms.study.name!r}"
-        raise Mismatch(
-            f"{file.name} is of study {file.header.study or 'none'}, and this store of study{name} "
-            f"{terms.fingerprint or 'none'}: summarize anew with the study file that all have agreed on"
-        )
+    file.check_study(terms.study, remedy="summarize anew with the study file that all have agreed on")
 
 
 def check_alone(file: File, terms: Terms, *, now: str, remembered: str | None = None) -> Moments | Sum:
@@ -94,14 +89,17 @@ def check_name(file: File, terms: Terms, *, remembered: str | None) -> None:
 
 
 def check_sender(file: File, terms: Terms) -> None:
-    """Refuse a sum of others from somebody who may not speak for them: a study with parties lists its regions."""
+    """Refuse a sum of others from a sender who may not speak for them: a study lists its regions.
+
+    Else an unsigned sum could claim the names of parties that have not joined yet, and these would be refused.
+    """
     if isinstance(file.payload, Combined) != (file.header.kind == "combined"):
         raise RefusedMessage(f"{file.name} refused: it is not the {file.header.kind} that its header says")
     study, party = terms.study, file.header.party
-    if file.header.kind == "combined" and study is not None and study.parties and party not in study.regions:
+    if file.header.kind == "combined" and study is not None and party not in study.regions:
         raise InvalidData(
             f"{file.name} refused: it is a sum of others' summaries, and the study does not list {party!r} among its "
-            "regions: add `regions` to [study], or join the summaries themselves"
+            "regions: add it to `regions` in [study] and to [parties], or join the summaries themselves"
         )
 
 

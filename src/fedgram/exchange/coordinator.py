@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-from fedgram.core.errors import InvalidData, Mismatch, RefusedMessage, StoreError
+from fedgram.core.errors import InvalidData, RefusedMessage, StoreError
 from fedgram.exchange.files import File
 from fedgram.exchange.keys import PrivateKey, PublicKey
+from fedgram.studies.identity import named
 from fedgram.studies.study import Study
 
 ABOUT_STORES = ("receipt", "certificate")  # what a store says of what was joined and removed
@@ -42,18 +43,14 @@ def check_coordinator(file: File, study: Study) -> None:
 
 def check_agreed(file: File, study: Study) -> None:
     """Refuse a file of another study than the one that was agreed on, or of someone else than its coordinator."""
-    if file.header.study != study.fingerprint:
-        raise Mismatch(
-            f"{file.name} is of study {file.header.study or 'none'}, and you have agreed on {study.name!r} "
-            f"{study.fingerprint}: ask whoever sent it for the right one"
-        )
+    file.check_study(study, remedy="ask its sender for a file of the study that you have agreed on")
     if file.header.kind in BY_COORDINATOR:
         check_coordinator(file, study)
 
 
 def signer_line(file: File, study: Study) -> str:
     """Say in one line who signed a coordinator's file, as far as the study tells."""
-    what = f"study {study.name!r} {study.fingerprint}"
+    what = f"study {named(study)}"
     if file.signer is None:
         return f"{file.name} is not signed; {what} names no coordinator"
     if coordinator_key(study) is None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from fedgram.core import wire
 from fedgram.core.errors import FedgramError, InvalidData, Mismatch, StoreError
 from fedgram.core.files import writing
+from fedgram.core.hashing import readable
 from fedgram.exchange import files
 from fedgram.exchange.admission import Terms, check_alone
 from fedgram.exchange.combined import part_of
@@ -42,8 +43,8 @@ def settled_by(sources: Iterable["Source"], now: str) -> Terms:
             file = files.read(source).of_kind("summary", "combined")
             if file.study is None and file.header.study:
                 raise Mismatch(
-                    f"{file.name} refused: it names study {file.header.study}, and does not have it in it: a new store "
-                    "must know its study, give --study"
+                    f"{file.name} refused: it names study {readable(file.header.study)}, and does not have it in it: a "
+                    "new store must know its study, give --study"
                 )
             terms = Terms(None, part_of(file).kind) if file.study is None else Terms.of(file.study)
             Sum.empty(terms.kind).plus(check_alone(file, terms, now=now))

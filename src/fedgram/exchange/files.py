@@ -10,7 +10,7 @@ header with some fields left empty:
 
 >>> from fedgram import Moments
 >>> moments = Moments.of([[1.0], [2.0]], ["ill", "well"], classes=["ill", "well"], columns=["age"])
->>> data = encode("summary", moments, study="0f3a", party="north", samples=2, columns=("age",))
+>>> data = encode("summary", moments, study="", party="north", samples=2, columns=("age",))
 >>> read(data).payload.n, read(data).header.party, read(data).signer
 (2, 'north', None)
 >>> read(data.replace(b"north", b"south"))
@@ -39,6 +39,9 @@ from fedgram.exchange.header import CIRCUMSTANCES, Header, now
 from fedgram.exchange.keys import PrivateKey, PublicKey
 from fedgram.exchange.opening import MOST_BYTES, load, parse
 from fedgram.moments.moments import Moments
+from fedgram.protocol.fit import Fit
+from fedgram.studies.identity import check_same, is_same
+from fedgram.studies.model import StudyModel
 from fedgram.studies.study import Study
 
 T = TypeVar("T")
@@ -50,7 +53,7 @@ class File:
 
     header: Header
     payload: Any
-    study: Study | None  # where the file has the whole study in it, as summaries do
+    study: Study | None  # the whole study, where the file has it in it, beside its payload or as a part of that
     size: int  # bytes
     name: str  # what errors call it
     _signed: bytes = field(repr=False)
@@ -80,6 +83,10 @@ class File:
             signer.verify(self.header.kind, self._signed, bytes.fromhex(self.header.signature))
         except RefusedMessage as error:
             raise RefusedMessage(f"{self.name}: {error}") from None
+
+    def check_study(self, agreed: Study | None, *, remedy: str) -> None:
+        """Refuse a file of another study, None for none; the whole study is compared where the file has it."""
+        check_same(self.name, agreed, self.header.study, self.study, remedy=remedy)
 
     def of_kind(self, *kinds: str) -> "File":
         """Return the file, if it is of one of these kinds."""
@@ -186,9 +193,12 @@ def _taken_apart(header: Header, content: Any, name: str) -> tuple[Any, Study | 
     """Return payload and study of a file, if its header says nothing else of them than they do themselves."""
     if not isinstance(content, dict) or not {"payload"} <= content.keys() <= {"payload", "study"}:
         raise RefusedMessage(f"{name} refused: a payload is wanted in it, and perhaps a study, and nothing else")
-    payload, study = content["payload"], content.get("study")
-    if study is not None and (not isinstance(study, Study) or study.fingerprint != header.study):
-        raise RefusedMessage(f"{name} refused: the study in it is not {header.study}, which its header names")
+    payload, beside = content["payload"], content.get("study")
+    inside = payload.recipe if isinstance(payload, Fit) else payload.study if isinstance(payload, StudyModel) else None
+    studies: list[Any] = [each for each in (beside, inside) if each is not None]
+    if not all(isinstance(each, Study) and is_same(each, header.study, studies[0]) for each in studies):
+        raise RefusedMessage(f"{name} refused: the study in it is not the one that its header names")
+    study: Study | None = studies[0] if studies else None
     if isinstance(payload, Moments):
         kind = payload.kind
         if (header.samples, header.columns) != (payload.n, kind.columns):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import Any, Self
 
+from fedgram.core import strict_json
 from fedgram.core.columns import Columns, as_columns
 from fedgram.core.errors import InvalidData, RefusedMessage, UnknownName
 from fedgram.exchange.keys import PublicKey
@@ -27,10 +28,10 @@ CIRCUMSTANCES = ("digest", "created", "software", "signer", "signature")
 class Header:
     """Who says what in which study. All of it is in the file's safetensors metadata, as text.
 
-    `study` is the study's fingerprint. `samples` and `columns` are those of the moments in it, 0 and () where a file
-    holds none. `digest` is the SHA-256 of the content without the time, the software and the signature: the same
-    contribution has the same digest, whenever it was written and signed. `signer` is the public key, "" with an empty
-    signature where nobody signed.
+    `study` is the study's fingerprint, "" without one. `samples` and `columns` are those of the moments in it, 0 and
+    () where a file holds none. `digest` is the SHA-256 of the content without the time, the software and the
+    signature: the same contribution has the same digest, whenever it was written and signed. `signer` is the public
+    key, "" with an empty signature in an unsigned file.
     """
 
     kind: str
@@ -75,8 +76,8 @@ class Header:
         if not _COUNT.fullmatch(given["samples"]):
             raise RefusedMessage(f"its header has {given['samples'][:40]!r} samples: a whole number is wanted")
         try:
-            columns = json.loads(given["columns"])
-        except (ValueError, RecursionError):
+            columns = strict_json.parse(given["columns"])
+        except ValueError:
             columns = None
         if not isinstance(columns, list) or not all(isinstance(name, str) for name in columns):
             raise RefusedMessage(f"its header has columns {given['columns'][:40]!r}: a list of names is wanted")
@@ -85,10 +86,14 @@ class Header:
         return header
 
     def _check_form(self) -> None:
-        for name, length in (("study", None), ("digest", 64), ("signature", 128 if self.signer else 0)):
+        lengths = {"study": 64 if self.study else 0, "digest": 64, "signature": 128 if self.signer else 0}
+        for name, length in lengths.items():
             text = getattr(self, name)
-            if not _HEXADECIMAL.fullmatch(text) or (length is not None and len(text) != length):
-                raise RefusedMessage(f"its header has the {name} {text[:40]!r}, which is not one")
+            if not _HEXADECIMAL.fullmatch(text) or len(text) != length:
+                raise RefusedMessage(
+                    f"its header has the {name} {text[:40]!r}: {length} hexadecimal digits are expected, got "
+                    f"{len(text)} characters; have the file written anew"
+                )
         if not is_time(self.created):
             raise RefusedMessage(f"its header has the time {self.created[:40]!r}, which is none")
         if self.signer and PublicKey(self.signer).text != self.signer:

@@ -19,11 +19,13 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Self
 
+from fedgram.core import strict_json
 from fedgram.core.errors import Mismatch, StoreError
-from fedgram.core.hashing import hash_text
+from fedgram.core.hashing import hash_text, short
 
 OPEN, JOIN, REPLACE, REMOVE, PUBLISH = "open", "join", "replace", "remove", "publish"
 ROUND, ANSWER, CLOSE = "round", "answer", "close"  # a round is asked, answered by a party, and answered by all
+SHOWN_HEAD = 40  # hexadecimal digits of a head: another chain with the same 16 is found in minutes
 # What changes the total.
 CHANGES = (JOIN, REPLACE, REMOVE)
 
@@ -50,7 +52,7 @@ class Entry:
     def says(self) -> dict[str, Any]:
         """What the entry says, by name; nothing where its text is damaged."""
         try:
-            found = json.loads(self.text)
+            found = strict_json.parse(self.text)
         except ValueError:
             found = None
         return found if isinstance(found, dict) else {}
@@ -101,15 +103,15 @@ def _problems(entries: Iterable[Entry]) -> Iterator[str]:
 
 
 def check_head(entries: Iterable[Entry], head: str) -> Entry:
-    """Return the entry with this hash, or its beginning of at least 16 digits; refuse a head that the chain lacks."""
+    """Return the entry with this hash, or its beginning of at least 40 digits; refuse a head that the chain lacks."""
     head = head.strip().lower()
-    if len(head) < 16 or set(head) - set("0123456789abcdef"):
-        raise Mismatch(f"{head[:80]!r} is not a ledger's head: give at least 16 of its hexadecimal digits, or the file")
+    if len(head) < SHOWN_HEAD or set(head) - set("0123456789abcdef"):
+        raise Mismatch(f"{head[:80]!r} is not a ledger's head: give at least {SHOWN_HEAD} of its digits, or the file")
     for entry in entries:
         if entry.hash.startswith(head) and hash_text(entry.text) == entry.hash:
             return entry
     raise Mismatch(
-        f"the ledger has no entry with the head {head[:16]}…: entries were rewritten or taken away since it was "
+        f"the ledger has no entry with the head {short(head)}…: entries were rewritten or taken away since it was "
         "given out, or it is another store's"
     )
 

@@ -1,10 +1,10 @@
 """The bytes of an `.fgm` file before anything in them is believed: bounded, whole, and of a version that is known."""
 
-import json
 import os
 from pathlib import Path
 from typing import IO, Any
 
+from fedgram.core import strict_json
 from fedgram.core.errors import InvalidData, RefusedMessage
 from fedgram.core.wire import container
 from fedgram.core.wire.container import DTYPES, MOST_HEADER, Shapes
@@ -66,9 +66,9 @@ def _entries(data: bytes) -> dict[str, Any]:
     header = data[8 : 8 + length]
     container.check_header(header, length)
     try:
-        entries = json.loads(header)
-    except (ValueError, RecursionError):
-        entries = None
+        entries = strict_json.parse(header)
+    except ValueError as error:
+        raise RefusedMessage(f"its header is damaged, or the file is not whole: {error}") from None
     if not isinstance(entries, dict) or not isinstance(entries.get("__metadata__"), dict):
         raise RefusedMessage("its header is damaged, or the file is not whole")
     return entries

@@ -4,6 +4,7 @@ from html import escape
 from importlib.resources import files
 from string import Template
 
+from fedgram.core.hashing import readable
 from fedgram.core.terminal import visible
 from fedgram.exchange.passport import Passport
 from fedgram.exchange.pictures import bars
@@ -14,7 +15,7 @@ def passport_page(passport: Passport) -> str:
     template = files("fedgram.exchange").joinpath("assets", "passport.html").read_text(encoding="utf-8")
     return Template(template).substitute(
         title=_text(f"Passport of {passport.party}’s {passport.kind} file"),
-        lede=_text(f"{passport.study} {passport.fingerprint} · {passport.created}"),
+        lede=_text(f"{passport.study} {readable(passport.fingerprint)} · {passport.created}"),
         reveals=_text(" ".join(passport.reveals)),
         facts="".join(_fact(heading, text) for heading, text in passport.facts()),
         sections=_classes(passport) + _columns(passport),

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedgram.core.errors import RefusedMessage
+from fedgram.core.hashing import readable
 from fedgram.core.labels import NUMERIC
 from fedgram.exchange.coordinator import BY_COORDINATOR, check_coordinator
 from fedgram.exchange.files import File
@@ -67,7 +68,7 @@ class Passport:
     @classmethod
     def of(cls, file: File) -> "Passport":
         """Return the passport of a file; a signature that does not fit is refused."""
-        header, study, fit = file.header, _study(file), file.payload if isinstance(file.payload, Fit) else None
+        header, study, fit = file.header, file.study, file.payload if isinstance(file.payload, Fit) else None
         moments = file.payload if isinstance(file.payload, Moments) else None
         counts = {} if moments is None else _counts(moments)
         present = [count for count in counts.values() if count]
@@ -114,7 +115,7 @@ class Passport:
         """Yield what stands on the passport beside classes and columns, as pairs of a heading and a text."""
         yield "kind", self.kind
         yield "party", self.party
-        yield "study", f"{self.study}  fingerprint {self.fingerprint}".strip()
+        yield "study", f"{self.study}  fingerprint {readable(self.fingerprint)}".strip()
         if self.method:
             yield "method", self.method
             yield "contributors", f"{len(self.contributors):,}: {', '.join(self.contributors)}"
@@ -137,12 +138,6 @@ class Passport:
         yield "signature", self.signed
         yield "created", f"{self.created} with {self.software}"
         yield from self.states.items()
-
-
-def _study(file: File) -> Study | None:
-    """Return the study that a file brings along, beside its payload or in it."""
-    inside = file.payload.recipe if isinstance(file.payload, Fit) else getattr(file.payload, "study", None)
-    return file.study or (inside if isinstance(inside, Study) else None)
 
 
 def _states(said: dict[str, Any]) -> dict[str, str]:
@@ -208,7 +203,7 @@ def _smallest_group(study: Study, moments: Moments) -> tuple[int, str] | None:
 
 def _signed(file: File) -> str:
     """Say whose signature it is, as far as the file itself and its study tell."""
-    study = _study(file)
+    study = file.study
     if file.header.kind in BY_COORDINATOR and study is not None:
         check_coordinator(file, study)
     if file.signer is None:

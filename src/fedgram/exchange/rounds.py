@@ -166,8 +166,7 @@ def check_answer(study: Study, request: File, answered: File, joined: Moments) -
     """
     asked, found = _asked(study, request), answered.of_kind("answer").holding(Answer)
     party = answered.header.party
-    if answered.header.study != study.fingerprint:
-        raise Mismatch(f"{answered.name} is of study {answered.header.study}, not of {study.fingerprint}")
+    answered.check_study(study, remedy="answer with the study file that all have agreed on")
     if found.number != asked.number or found.request != request.digest:
         raise Mismatch(
             f"{answered.name} answers round {found.number} (request {found.request[:16]}), and round {asked.number} "
@@ -207,11 +206,7 @@ def _wanted(study: Study, asked: Round, party: str, samples: int) -> tuple[Any, 
 def _asked(study: Study, request: File) -> Round:
     """Return the request in a file, if it is one of this study."""
     asked = request.of_kind("round").holding(Round)
-    if request.header.study != study.fingerprint:
-        raise Mismatch(
-            f"{request.name} is of study {request.header.study}, and this is study {study.name!r} "
-            f"{study.fingerprint}: give the study file that the coordinator has"
-        )
+    request.check_study(study, remedy="give the study file that the coordinator has")
     check_coordinator(request, study)
     if asked.basis.source != len(study.sent):
         raise Mismatch(f"{request.name} asks about {asked.basis.source} columns, the study sends {len(study.sent)}")

@@ -6,6 +6,7 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
+from fedgram.core.hashing import readable, short
 from fedgram.core.terminal import visible
 from fedgram.exchange.ledger import Entry
 from fedgram.exchange.status import others
@@ -24,7 +25,7 @@ def status_page(found: dict[str, Any], entries: Sequence[Entry]) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>{_text(study['name'] or 'store')}: status</title><style>{style}</style></head><body><main>",
         f"<h1>{_text(study['name'] or 'Store')}</h1>",
-        f"<p>Study <code>{_text(study['fingerprint'] or 'none')}</code>, coordinator’s key "
+        f"<p>Study <code>{_text(readable(study['fingerprint']) or 'none')}</code>, coordinator’s key "
         f"<code>{_text(found['coordinator'])}</code></p>",
         _figures(found),
         "<h2>Who is in</h2>",
@@ -63,7 +64,7 @@ def _contributions(found: dict[str, Any]) -> str:
             f"{each['bytes']:,}",
             _time(each["joined"]),
             _text(each["key"]),
-            f"<code>{each['digest'][:16]}</code>",
+            f"<code>{short(each['digest'])}</code>",
         ]
         for each in rows
     ]
@@ -121,14 +122,14 @@ def _entries(entries: Sequence[Entry]) -> str:
         rest = {name: value for name, value in said.items() if name not in hidden}
         details = ", ".join(f"{name} {_short(value)}" for name, value in rest.items())
         what, who = (_text(str(said.get(name, ""))) for name in ("what", "party"))
-        head = f"<code>{_text(entry.hash[:16])}</code>"
+        head = f"<code>{_text(short(entry.hash))}</code>"
         lines.append([f"{entry.number}", _time(str(said.get("time", ""))), what, who, _text(details), head])
     return _table(("", "time", "what", "who", "details", "hash"), lines, numbers=(0,))
 
 
 def _short(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value)
-    return text[:16] if len(text) > 40 and " " not in text else text
+    return short(text) if len(text) > 40 and " " not in text else text
 
 
 def _bar(value: float, most: float, label: str) -> str:

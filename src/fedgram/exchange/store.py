@@ -34,6 +34,7 @@ from fedgram.exchange.objects import Objects
 from fedgram.exchange.records import Contribution
 from fedgram.exchange.running import Saving, caught_up
 from fedgram.exchange.sums import Sum
+from fedgram.studies.identity import check_same
 from fedgram.studies.study import Study
 
 if TYPE_CHECKING:
@@ -275,10 +276,10 @@ class Store:
             return
         index.check_schema()
         self._index = index
-        if self._given is not None and self._given.fingerprint != self.terms.fingerprint:
-            raise StoreError(
-                f"{self.path} is a store of study {self.terms.fingerprint or 'none'}, not of {self._given.name!r} "
-                f"{self._given.fingerprint}: use another folder for another study"
+        if self._given is not None:
+            terms, remedy = self.terms, "use another folder for another study"
+            check_same(
+                f"the store {self.path}", self._given, terms.fingerprint, terms.study, remedy=remedy, error=StoreError
             )
 
     def _create(self, first: Iterable[Source]) -> None:

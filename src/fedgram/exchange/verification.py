@@ -46,8 +46,7 @@ def verify(store: Store, file: File) -> list[str]:
     if wrong := problems(store):
         raise Mismatch(f"the store is not as its ledger says: {wrong[0]}")
     entry = check_statement(store, file.of_kind("certificate"))
-    if file.header.study != store.terms.fingerprint:
-        raise Mismatch(f"{file.name} is of study {file.header.study}, the store of {store.terms.fingerprint}")
+    file.check_study(store.terms.study, remedy="give the store that it was written for")
     return [
         f"signed with this store's key {store.public_key}",
         f"entry {entry.number} of the ledger says the same, and the ledger is whole",

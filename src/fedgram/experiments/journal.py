@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from fedgram.core import strict_json
 from fedgram.core.errors import JournalError
 from fedgram.core.files import writing
 
@@ -49,15 +50,10 @@ def read(path: Path) -> Iterator[Line | Damage]:
         raise JournalError(f"cannot read {path}: {error.strerror or error}") from error
 
 
-def _refuse(constant: str) -> None:
-    """Refuse NaN and Infinity, which Python would take though they are not JSON."""
-    raise ValueError(constant)
-
-
 def _parse(path: Path, number: int, raw: bytes) -> Line | Damage:
     try:
-        record = json.loads(raw, parse_constant=_refuse)
-    except (ValueError, RecursionError):
+        record = strict_json.parse(raw)
+    except ValueError:
         half = "" if raw.endswith(b"\n") else "half-written: "
         return Damage(path, number, f"{half}not JSON ({len(raw)} bytes)")
     if not isinstance(record, dict):

@@ -77,7 +77,7 @@ def featurize(data: Dataset, backbone: str | Backbone | None, *, progress: bool 
     x_test = None
     if data.x_test is not None:
         x_test = extract(data.x_test, model, data_fingerprint=f"{data.fingerprint}/test", progress=progress)
-    return replace(data, x=x, x_test=x_test, features=f"{name}@{model.fingerprint[:12]}")
+    return replace(data, x=x, x_test=x_test, features=f"{name}@{model.fingerprint}")
 
 
 def _load(name: str | Dataset, samples: int | None, own_test: bool, options: dict[str, Any]) -> Dataset:

@@ -1,21 +1,35 @@
 """What moments are moments of."""
 
+import re
 from dataclasses import dataclass, fields
 
 from fedgram.core.columns import Columns, difference
 from fedgram.core.errors import Mismatch
+from fedgram.core.hashing import readable
 from fedgram.core.labels import Classes
 
 STUDY = "study:"  # how the features of a study's samples begin
+_FEATURES = re.compile(rf"{STUDY}(?P<name>.*)@(?P<fingerprint>[0-9a-f]{{64}})", re.DOTALL)
 
 
 def study_features(name: str, fingerprint: str) -> str:
     """Return what the features of a study are called.
 
-    >>> study_of(study_features("walks", "0f3a")), study_of("lite0:96"), study_of("")
+    >>> study_of(study_features("walks", "0f" * 32)), study_of("lite0:96"), study_of("")
     ('walks', '', '')
     """
     return f"{STUDY}{name}@{fingerprint}"
+
+
+def described(features: str) -> str:
+    """Return features for messages: a study by its name and by what people compare of its fingerprint.
+
+    >>> described(study_features("walks", "0f" * 32)), described("lite0:96"), described("")
+    ("study 'walks' b4hq-6dyp-b4hq-6dyp-b4hq-6dyp-b4hq-6dyp", "features 'lite0:96'", 'data of no study')
+    """
+    if found := _FEATURES.fullmatch(features):
+        return f"study {found['name']!r} {readable(found['fingerprint'])}"
+    return f"features {features!r}" if features else "data of no study"
 
 
 def study_of(features: str) -> str:
@@ -51,5 +65,9 @@ class Kind:
             raise Mismatch(f"moments of different columns cannot be combined: one {unlike}")
         for field in fields(self):
             mine, theirs = getattr(self, field.name), getattr(other, field.name)
+            if field.name == "features" and mine != theirs:
+                raise Mismatch(
+                    f"moments of different data cannot be combined: {described(mine)} and {described(theirs)}"
+                )
             if mine != theirs:
                 raise Mismatch(f"moments of different {field.name} cannot be combined: {mine!r} and {theirs!r}")

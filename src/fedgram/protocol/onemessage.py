@@ -13,6 +13,7 @@ from fedgram.data.client import Client
 from fedgram.models import Model
 from fedgram.moments.accumulate import check_finite
 from fedgram.moments.basis import Basis
+from fedgram.moments.kind import described
 from fedgram.moments.moments import Moments
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
@@ -41,7 +42,9 @@ class Publishing(Method):
         `member` says whether its samples are in the total that was published from.
         """
         if client.features != published.features:
-            raise Mismatch(f"client {client.name!r} has features {client.features!r}, not {published.features!r}")
+            raise Mismatch(
+                f"client {client.name!r} has {described(client.features)}, not {described(published.features)}"
+            )
         columns: Columns = () if basis is not None else getattr(published, "columns", ())
         if columns and (unlike := difference(client.columns, columns)):
             raise Mismatch(f"client {client.name!r} {unlike}")

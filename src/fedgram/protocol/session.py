@@ -14,7 +14,7 @@ from fedgram.core.randomness import read_seed
 from fedgram.data.client import Client
 from fedgram.data.own.bad import warn_of_look_alikes
 from fedgram.models import Model, with_columns
-from fedgram.moments.kind import study_of
+from fedgram.moments.kind import described, study_of
 from fedgram.protocol.agreement import Agreement
 from fedgram.protocol.channel import Channel
 from fedgram.protocol.checkpoint import Checkpoint
@@ -56,12 +56,12 @@ def run(
     agreement = agree(channel, quorum, _classes(method, classes, recipe))
     if recipe is None and study_of(agreement.features):
         raise Mismatch(
-            f"clients have {agreement.features!r}, and no study was given that makes their columns: fit(…, study=study)"
+            f"clients have {described(agreement.features)}, and no study was given that makes their columns: "
+            "fit(…, study=study)"
         )
     if recipe is not None:
         if agreement.features != recipe.features:
-            have = agreement.features or "data of no study"
-            raise Mismatch(f"clients have {have!r}, and this is {recipe.features!r}")
+            raise Mismatch(f"clients have {described(agreement.features)}, and this is {described(recipe.features)}")
         agreement = replace(agreement, recipe=recipe)
     clients = Clients(method, agreement, channel, quorum, seed=seed)
     if checkpoint is not None:
@@ -235,7 +235,7 @@ def _describe(kind: _Kind) -> str:
     shape, features, labels, _ = kind
     parts = [
         f"samples of shape {shape}",
-        f"features {features!r}" if features else "",
+        described(features) if features else "",
         f"{labels} labels" if labels else "",
     ]
     return ", ".join(part for part in parts if part)

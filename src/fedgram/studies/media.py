@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from fedgram.features.backbones.onnxmodel import OnnxBackbone
     from fedgram.features.backbones.torchmodel import TorchBackbone
 
-DIGITS = 16  # of a digest
-_DIGEST = re.compile(f"[0-9a-f]{{{DIGITS}}}")
+_DIGEST = re.compile("[0-9a-f]{64}")
 MOST_FEATURES = 1 << 16  # of a backbone; more are no study but an attack on memory
 
 
@@ -63,7 +62,7 @@ class Media(MayBeMissing, ABC):
                 f"fedgram study backbone {self.backbone} prints them"
             )
         if self.digest and not _DIGEST.fullmatch(self.digest):
-            raise InvalidData(f"digest {self.digest!r} must be the first {DIGITS} digits that identify a backbone")
+            raise InvalidData(f"digest {self.digest!r} must be the 64 hexadecimal digits that identify a backbone")
         if not 0 <= self.features <= MOST_FEATURES:
             raise InvalidData(f"features = {self.features}: at most {MOST_FEATURES} are possible")
 
@@ -79,7 +78,7 @@ class Media(MayBeMissing, ABC):
             return self
         model = _opened(self.backbone)
         # How many features there are is known once the network has run, so it is not asked for without need.
-        return replace(self, digest=self.digest or model.fingerprint[:DIGITS], features=self.features or int(model.dim))
+        return replace(self, digest=self.digest or model.fingerprint, features=self.features or int(model.dim))
 
     def values(self, name: str) -> tuple[str, ...]:
         """Return a name for each feature."""
@@ -114,9 +113,9 @@ class Media(MayBeMissing, ABC):
         except FedgramError as error:
             raise error.telling(f"column {name!r}: the backbone {self.backbone!r} cannot be loaded here") from None
         agreed = self.settled
-        if model.fingerprint[:DIGITS] != agreed.digest or model.dim != agreed.features:
+        if model.fingerprint != agreed.digest or model.dim != agreed.features:
             raise Mismatch(
-                f"column {name!r}: the backbone {self.backbone!r} has digest {model.fingerprint[:DIGITS]} and "
+                f"column {name!r}: the backbone {self.backbone!r} has digest {model.fingerprint} and "
                 f"{model.dim} features here, and the study has {agreed.digest} and {agreed.features}: get the same "
                 "weights and version of fedgram as the other parties"
             ).telling()
@@ -179,7 +178,7 @@ class Image(Media):
 def identify(backbone: str) -> tuple[str, int]:
     """Return a backbone's digest and how many features it gives, as a study states them."""
     model = _opened(backbone)
-    return model.fingerprint[:DIGITS], int(model.dim)
+    return model.fingerprint, int(model.dim)
 
 
 @lru_cache(maxsize=8)

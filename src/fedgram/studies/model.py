@@ -13,6 +13,8 @@ from fedgram.core.columns import Columns
 from fedgram.core.errors import Mismatch
 from fedgram.data.own.cells import Coded, Mask
 from fedgram.models import Model, WrappedModel, finite, probabilities
+from fedgram.moments.kind import described
+from fedgram.regressors import Regressor
 from fedgram.studies.encoding import Rows, gather, open_for
 from fedgram.studies.study import Study
 
@@ -52,11 +54,24 @@ class StudyModel(WrappedModel):
         """Refuse a model that was made from something else."""
         if self.model.features != self.study.features:
             raise Mismatch(
-                f"this model was made from {self.model.features or 'data of no study'!r}, not from "
-                f"{self.study.features!r}: give the study that it was made under"
+                f"this model was made from {described(self.model.features)}, not from "
+                f"{described(self.study.features)}: give the study that it was made under"
             )
         if self.model.columns != self.study.sent[: len(self.model.columns)]:
             raise Mismatch(f"this model has other columns than study {self.study.name!r} sends")
+        if tuple(self.model.classes) != self.study.kind.classes:
+            found, wanted = (", ".join(map(repr, each[:8])) for each in (self.model.classes, self.study.kind.classes))
+            raise Mismatch(
+                f"this model has the classes {found}, and study {self.study.name!r} has {wanted}: give the study that "
+                "it was made under"
+            )
+        if self.study.targets and not (
+            isinstance(self.model, Regressor) and self.model.outcomes.names == self.study.targets
+        ):
+            raise Mismatch(
+                f"this model does not predict the outcomes of study {self.study.name!r}, "
+                f"{', '.join(self.study.targets)}: give the study that it was made under"
+            )
 
     @property
     def columns(self) -> Columns:

@@ -1,6 +1,5 @@
 """A study: what the parties agree on, as one TOML file that is the same for all of them."""
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -16,22 +15,21 @@ from fedgram.core import wire
 from fedgram.core.arrays import Array
 from fedgram.core.columns import Columns
 from fedgram.core.errors import InvalidData, Mismatch
-from fedgram.core.hashing import hash_text
 from fedgram.core.labels import NUMERIC, Classes, as_classes
 from fedgram.data.client import Client, warn_if_few
 from fedgram.moments.basis import Basis
 from fedgram.moments.kind import Kind, study_features
 from fedgram.regressors import Outcomes
+from fedgram.studies.identity import fingerprint_of, text_of
 from fedgram.studies.kinds import Category, Column, Flag, Ignore, Number, refuse_twice_sent
 from fedgram.studies.media import Image, Media, Text
-from fedgram.studies.reading import parse_study, read_tables
+from fedgram.studies.reading import check_method, parse_study, read_message, shown
 
 if TYPE_CHECKING:
     from fedgram.models import Model
     from fedgram.studies.model import StudyModel
 
 MOST_SHOWN = 100  # names of columns of a kind: a table may have thousands
-SHOWN_DIGITS = 16  # of the fingerprint: short enough to be read aloud
 
 
 @wire.register_message
@@ -68,8 +66,11 @@ class Study:
         """Refuse what does not go together."""
         object.__setattr__(self, "columns", MappingProxyType(dict(self.columns)))
         object.__setattr__(self, "parties", MappingProxyType(dict(self.parties)))
-        if stranger := next((name for name in self.regions if self.parties and name not in self.parties), None):
+        check_method(self.method)
+        if stranger := next((name for name in self.regions if name not in self.parties), None):
             raise InvalidData(f"regions names {stranger!r}, which is not among the parties: add it there")
+        if len(set(self.outcomes)) < len(self.outcomes):
+            raise InvalidData(f"outcome = {shown(list(self.outcomes))}: expected each column once, got one twice")
         if self.classes:
             as_classes(self.classes)
             if not isinstance(self.outcome, str):
@@ -125,9 +126,14 @@ class Study:
         return tuple(sent for name, column in self.used.items() for sent in column.sent(name))
 
     @cached_property
+    def text(self) -> str:
+        """All that the study says, in one form: two studies are the same if their texts are."""
+        return text_of(self.to_fields())
+
+    @cached_property
     def fingerprint(self) -> str:
-        """Identifies what the study says; the same for all parties, or they are in different studies."""
-        return hash_text(json.dumps(self.to_fields(), ensure_ascii=False, sort_keys=False))[:SHOWN_DIGITS]
+        """The SHA-256 of `text`, 64 hexadecimal digits; `core.hashing.readable` writes it for people to compare."""
+        return fingerprint_of(self.text)
 
     @property
     def features(self) -> str:
@@ -237,12 +243,7 @@ class Study:
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> "Study":
         """Put a study together from the wire, by the rules of its file."""
-        study = {key: fields[key] for key in ("name", "outcome", "method", "minimum_samples", "minimum_cell")}
-        study |= {"classes": list(fields["classes"])} if fields["classes"] else {}
-        study |= {"parties": dict(fields["parties"]), "regions": list(fields.get("regions", ()))}
-        study |= {"coordinator": fields["coordinator"]} if "coordinator" in fields else {}
-        columns = {name: {"kind": kind, **settings} for name, kind, settings in fields["columns"]}
-        return cls(**read_tables({"study": study, "columns": columns}, "message"))
+        return cls(**read_message(fields))
 
     def plain(self, name: str) -> dict[str, Any]:
         """Return a column's settings as they stand in a file, without those that are not set."""
@@ -257,7 +258,7 @@ class Study:
 
     def __eq__(self, other: object) -> bool:
         """Say whether both say the same."""
-        return self.to_fields() == other.to_fields() if isinstance(other, Study) else NotImplemented
+        return self.text == other.text if isinstance(other, Study) else NotImplemented
 
     def __hash__(self) -> int:
         return hash(self.fingerprint)

@@ -25,8 +25,12 @@ def test_an_app_of_a_bad_study_is_not_written(tmp_path):
 
 
 def test_the_server_refuses_a_study_with_another_fingerprint_than_the_app_says():
-    with pytest.raises(InvalidParameter, match="the study has fingerprint .* and study-fingerprint is 'abc'"):
-        _ = App.read({"study": TEXT, "study-fingerprint": "abc"}).agreed
+    with pytest.raises(InvalidParameter, match="study-fingerprint: expected 64 hexadecimal digits, got 'abc'"):
+        App.read({"study": TEXT, "study-fingerprint": "abc"})
+    with pytest.raises(
+        InvalidParameter, match="study-fingerprint is of study b4hq-.*, and study 'stroke' .* is expected"
+    ):
+        _ = App.read({"study": TEXT, "study-fingerprint": "0f" * 32}).agreed
     with pytest.raises(InvalidParameter, match="leave both empty"):
         App.read(RUN | {"classes": "2"})
     assert App.read(RUN).client_names() == ["north", "south"]

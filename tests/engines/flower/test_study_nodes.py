@@ -17,6 +17,7 @@ import fedgram as fg
 from fedgram.cli import app
 from fedgram.core import wire
 from fedgram.core.errors import Skipped
+from fedgram.core.hashing import readable
 from fedgram.engines.flower import envelope
 from fedgram.engines.flower.app import _party
 from fedgram.engines.flower.kept import MODEL_FILE
@@ -24,6 +25,7 @@ from fedgram.engines.flower.project import write_app
 from fedgram.protocol.fit import load, load_model
 from fedgram.studies import Study
 from fedgram.studies.encoding import read_client
+from fedgram.studies.identity import named
 from support.flower_grid import LocalGrid
 from support.hospitals import pooled_correct, program
 from support.patients import RUN, STUDY, TEXT, config_of, rows, write_table
@@ -136,11 +138,11 @@ def test_a_run_of_another_study_is_refused(nodes):
     other = Study.parse(TEXT.replace("[0, 120]", "[0, 121]"))
     reply = hello(nodes[0], **{"study-fingerprint": other.fingerprint})
     assert reply.error.reason == (
-        f"study: this node has agreed to the study with fingerprint {STUDY.fingerprint}, and the run is of fingerprint "
-        f"{other.fingerprint}: agree on one file, and write the app anew with it"
+        f"study: the run is of study {readable(other.fingerprint)}, and study {named(STUDY)} is expected: this node "
+        "has agreed to the latter; agree on one file, and write the app anew with it"
     )
     reply = hello(nodes[0], **WITHOUT)
-    assert "and the run is of none" in reply.error.reason
+    assert "the run is of study none, and study" in reply.error.reason
 
 
 def test_a_node_without_a_study_takes_no_part_in_one(nodes):
@@ -149,11 +151,11 @@ def test_a_node_without_a_study_takes_no_part_in_one(nodes):
     assert "this node has agreed to none" in reply.error.reason
 
 
-def test_a_node_never_reads_the_runs_own_words(nodes):
-    """Only its fingerprint counts: what else the run says of its study changes nothing at the node."""
-    one, two = (party(nodes[0], study=study) for study in (TEXT, TEXT.replace("[0, 120]", "[55, 56]")))
-    assert np.array_equal(one.client.x, two.client.x)
-    assert one.recipe == two.recipe == STUDY
+def test_a_node_uses_its_own_words_and_refuses_a_run_that_says_others(nodes):
+    """The node's own file counts; a run whose study is another one than its fingerprint says is refused."""
+    assert party(nodes[0], study=TEXT + "# a comment\n").recipe == STUDY
+    reply = hello(nodes[0], study=TEXT.replace("[0, 120]", "[55, 56]"))
+    assert "study-fingerprint is of study" in reply.error.reason
 
 
 def test_a_stranger_is_no_party(nodes):

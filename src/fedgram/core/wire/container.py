@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from fedgram.core.errors import RefusedMessage
 from fedgram.core.hashing import hash_bytes
+from fedgram.core.strict_json import parse
 
 SCHEMA = 2
 # The digest stands first, at a place that does not depend on the rest.
@@ -89,7 +90,7 @@ def read(data: bytes) -> tuple[Any, dict[str, AnyArray]]:
             header = _PREFIX + header[len(_PREFIX) + DIGITS :]
         schema, tree, entries = (known if len(header) <= _REMEMBERED else _parse)(header)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise RefusedMessage(f"{len(data)} bytes that are not a fedgram message") from error
+        raise RefusedMessage(f"{len(data)} bytes that are not a fedgram message: {error}") from error
     if schema != SCHEMA:
         raise RefusedMessage(f"schema {schema!r}, this version reads schema {SCHEMA}: update the older side")
     arrays = {name: _view(data, start, name, entry) for name, entry in entries.items()}
@@ -129,8 +130,11 @@ def layout(metadata: Mapping[str, str], arrays: Shapes) -> bytes:
 
 def _parse(header: bytes) -> tuple[Any, Any, dict[str, Any]]:
     """Return schema, tree, and where the arrays are."""
-    entries = json.loads(header)
-    ours = json.loads(entries.pop("__metadata__")["fedgram"])
+    entries = parse(header)
+    # Values that are not finite are looked for later, field by field: within one process they may be sent.
+    ours = parse(entries.pop("__metadata__")["fedgram"], constants=True)
+    if ours.keys() != {"schema", "payload"}:
+        raise ValueError("beside schema and payload nothing may be there")
     return ours["schema"], ours["payload"], entries
 
 

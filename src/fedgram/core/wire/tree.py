@@ -71,6 +71,8 @@ class Reader:
             if self.finite and isinstance(tree, float) and not isfinite(tree):
                 raise RefusedMessage(f"field {_where(path)!r} is {tree}")
             return tree
+        if len(tree) != (3 if "message" in tree else 1):  # else two readers could take two of its sides
+            raise RefusedMessage(f"field {_where(path)!r} is malformed")
         if "array" in tree:
             array = self.arrays.pop(_expect(tree["array"], str, path), None)
             if array is None:

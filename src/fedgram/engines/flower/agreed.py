@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from fedgram.core.errors import FedgramError, InvalidData, InvalidParameter, Mismatch, UnknownName
+from fedgram.core.errors import FedgramError, InvalidData, InvalidParameter, UnknownName
 from fedgram.data.client import Client
 from fedgram.data.own.bad import OnBad, check_on_bad
 from fedgram.data.own.cells import Mask
@@ -14,8 +14,11 @@ from fedgram.engines.flower.config import App, NodeConfig
 from fedgram.engines.flower.split import held_back, node_key
 from fedgram.studies import Study, streams
 from fedgram.studies.encoding import Rows, StudyTable, as_client, open_for
+from fedgram.studies.identity import check_same
 from fedgram.studies.loading import table_files
 from fedgram.studies.streams import collect
+
+REMEDY = "this node has agreed to the latter; agree on one file, and write the app anew with it"
 
 
 def agreed_study(own: NodeConfig, app: App) -> Study | None:
@@ -36,12 +39,12 @@ def agreed_study(own: NodeConfig, app: App) -> Study | None:
         fingerprint = study.fingerprint
     except FedgramError as error:
         raise error.telling("study: the node's own study file cannot be used") from None
-    if fingerprint != app.study_fingerprint:
-        run = f"fingerprint {app.study_fingerprint}" if app.study_fingerprint else "none"
-        raise Mismatch(
-            f"study: this node has agreed to the study with fingerprint {fingerprint}, and the run is of {run}: agree "
-            "on one file, and write the app anew with it"
-        ).telling()
+    try:
+        # The run's study is looked at only if its fingerprint is right, and then every word of it.
+        whole = app.agreed if app.study_fingerprint == fingerprint else None
+        check_same("study: the run", study, app.study_fingerprint, whole, remedy=REMEDY)
+    except FedgramError as error:
+        raise error.telling() from None
     if study.parties and own.client_name() not in study.parties:
         raise UnknownName("party of the study", own.client_name(), study.parties).telling()
     return study

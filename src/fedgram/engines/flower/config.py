@@ -4,6 +4,7 @@ Flower's values are text, numbers or true/false; both are checked here, by name,
 """
 
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -30,8 +31,10 @@ from fedgram.protocol.parameters import read_require, read_settings
 from fedgram.protocol.registry import registry
 from fedgram.protocol.sources import is_code, resolve
 from fedgram.studies import Study
+from fedgram.studies.identity import check_same
 
 Find = Callable[[str], type[Method]]
+_FINGERPRINT = re.compile("[0-9a-f]{64}")
 SETTINGS = "settings."  # in front of the method's hyper-parameters
 
 log = logging.getLogger("flwr")  # so that it shows where Flower's own lines do
@@ -75,6 +78,11 @@ class App:
                 "app configuration: wait and timeout must be positive, nodes at least 0; "
                 f"got {app.wait:g}, {app.timeout:g} and {app.nodes}"
             )
+        if app.study_fingerprint and not _FINGERPRINT.fullmatch(app.study_fingerprint):
+            raise InvalidParameter(
+                f"app configuration: study-fingerprint: expected 64 hexadecimal digits, got {app.study_fingerprint!r}: "
+                "write the app anew with fedgram flower new --study"
+            )
         if app.study_fingerprint and (app.classes or app.backbone):
             raise InvalidParameter(
                 f"app configuration: classes {app.classes!r} and backbone {app.backbone!r} are given, and the study "
@@ -97,14 +105,11 @@ class App:
 
     @cached_property
     def agreed(self) -> Study | None:
-        """The study of the run, which the server needs; a node reads its own, and compares fingerprints."""
+        """The study of the run, which the server needs; a node reads its own, and compares the two."""
         study = Study.parse(self.study, where="app configuration: study") if self.study else None
-        has = "" if study is None else study.fingerprint
-        if has != self.study_fingerprint:
-            raise InvalidParameter(
-                f"app configuration: the study has fingerprint {has or 'none'!r}, and study-fingerprint is "
-                f"{self.study_fingerprint!r}: write the app anew with fedgram flower new --study"
-            )
+        remedy = "write the app anew with fedgram flower new --study"
+        what = "app configuration: study-fingerprint"
+        check_same(what, study, self.study_fingerprint, remedy=remedy, error=InvalidParameter)
         return study
 
     def client_names(self) -> list[str]:

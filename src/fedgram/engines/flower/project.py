@@ -47,7 +47,7 @@ classes = ""
 # (FILE.onnx, hub:NAME), which a run cannot choose for them.
 backbone = ""
 # The study that the nodes have agreed on, with its fingerprint. It says what classes and backbones there are, so leave
-# these empty above. Each node reads its own copy, and refuses a run with another fingerprint.
+# these empty above. Each node reads its own copy, and refuses a run of another study.
 study = {study}
 study-fingerprint = "{fingerprint}"
 # Everything random follows from it.
