@@ -13,6 +13,7 @@ from fedgram.exchange import files
 from fedgram.exchange.asking import advance
 from fedgram.exchange.rounds import Round, answer
 from fedgram.exchange.summaries import Party, reply
+from fedgram.heads import logistic
 from fedgram.heads.logistic import FARTHEST, Logistic, Said, gradient
 from fedgram.models import LinearModel
 from fedgram.moments.basis import Basis
@@ -134,6 +135,8 @@ def test_two_columns_that_only_together_show_a_row():
     model = replace(spread, weights=weights, intercept=np.array([0, 0, intercept, intercept]))
     scores = model.scores(attack.side.x)
     assert (scores[:, 2:].max(axis=1) < scores[:, :2].min(axis=1)).sum() == 59
+    [weights] = logistic.weights_of(attack.side.x, attack.side.y, model)
+    assert all(effective_rows(weights[:, [column]], attack.side.y) > 5 for column in range(2))
     attack.refused(model)
 
 

@@ -84,7 +84,7 @@ class FedLogit(Publishing):
         reply=lambda method, question: method.gradient_of(question),
         weighs=Weighing(lambda _, client, asked: _residuals(client, asked), linear=True),
     )
-    def gradient(self, client: ClientSide, asked: dict[str, Any]) -> dict[str, Any]:
+    def gradient(self, client: ClientSide, asked: Any = None) -> dict[str, Any]:
         """Return the gradient of the log-likelihood here, how wrong the model is, and how undecided."""
         _check(client, asked)
         return logistic.gradient(client.x_blocks, client.y_blocks, **asked)._asdict()
