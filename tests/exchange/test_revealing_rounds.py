@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import fedgram as fg
 from fedgram.core.errors import Doubtful, InvalidData, Mismatch, RefusedMessage, tell
 from fedgram.exchange import files
 from fedgram.exchange.asking import advance
@@ -299,3 +300,43 @@ def test_a_study_without_cells_protects_none(tmp_path):
     asked = files.read(advance(store, "fedlogit", {"rounds": 1}).data)
     assert answer(LOOSE, asked, client("north")).number == 1
     assert LOOSE.minimum_cell == 1
+
+
+def fewest(x, y, parties):
+    """Return of how few rows honest rounds are at any party, alone and less an earlier one, and how far scores go."""
+    parts = np.array_split(np.random.default_rng(0).permutation(len(y)), parties)
+    c = int(y.max()) + 1
+    joined = [fg.Moments.of(x[part], y[part], classes=c) for part in parts]
+    ascent = Logistic(sum(joined[1:], joined[0]), "auto")
+    earlier, alone, less, apart = [[] for _ in parts], [], [], 0.0
+    for _ in range(20):
+        model = ascent.ahead
+        apart = max(apart, np.ptp(model.scores(x), axis=1).max())
+        for part, before in zip(parts, earlier, strict=True):
+            weights = np.concatenate(list(logistic.weights_of(x[part], y[part], model)))
+            alone.append(effective_rows(weights, y[part]))
+            less += [effective_rows(weights, y[part], other) for other in before]
+            before.append(weights)
+        ascent.climb(gradient(x, y, model, ascent.leverage))
+    return round(min(alone), 1), round(min(less), 1), apart
+
+
+# The table of docs/guides/consortium.md.
+HONEST = {
+    ("diabetes", 10): (8.5, 5.5),
+    ("cancer", 4): (4.7, 3.7),
+    ("iris", 3): (2.7, 2.1),
+    ("wine", 3): (1.9, 1.9),
+    ("digits", 5): (1.2, 1.2),
+    ("cancer", 20): (1.0, 1.0),
+}
+
+
+@pytest.mark.parametrize(("name", "parties"), HONEST)
+def test_of_how_few_rows_honest_rounds_are(name, parties):
+    datasets = pytest.importorskip("sklearn.datasets")
+    loaders = {"cancer": "load_breast_cancer"}
+    x, y = getattr(datasets, loaders.get(name, f"load_{name}"))(return_X_y=True)
+    alone, less, apart = fewest(x, (y > 140).astype(int) if name == "diabetes" else y, parties)
+    assert (alone, less) == HONEST[name, parties]
+    assert apart < FARTHEST / 1e4

@@ -85,12 +85,13 @@ def check_asked(asked: Any, width: int, classes: Classes, seen: npt.NDArray[np.i
     Scores are log-probabilities as they are, so a temperature is refused. `seen` are the samples of each class; one
     that is here cannot be among those that nobody has.
     """
-    named = asked if isinstance(asked, dict) and asked.keys() == {"model", "leverage"} else {}
+    named: dict[str, Any] = asked if isinstance(asked, dict) and asked.keys() == {"model", "leverage"} else {}
     model, leverage = named.get("model"), named.get("leverage")
+    is_number = isinstance(leverage, int | float) and not isinstance(leverage, bool)
     wrong = {
         "a table of 'model' and 'leverage'": not named,
         "a linear model with an intercept": not isinstance(model, LinearModel) or model.intercept is None,
-        "'leverage' as a finite number from 0": not _is_number(leverage) or not 0 <= leverage < np.inf,
+        "'leverage' as a finite number from 0": not (is_number and 0 <= float(leverage or 0) < np.inf),
     }
     if isinstance(model, LinearModel) and model.intercept is not None:
         shape = (width, len(classes))
@@ -105,10 +106,6 @@ def check_asked(asked: Any, width: int, classes: Classes, seen: npt.NDArray[np.i
             wrong["scores of each class that this client has"] = bool((absent & (seen > 0)).any())
     if found := next((what for what, is_wrong in wrong.items() if is_wrong), None):
         raise RefusedMessage(f"step 'gradient': expected {found}, got something else; ask for a round of fedlogit")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def weights_of(

@@ -31,9 +31,9 @@ def node(tmp_path):
 @pytest.fixture
 def side(node):
     party = _party(None, LocalGrid([node], LOGIT).context(1, node))
-    found = ClientSide(party.client, classes=STUDY.classes, columns=STUDY.sent)
-    found.basis = basis_of(STUDY, found.moments())
-    return found
+    agreed = {"classes": STUDY.classes, "columns": STUDY.sent}
+    basis = basis_of(STUDY, ClientSide(party.client, **agreed).moments())
+    return ClientSide(party.client, basis=basis, **agreed)
 
 
 class Server:
@@ -50,25 +50,27 @@ class Server:
         reply = self.grid.seen[-1]
         return reply.error.reason if reply.has_error() else wire.decode(envelope.body(reply))
 
-    def gradient(self, side, slope, intercept, basis=None, **options):
+    def gradient(self, side, slopes, intercept, basis=None, **options):
         weights = np.zeros((side.shape[0], 2))
-        weights[0] = [slope, 0]
+        weights[:, 0] = slopes
         model = LinearModel(weights, STUDY.classes, np.array([intercept, 0.0]), "", side.columns, **options)
         asked = {"model": model, "leverage": 0.0}
         return self.told("gradient", asked, basis=side.basis if basis is None else basis, columns=STUDY.sent)
 
 
 def test_a_node_refuses_what_shows_a_row_and_remembers_across_runs(node, side, caplog):
-    ages = np.unique(side.x[:, 0])
-    steep = 1e3 / (ages[-1] - ages[-2])
-    target = -steep * (ages[-1] + ages[-2]) / 2
+    # The oldest men are several, the one who is farthest from the others is one.
+    away = side.x[np.square(side.x).sum(axis=1).argmax()]
+    first, second = np.sort(side.x @ away)[[-1, -2]]
+    assert first > second
+    steep = 1e3 / (first - second)
     server = Server(node)
     assert server.gradient(side, 0.0, 1e3)["gradient"].shape == (side.shape[0] + 1, 2)
     assert "no record yet of answers of 'north'" in caplog.text
     [record] = Path(node["folder"]).glob("*.answers")
     assert record.stat().st_mode & 0o777 == 0o600
-    for server in (server, Server(node)):
-        refusal = server.gradient(side, -steep, -target)
+    for asking in (server, Server(node)):
+        refusal = asking.gradient(side, -steep * away, steep * (first + second) / 2)
         assert refusal.startswith("minimum_cell: an answer would show fewer samples")
         assert "60" not in refusal
     assert "mostly be of 1" in caplog.text

@@ -109,7 +109,9 @@ class FedLogit(Publishing):
 
 def _check(client: ClientSide, asked: Any) -> None:
     """Refuse what `serve` does not ask."""
-    seen = np.sum([np.bincount(y, minlength=len(client.classes)) for y in client.y_blocks], axis=0, dtype=np.int64)
+    seen = np.zeros(len(client.classes), dtype=np.int64)
+    for y in client.y_blocks:
+        seen += np.bincount(y, minlength=len(seen))
     logistic.check_asked(asked, client.shape[0], client.classes, seen)
 
 
