@@ -117,7 +117,8 @@ class Record:
     """The requests that a party has answered under a study, and which samples it answered with.
 
     `samples` has a set of samples under its digest: the keyed digests of its samples, sorted, (n, 16) bytes. `secret`
-    is the key; without it a digest says nothing. `answers` are the requests, in order, each with its set of samples.
+    is the key; without it a digest says nothing. (Rows that were summed for a summary belong there, too, once a
+    replacement is compared with what it replaces.) `answers` are the requests, in order, each with its set of samples.
     """
 
     study: str
