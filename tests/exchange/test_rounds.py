@@ -13,7 +13,6 @@ from fedgram.exchange.publishing import pool_of
 from fedgram.exchange.rounds import MOST_FEATURES, Answer, Round, answer
 from fedgram.exchange.store import Store
 from fedgram.exchange.summaries import fit_of
-from fedgram.moments.basis import Basis
 from fedgram.protocol.clientside import ClientSide
 from fedgram.studies.encoding import read_client
 from fedgram.studies.kinds import Number
@@ -83,23 +82,6 @@ def test_apfl_of_numeric_outcomes(tmp_path, dimension):
     np.testing.assert_allclose(fit.predictor().scores(table), wanted.predictor().scores(table), rtol=1e-9)
     own, other = study.model(fit.personalize(parties["north"])), wanted.predictor("north")
     np.testing.assert_allclose(own.scores(table), other.scores(table), rtol=1e-9)
-
-
-def test_features_made_up_to_single_out_a_sample_are_warned_of(tmp_path):
-    """Of columns that are negative for everyone but the oldest, random features show the oldest alone."""
-    honest = files.read(advance(store_of(tmp_path, *NAMES), "apfl", {"dim_primary": 8}).data).payload
-    party, basis = client("north"), honest.basis
-    place = STUDY.sent.index("age")
-    ages = np.unique(party.x[:, place])
-    shift = np.zeros(len(basis.shift))
-    shift[0] = -ages[-2:].mean()
-    one = np.array([0])
-    crafted = Basis(np.array([place]), one, np.ones(1), shift, basis.columns, basis.source)
-    request = Round(1, "apfl", honest.settings, crafted, None)
-    file = files.read(files.encode("round", request, study=STUDY, party="coordinator"))
-    oldest = int((party.x[:, place] == ages[-1]).sum())
-    with pytest.warns(Revealing, match=f"mostly that of {oldest} of the 40 samples of party 'north'"):
-        answer(STUDY, file, party)
 
 
 def test_few_samples_and_huge_requests_are_pointed_out_to_the_party(tmp_path):

@@ -40,13 +40,23 @@ def summarize(
         Path | None,
         typer.Option("--round", help="Answer this file of the coordinator: apfl and fedlogit ask.", show_default=False),
     ] = None,
+    records: Annotated[
+        Path | None,
+        typer.Option(
+            "--records",
+            help="The folder for the record of answered rounds; it never leaves this machine. Default: the key's "
+            "folder, or without a key the table's.",
+            show_default=False,
+        ),
+    ] = None,
     on_bad: OnBadOption = "refuse",
     force: Force = False,
     as_json: JsonOption = False,
 ) -> None:
     """Make the one file that a party sends, sums over its table, and show its passport. Nothing is sent by this.
 
-    The study's thresholds are kept: of fewer samples than it asks for no file is written.
+    The study's thresholds are kept: of fewer samples than it asks for no file is written. Nor is an answer to a round
+    that would show few samples, alone or less an earlier answer; answered rounds are recorded for that.
 
     Examples:
       fedgram summarize study.toml north.csv --key north.key
@@ -62,7 +72,8 @@ def summarize(
     if asked is None:
         data = summarized(agreed, table, who, on_bad=on_bad)
     else:
-        data = reply(agreed, table, who, asked, on_bad=on_bad)
+        kept = records or (key or table).parent
+        data = reply(agreed, table, who, asked, records=kept, on_bad=on_bad, told=lambda text: echo(text, err=True))
         echo(signer_line(asked, agreed), err=True)
     write_file(target, data, force=force)
     passport = Passport.of(files.read(data, name=str(target)))

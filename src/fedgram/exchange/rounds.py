@@ -4,24 +4,23 @@ A `Round` is the payload of a file of kind `round`, an `Answer` that of a file o
 the steps that are listed here, whatever a file asks for.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 from fedgram.core import wire
-from fedgram.core.arrays import Array
-from fedgram.core.errors import InvalidParameter, Mismatch, RefusedMessage
+from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch, RefusedMessage
 from fedgram.data.client import Client, warn_if_few
 from fedgram.exchange.bounds import Own, check_features, check_gradient
 from fedgram.exchange.coordinator import check_coordinator
-from fedgram.exchange.few import in_features, in_gradient, warn_of_few
 from fedgram.exchange.files import File
 from fedgram.moments.basis import Basis
 from fedgram.moments.moments import Moments
 from fedgram.protocol import replies
 from fedgram.protocol.agreement import Agreement
-from fedgram.protocol.clientside import ClientSide, perform
+from fedgram.protocol.clientside import ClientSide
+from fedgram.protocol.disclosure import Record, answered
 from fedgram.protocol.method import Method
 from fedgram.protocol.registry import registry
 from fedgram.protocol.replies import MomentsOf, Question
@@ -35,21 +34,19 @@ MOST_FEATURES = 1 << 14  # that a party makes moments of: a file of 1 GB
 class Asking:
     """The one step of a method that parties answer by files, and what refuses replies that cannot be theirs.
 
-    `check` takes a reply, the party's own moments, the method and what was asked; `counted` gives how much each sample
-    counts in the reply, from a party's side, the method and what was asked.
+    `check` takes a reply, the party's own moments, the method and what was asked.
     """
 
     name: str
     check: Callable[[Any, Own, Any, Any], None]
-    counted: Callable[[ClientSide, Any, Any], Iterable[Array]]
 
 
 # Once summaries have joined, these are asked for, and nothing else: FedLogit's gradients are of a model that is not
 # known before, and APFL's features are not linear in the columns, so that no sums of these give theirs.
 STEPS: Mapping[str, Asking] = MappingProxyType(
     {
-        "fedlogit": Asking("gradient", check_gradient, in_gradient),
-        "apfl": Asking("summarize", check_features, in_features),
+        "fedlogit": Asking("gradient", check_gradient),
+        "apfl": Asking("summarize", check_features),
     }
 )
 
@@ -136,8 +133,12 @@ class Answer:
         """Nothing more: `check_answer` knows what was asked."""
 
 
-def answer(study: Study, request: File, client: Client) -> Answer:
-    """Return a party's answer to a round, from its rows as the study encodes them."""
+def answer(study: Study, request: File, client: Client, record: Record | None = None) -> Answer:
+    """Return a party's answer to a round, from its rows as the study encodes them.
+
+    `record` has the party's earlier answers, and gets this one; without it the answer is compared with none. An answer
+    that is mostly of fewer samples than the study allows is refused, alone or less an earlier one.
+    """
     asked = _asked(study, request)
     method, n = asked.configured(), len(client.y)
     study.admit(client, method.fewest_samples(n))
@@ -152,10 +153,11 @@ def answer(study: Study, request: File, client: Client) -> Answer:
             warn_if_few(client.name, wanted.dimension, n)
     side = ClientSide(client, classes=study.kind.classes, columns=study.sent, basis=asked.basis)
     order = {"step": asked.step, "round": asked.number - 1, "seed": 0, "classes": None, "payload": asked.payload}
-    [reply] = perform(method, [side], [order])
-    if not (isinstance(wanted, MomentsOf) and wanted.dimension is not None and n <= wanted.dimension):
-        # Where there are no more samples than features, that was said above.
-        warn_of_few(side, study.minimum_samples, step_of(asked.method).counted(side, method, asked.payload))
+    record = Record(study.features, client.name) if record is None else record
+    try:
+        reply = answered(method, side, order, study.minimum_cell, record)
+    except (InvalidData, RefusedMessage) as error:
+        raise type(error)(f"{request.name} refused: {error}") from error
     return Answer(asked.number, request.digest, reply)
 
 
@@ -208,8 +210,10 @@ def _asked(study: Study, request: File) -> Round:
     asked = request.of_kind("round").holding(Round)
     request.check_study(study, remedy="give the study file that the coordinator has")
     check_coordinator(request, study)
-    if asked.basis.source != len(study.sent):
-        raise Mismatch(f"{request.name} asks about {asked.basis.source} columns, the study sends {len(study.sent)}")
+    try:
+        study.check_basis(asked.basis)
+    except Mismatch as error:
+        raise Mismatch(f"{request.name} refused: {error}") from error
     if not study.classes and not asked.configured().numeric:
         raise InvalidParameter(f"{asked.method} needs classes, and the outcome of study {study.name!r} is a number")
     return asked

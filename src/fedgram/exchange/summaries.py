@@ -1,11 +1,21 @@
 """A party's files: the summary of its table, its answer to a round, and the model of its own from a published one."""
 
 import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedgram.core.errors import Doubtful, InvalidData, InvalidParameter, Mismatch, UnknownName
+from fedgram.core.errors import (
+    Doubtful,
+    FedgramError,
+    InvalidData,
+    InvalidParameter,
+    Mismatch,
+    RefusedMessage,
+    UnknownName,
+)
 from fedgram.core.progress import spinner
 from fedgram.data.client import Client
 from fedgram.data.own.bad import OnBad
@@ -15,6 +25,7 @@ from fedgram.exchange.header import party_name
 from fedgram.exchange.keys import PrivateKey, PublicKey
 from fedgram.exchange.pairs import named_by
 from fedgram.exchange.rounds import answer
+from fedgram.protocol.disclosure import record_path, recording, warn_of_missing
 from fedgram.protocol.fit import Fit
 from fedgram.protocol.onemessage import Publishing
 from fedgram.protocol.registry import registry
@@ -73,10 +84,25 @@ def summarize(study: Study, table: Any, party: Party, *, on_bad: OnBad = "refuse
     return encode("summary", moments, study=study, samples=moments.n, columns=study.sent, **_signing(party))
 
 
-def reply(study: Study, table: Any, party: Party, request: File, *, on_bad: OnBad = "refuse") -> bytes:
-    """Return a party's answer to a round as a file's bytes."""
+def reply(
+    study: Study,
+    table: Any,
+    party: Party,
+    request: File,
+    *,
+    records: Path,
+    on_bad: OnBad = "refuse",
+    told: Callable[[str], None] = warn_of_missing,
+) -> bytes:
+    """Return a party's answer to a round as a file's bytes.
+
+    `records` is the party's folder for the record of its answers, which never leaves it: an answer whose difference to
+    an earlier one would show too few samples is refused. `told` hears of a record that is missing, and begun.
+    """
     client = _client(study, table, party, on_bad)
-    said = answer(study, request, client)
+    path = record_path(records, study.features, party.name)
+    with recording(path, study.features, party.name, told) as record, blaming(request):
+        said = answer(study, request, client, record)
     return encode("answer", said, study=study.fingerprint, samples=len(client.y), columns=study.sent, **_signing(party))
 
 
@@ -91,9 +117,23 @@ def personalize(
     client = _client(study, table, party, on_bad)
     if member is not None:
         fit = replace(fit, contributors=(party.name,) if member else ())
-    with spinner("personalizing"):
+    with spinner("personalizing"), blaming(published):
         model = study.model(fit.personalize(client))
     return encode("personal", model, study=study.fingerprint, samples=len(client.y), **_signing(party))
+
+
+@contextmanager
+def blaming(file: File) -> Iterator[None]:
+    """Turn any error of a computation with what a file holds into its refusal: the values are the file's fault."""
+    try:
+        yield
+    except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
+        if isinstance(error, FedgramError):
+            raise
+        raise RefusedMessage(
+            f"{file.name} refused: expected values that can be computed with, got {type(error).__name__} from them; "
+            "ask its sender for another one"
+        ) from error
 
 
 def received(path: Path) -> File:

@@ -76,6 +76,8 @@ class ClientSide:
             self._forget("x")
         basis = request.get("basis")
         if isinstance(basis, Basis) and not basis.same(self.basis):
+            if self._recipe is not None:
+                self._recipe.check_basis(basis)
             self.basis = basis
             self._forget("x", "_outcome_blocks")
         self.round = request["round"]

@@ -20,6 +20,7 @@ from fedgram.numeric_evaluation import sum_errors_of
 from fedgram.protocol import parameters, replies
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
+from fedgram.protocol.disclosure import Weighing
 from fedgram.protocol.fit import Fit
 from fedgram.protocol.recipe import Recipe
 from fedgram.protocol.replies import SOMETHING, Either, ErrorSums, Judgement, ListOf, Number, Numbers, Text
@@ -54,18 +55,26 @@ def _sums_of(question: replies.Question) -> dict[str, replies.Reply]:
 @overload
 def step(function: F) -> F: ...
 @overload
-def step(*, batched: bool = ..., reply: replies.Reply = ...) -> Callable[[F], F]: ...
-def step(function: F | None = None, *, batched: bool = False, reply: replies.Reply = SOMETHING) -> F | Callable[[F], F]:
+def step(*, batched: bool = ..., reply: replies.Reply = ..., weighs: Weighing | None = ...) -> Callable[[F], F]: ...
+def step(
+    function: F | None = None,
+    *,
+    batched: bool = False,
+    reply: replies.Reply = SOMETHING,
+    weighs: Weighing | None = None,
+) -> F | Callable[[F], F]:
     """Mark a method's function as a step that the server may ask clients to perform.
 
     A step takes the client and at most one payload, and returns a payload. With `batched` it takes lists of clients and
     payloads and returns a list of replies: the engine may hand it many clients at once, or one. `reply` says what a
-    reply must be (see `replies`); one that is not so counts as its client's failure.
+    reply must be (see `replies`); one that is not so counts as its client's failure. `weighs` says how samples count in
+    a reply that is made of sums over them, so that a party can refuse one that would show too few (see `disclosure`).
     """
 
     def mark(function: F) -> F:
         function.fedgram_step = "batched" if batched else "single"  # type: ignore[attr-defined]
         function.fedgram_reply = reply  # type: ignore[attr-defined]
+        function.fedgram_weighing = weighs  # type: ignore[attr-defined]
         return function
 
     return mark if function is None else mark(function)

@@ -38,6 +38,10 @@ class Recipe(Protocol):
         """Return the columns that a model sees, given the pooled sums of what clients have, and of its squares."""
         ...
 
+    def check_basis(self, basis: Basis) -> None:
+        """Refuse columns that are not made as the recipe makes them, whatever the pooled sums are."""
+        ...
+
     def model(self, model: Model) -> Model:
         """Return a model of what clients have as one of their data before they were encoded."""
         ...

@@ -194,6 +194,12 @@ class Study:
                 made[design] = {part: value * scale for part, value in parts.items()}, -mean * scale
         return Basis.of(made, self.sent, self.numeric({name: -shift for name, (_, shift) in made.items()}))
 
+    def check_basis(self, basis: Basis) -> None:
+        """Refuse columns that `basis` does not make, whatever the pooled sums are: what a coordinator may choose."""
+        from fedgram.studies.plausible import check_basis  # which needs this module
+
+        check_basis(self, basis)
+
     def numeric(self, means: Mapping[str, float]) -> Outcomes | None:
         """Return the numeric outcomes with what was done to them: their range, and pooled means taken away, if any."""
         found = {name: column for name in self.targets if isinstance(column := self.columns[name], Number)}

@@ -107,7 +107,8 @@ def _party(message: Message, context: Context) -> Party:
     client = own.client(app) if study is None else table_client(own, study)
     admitted = own.admitted(client, app, method, study)
     cell = max(own.minimum_cell, app.minimum_cell)
-    return Party(admitted, method, own.model_folder(), study, own.has_minimum, cell, state)
+    folder = own.model_folder()
+    return Party(admitted, method, folder, study, own.has_minimum, cell, state, None if study is None else folder)
 
 
 def _told(error: Exception) -> str:

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter, process_time
+from typing import Any
 from urllib.parse import quote
 
 from flwr.app import Context, Error, Message
@@ -21,6 +22,7 @@ from fedgram.data.client import Client, warn_if_few
 from fedgram.engines.flower import envelope
 from fedgram.engines.flower.kept import keep_of_run, start_of_run
 from fedgram.protocol.clientside import ClientSide, explain, perform
+from fedgram.protocol.disclosure import answered, record_path, recording
 from fedgram.protocol.method import Method
 from fedgram.protocol.recipe import Recipe
 
@@ -34,7 +36,8 @@ class Party:
 
     `recipe` is the study that it takes part in, whose rules it keeps, where there is one. With `warned` it hears at the
     start what it reveals if it has few samples. `minimum_cell` is the node's own rule: of how few test samples a sum
-    about confidence may be. `state` is another one if the node's data have changed.
+    about confidence may be. `state` is another one if the node's data have changed. `records` is the folder for the
+    record of its answers under a study, None where none is kept.
     """
 
     client: Client
@@ -44,6 +47,7 @@ class Party:
     warned: bool = False
     minimum_cell: int = 0
     state: str = ""
+    records: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -97,7 +101,7 @@ def _perform(party: Party, message: Message, context: Context) -> bytes:
     else:
         started = _recall(side, party, context)
     model = side.model
-    [reply] = perform(party.method, [side], [request])
+    reply = _reply_to(party, side, request)
     data = wire.encode(reply)
     if side.model is not model and side.model is not None and party.folder is not None:
         # With its study, so that it predicts from the party's tables as they are.
@@ -106,6 +110,17 @@ def _perform(party: Party, message: Message, context: Context) -> bytes:
     memory = {"state": side.state, "model": side.model, "personal": side.personal, "started": started}
     context.state[_MEMORY] = envelope.pack(wire.encode({**memory, "data": party.state}))
     return data
+
+
+def _reply_to(party: Party, side: ClientSide, request: dict[str, Any]) -> wire.Payload:
+    """Perform a step; under a study as parties by files do, with a record of what was answered."""
+    weighing = getattr(getattr(type(party.method), str(request["step"]), None), "fedgram_weighing", None)
+    if party.recipe is None or party.records is None or weighing is None:
+        [reply] = perform(party.method, [side], [request])
+        return reply
+    features, name = party.recipe.features, party.client.name
+    with recording(record_path(party.records, features, name), features, name) as record:
+        return answered(party.method, side, request, side.minimum_cell, record)
 
 
 def _recall(side: ClientSide, party: Party, context: Context) -> float:

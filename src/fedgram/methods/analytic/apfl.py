@@ -1,5 +1,6 @@
 """APFL: analytic personalized federated learning by dual-stream least squares."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -21,6 +22,7 @@ from fedgram.models import BlockModel, Temperature
 from fedgram.moments.moments import Moments
 from fedgram.moments.outcomes import regression_of
 from fedgram.protocol.clientside import ClientSide
+from fedgram.protocol.disclosure import Weighing
 from fedgram.protocol.method import step
 from fedgram.protocol.onemessage import OneMessage
 from fedgram.protocol.parameters import NotNegative, Positive
@@ -167,12 +169,21 @@ class APFL(OneMessage):
         return replace(published, system=None, leverage=None)
 
     # client
-    @step(reply=lambda method, question: method.moments_of(question))
+    @step(
+        reply=lambda method, question: method.moments_of(question),
+        weighs=Weighing(lambda method, client, _: method.random_features(client)),
+    )
     def summarize(self, client: ClientSide) -> Moments:
         """Return Φ_kᵀΦ_k and Φ_kᵀY_k — (3), (5), (6): moments of another map are of another kind."""
         primary, _ = self._maps(client.shape[0])
         features = client.data.features + primary.fingerprint
         return client.moments_of(lambda x: primary(x.astype(np.float64)), features=features)
+
+    def random_features(self, client: ClientSide) -> Iterator[Array]:
+        """Yield Φ_k in blocks: how much samples count in its sums."""
+        primary = self.primary(*client.shape)
+        for x in client.x_blocks:
+            yield primary(x.astype(np.float64))
 
     def moments_of(self, question: Question) -> MomentsOf:
         """Return what a client's moments must be."""

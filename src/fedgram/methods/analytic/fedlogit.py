@@ -1,9 +1,13 @@
 """FedLogit: the logistic model of all data, step by step, and Bayes' rule at every client."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
+import numpy as np
+
+from fedgram.core.arrays import Array
 from fedgram.heads import logistic
 from fedgram.heads.head import Head
 from fedgram.heads.logistic import Logistic, Said
@@ -12,6 +16,7 @@ from fedgram.models import LinearModel
 from fedgram.moments.moments import Moments
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
+from fedgram.protocol.disclosure import Weighing
 from fedgram.protocol.method import step
 from fedgram.protocol.onemessage import Publishing
 from fedgram.protocol.parameters import Count, Positive
@@ -75,9 +80,13 @@ class FedLogit(Publishing):
         """Return X_kᵀX_k and X_kᵀY_k."""
         return client.moments()
 
-    @step(reply=lambda method, question: method.gradient_of(question))
-    def gradient(self, client: ClientSide, asked: dict[str, Any]) -> dict[str, Any]:
+    @step(
+        reply=lambda method, question: method.gradient_of(question),
+        weighs=Weighing(lambda _, client, asked: _residuals(client, asked), linear=True),
+    )
+    def gradient(self, client: ClientSide, asked: Any = None) -> dict[str, Any]:
         """Return the gradient of the log-likelihood here, how wrong the model is, and how undecided."""
+        _check(client, asked)
         return logistic.gradient(client.x_blocks, client.y_blocks, **asked)._asdict()
 
     def gradient_of(self, question: Question) -> dict[str, Any]:
@@ -96,6 +105,18 @@ class FedLogit(Publishing):
         expected, member = CALIBRATED, client.member
         x, y = client.x_blocks, client.y_blocks
         client.keep(personal_model(head, x, y, temperature=expected, member=member, refine=self.refine))
+
+
+def _check(client: ClientSide, asked: Any) -> None:
+    """Refuse what `serve` does not ask."""
+    seen = np.zeros(len(client.classes), dtype=np.int64)
+    for y in client.y_blocks:
+        seen += np.bincount(y, minlength=len(seen))
+    logistic.check_asked(asked, client.shape[0], client.classes, seen)
+
+
+def _residuals(client: ClientSide, asked: dict[str, Any]) -> Iterator[Array]:
+    return logistic.weights_of(client.x_blocks, client.y_blocks, asked["model"])
 
 
 def _remaining(lost: int) -> str:

@@ -1,0 +1,86 @@
+"""A dishonest server asks a node under a study for FedLogit's gradients: the node checks as parties by files do."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flwr.app import Message
+
+from fedgram.core import wire
+from fedgram.engines.flower import envelope
+from fedgram.engines.flower.app import _party
+from fedgram.models import LinearModel
+from fedgram.moments.basis import Basis
+from fedgram.protocol.clientside import ClientSide
+from fedgram.protocol.recipe import basis_of
+from support.flower_grid import LocalGrid
+from support.patients import RUN, STUDY, TEXT, rows, write_table
+
+LOGIT = RUN | {"method": "fedlogit"}
+
+
+@pytest.fixture
+def node(tmp_path):
+    (tmp_path / "study.toml").write_text(TEXT)
+    return {
+        "name": "north", "data": write_table(tmp_path / "patients.csv", rows(60, 0)), "test-data": "",
+        "study": str(tmp_path / "study.toml"), "folder": str(tmp_path / "models"),
+    }  # fmt: skip
+
+
+@pytest.fixture
+def side(node):
+    party = _party(None, LocalGrid([node], LOGIT).context(1, node))
+    agreed = {"classes": STUDY.classes, "columns": STUDY.sent}
+    basis = basis_of(STUDY, ClientSide(party.client, **agreed).moments())
+    return ClientSide(party.client, basis=basis, **agreed)
+
+
+class Server:
+    """Says hello to a node, and then asks whatever it wants."""
+
+    def __init__(self, node):
+        self.grid = LocalGrid([node], LOGIT)
+        self.told("hello")
+
+    def told(self, step, payload=None, **more):
+        """Return a reply, or the node's refusal."""
+        request = {"round": 0, "seed": 0, "step": step, "classes": STUDY.classes, "payload": payload, **more}
+        self.grid.push_messages([Message(envelope.letter(wire.encode(request)), 1, envelope.STEP)])
+        reply = self.grid.seen[-1]
+        return reply.error.reason if reply.has_error() else wire.decode(envelope.body(reply))
+
+    def gradient(self, side, slopes, intercept, basis=None, **options):
+        weights = np.zeros((side.shape[0], 2))
+        weights[:, 0] = slopes
+        model = LinearModel(weights, STUDY.classes, np.array([intercept, 0.0]), "", side.columns, **options)
+        asked = {"model": model, "leverage": 0.0}
+        return self.told("gradient", asked, basis=side.basis if basis is None else basis, columns=STUDY.sent)
+
+
+def test_a_node_refuses_what_shows_a_row_and_remembers_across_runs(node, side, caplog):
+    # The oldest men are several, the one who is farthest from the others is one.
+    away = side.x[np.square(side.x).sum(axis=1).argmax()]
+    first, second = np.sort(side.x @ away)[[-1, -2]]
+    assert first > second
+    steep = 1e3 / (first - second)
+    server = Server(node)
+    assert server.gradient(side, 0.0, 1e3)["gradient"].shape == (side.shape[0] + 1, 2)
+    assert "no record yet of answers of 'north'" in caplog.text
+    [record] = Path(node["folder"]).glob("*.answers")
+    assert record.stat().st_mode & 0o777 == 0o600
+    for asking in (server, Server(node)):
+        refusal = asking.gradient(side, -steep * away, steep * (first + second) / 2)
+        assert refusal.startswith("minimum_cell: an answer would show fewer samples")
+        assert "60" not in refusal
+    assert "mostly be of 1" in caplog.text
+    assert server.gradient(side, 1.0, 0.0, temperature=2.0).startswith("RefusedMessage")
+    assert "expected a model without a temperature" in caplog.text
+    assert server.gradient(side, 1.0, 0.0)["gradient"].shape == (side.shape[0] + 1, 2)
+
+
+def test_a_node_takes_the_studys_own_columns_only(node, side, caplog):
+    wide = Basis.of({f"x{i}": ({"age": 1.0}, 0.0) for i in range(100_000)}, STUDY.sent)
+    refusal = Server(node).gradient(side, 0.0, 0.0, basis=wide)
+    assert refusal.startswith("Mismatch: this step cannot be performed here")
+    assert "got 100000 of" in caplog.text
