@@ -84,7 +84,7 @@ class FedLogit(Publishing):
 
     def gradient_of(self, question: Question) -> dict[str, Any]:
         """Return what a client's gradient must be."""
-        # Σ xᵢ rᵢ of residuals up to 1 is at most √n √(Σ xᵢ²), by Cauchy and Schwarz; twice that leaves room for rounding.
+        # Σ xᵢ rᵢ of residuals up to 1 is at most √n √(Σ xᵢ²), by Cauchy and Schwarz; twice that is room for rounding.
         largest = inf if question.squares is None else max(float(question.squares.max()), question.samples)
         most = 2 * sqrt(max(question.samples, 1)) * sqrt(largest)
         gradient = Numbers((question.shape[0] + 1, len(question.classes)), low=-most, high=most)
