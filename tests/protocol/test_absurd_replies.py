@@ -126,7 +126,7 @@ def test_a_client_that_says_it_has_nearly_all_samples_is_warned_of():
 @pytest.mark.filterwarnings("ignore::fedgram.core.errors.RankDeficient")
 @pytest.mark.parametrize("name", ["afl", "fedhip", "fedgram", "apfl", "fedacnnl"])
 @pytest.mark.parametrize(
-    ("factor", "why"), [(1e20, "reply.* must be at most 4.5e"), (1e200, "expected sums of squares")]
+    ("factor", "why"), [(1e20, "reply.* must be at most 4.5e"), (1e200, "too large, up to 1e\\+150")]
 )
 def test_moments_beside_which_all_others_are_lost(name, factor, why):
     def times(value):

@@ -20,10 +20,11 @@ class Spoiled:
     reply: object
     bad: str = "client-0"
 
-    def run(self, method, clients, *, classes=None, seed=0, require="all", progress=None):
+    def run(self, method, clients, *, classes=None, seed=0, require="all", progress=None, recipe=None):
         with SpoiledRoom(method, clients, InProcess()) as room:
             room.spoiled = self
-            fit = session.run(method, room, classes=classes, seed=seed, require=require, progress=progress)
+            options = {"classes": classes, "seed": seed, "require": require, "progress": progress, "recipe": recipe}
+            fit = session.run(method, room, **options)
             return replace(fit, personal=room.personal_models())
 
 

@@ -29,11 +29,12 @@ def check_counts(counts: npt.NDArray[np.int64]) -> None:
         raise NotMoments(f"field 'counts' adds up to {sum(counts.tolist())}: more than the {MOST_SAMPLES} that can be")
 
 
-def check_size(squares: Array) -> None:
+def check_size(squares: Array, field: str) -> None:
     """Check the sums of squares of the features."""
     if squares.size and not squares.max() <= LARGEST_SQUARES:
         raise NotMoments(
-            f"moments: expected sums of squares up to {LARGEST_SQUARES:g}, got {squares.max():g}; scale the features"
+            f"field '{field}' has a sum of squares of {squares.max():g}: too large, up to {LARGEST_SQUARES:g} is "
+            "expected; scale the features"
         )
 
 
@@ -46,7 +47,7 @@ def check_gram(packed: Array, means: Array, n: int, noise: float, *, bias: bool,
     if not n and packed.any():
         raise NotMoments("field 'gram' is not zero, but field 'counts' has no samples")
     diagonal = packed[packing.diagonal(d)]
-    check_size(diagonal)
+    check_size(diagonal, field)
     noise = max(noise, TINY)
     if bias and abs(diagonal[-1] - n) > noise:
         raise NotMoments(f"field 'gram' counts {diagonal[-1]} samples, field 'counts' {n}")
@@ -89,7 +90,7 @@ def check_factor(factor: Array, means: Array, noise: float, *, bias: bool) -> No
     if not n:
         return
     with np.errstate(over="ignore"):
-        check_size(np.square(factor).sum(axis=0))
+        check_size(np.square(factor).sum(axis=0), "factor")
     if bias and abs(float(factor[:, -1] @ factor[:, -1]) - n) > 1e-6 * n:
         raise NotMoments(f"field 'factor' counts other samples than field 'counts', {n}")
     axes, parts = np.linalg.qr(factor.T)

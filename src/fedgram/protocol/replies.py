@@ -88,10 +88,18 @@ class Numbers:
 
     def check(self, value: Any, question: Question, where: str) -> None:
         """Refuse anything else."""
+        self.largest(value, where)
+
+    def largest(self, value: Any, where: str) -> float:
+        """Return the largest number but for its sign; refuse anything else."""
         if not isinstance(value, np.ndarray) or value.shape != self.shape or value.dtype.name != self.dtype:
             raise _wrong(where, f"an array of {self.dtype} with shape {self.shape}", value)
-        if value.size and not (self.low <= value.min() <= value.max() <= self.high):
-            raise _wrong(where, f"from {self.low:g} to {self.high:g}", f"{value.min():g} … {value.max():g}")
+        if not value.size:
+            return 0.0
+        lowest, highest = value.min(), value.max()
+        if not self.low <= lowest <= highest <= self.high:
+            raise _wrong(where, f"from {self.low:g} to {self.high:g}", f"{lowest:g} … {highest:g}")
+        return max(-float(lowest), float(highest))
 
 
 @dataclass(frozen=True)
@@ -111,9 +119,8 @@ class Learnt:
     def check(self, value: Any, question: Question, where: str) -> None:
         """Refuse anything else, and note how large the numbers are."""
         high = self.most * self.unit
-        Numbers(self.shape, self.dtype, -high, high).check(value, question, where)
-        if value.size:
-            question.note(where, float(max(value.max(), -value.min())) / self.unit, self.times)
+        largest = Numbers(self.shape, self.dtype, -high, high).largest(value, where)
+        question.note(where, largest / self.unit, self.times)
 
 
 @dataclass(frozen=True)
@@ -215,7 +222,7 @@ class ColumnSums:
         n = question.samples
         sums, squares = Numbers(question.shape), Numbers(question.shape, low=0)
         check(value, {"sums": sums, "squares": squares, "n": Number(n, n)}, question, where)
-        check_size(value["squares"])
+        check_size(value["squares"], "squares")
         if (np.abs(value["sums"]) > np.sqrt(n * value["squares"]) * MUCH).any():
             raise _wrong(f"{where}/sums", "sums of the numbers whose squares add up to 'squares'", "other sums")
         question.note(f"{where}/squares", float(value["squares"].max(initial=0.0)), DROWNS)
@@ -294,7 +301,7 @@ class MomentsOf:
                 raise _wrong(where, f"moments of {what} {_short(want)}", f"moments of {what} {_short(got)}")
         with np.errstate(over="ignore"):
             squares = value.squares
-        check_size(squares)
+        check_size(squares, "gram")
         question.note(where, float(squares.max(initial=0.0)), DROWNS)
 
 
