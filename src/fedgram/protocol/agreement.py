@@ -28,7 +28,7 @@ class Agreement:
     tested: Mapping[str, int] = field(default_factory=dict)  # for testing, by client
     recipe: Recipe | None = None  # how columns are made of those that clients have, if they are
     basis: Basis | None = None  # that, once pooled sums are known
-    squares: Array | None = None  # sums of squares of the columns over all clients, once a method has asked for them
+    squares: Array | None = field(default=None, compare=False)  # sums over all clients, by column, where they are known
 
     def __post_init__(self) -> None:
         """Take copies of the counts that nobody can change."""

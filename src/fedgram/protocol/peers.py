@@ -11,6 +11,7 @@ tip the scales only with others like it; fewer than three replies are not compar
 
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from statistics import median_low
 from typing import TypeAlias
 
@@ -54,7 +55,8 @@ class Peers:
                 passed.append(reply)
         for sizes in refused:
             for where, size in sizes.items():
-                self._latest[step, where].remove(size.largest)
+                with suppress(ValueError):  # it may be among the latest no more
+                    self._latest[step, where].remove(size.largest)
         yield from passed
 
     def _error(self, step: str, where: str, size: Size) -> RefusedMessage | None:
