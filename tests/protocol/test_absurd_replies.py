@@ -73,6 +73,12 @@ def test_a_client_with_an_absurd_reply_fails_alone_or_changes_little(name):
         assert largest_number(models) <= most, about
 
 
+def test_a_bound_may_be_beyond_what_single_precision_holds():
+    question = Question("c", None, 0, (0, 1), (3,), "", 5, 5)
+    Learnt((2,), unit=1e30).check(np.array([1, -3e38], dtype=np.float32), question, "reply")
+    assert question.sizes["reply"].largest == pytest.approx(3e8)
+
+
 @pytest.mark.parametrize("bad", ["client-0", "client-3"])
 @pytest.mark.parametrize("size", [1e10, -1e30, 1e5])
 @pytest.mark.parametrize(

@@ -96,10 +96,10 @@ class Numbers:
             raise _wrong(where, f"an array of {self.dtype} with shape {self.shape}", value)
         if not value.size:
             return 0.0
-        lowest, highest = value.min(), value.max()
+        lowest, highest = float(value.min()), float(value.max())  # a bound may be beyond single precision
         if not self.low <= lowest <= highest <= self.high:
             raise _wrong(where, f"from {self.low:g} to {self.high:g}", f"{lowest:g} … {highest:g}")
-        return max(-float(lowest), float(highest))
+        return max(-lowest, highest)
 
 
 @dataclass(frozen=True)
