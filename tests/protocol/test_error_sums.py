@@ -5,25 +5,17 @@ import pytest
 
 import fedgram as fg
 from fedgram.core.errors import RefusedMessage
-from fedgram.engines.inprocess import InProcess
-from fedgram.protocol import replies, session
+from fedgram.protocol import replies
 from fedgram.protocol.replies import ErrorSums, Question
 from fedgram.protocol.reporting import outcome
 from fedgram.studies import Study
 from fedgram.studies.encoding import as_client
 from fedgram.studies.kinds import Number
 from protocol.test_fit_files import save_with
-from protocol.test_replies import Spoiled, SpoiledRoom
+from support.lying import Spoiled
 
 STUDY = Study("costs", "cost", {"age": Number(range=(0, 120)), "cost": Number(range=(0, 100))})
 GOOD = {"squared": 4.0, "absolute": 2.5, "total": 30.0, "spread": 7.0}
-
-
-class SpoiledStudy(Spoiled):
-    def run(self, method, clients, *, recipe=None, classes=None, seed=0, require="all", progress=None):
-        room = SpoiledRoom(method, clients, InProcess())
-        room.spoiled = self
-        return session.run(method, room, classes=classes, seed=seed, require=require, progress=progress, recipe=recipe)
 
 
 def clients():
@@ -69,7 +61,7 @@ def test_sums_that_no_errors_have_are_refused(lie):
 
 
 def test_a_client_that_lies_about_its_errors_is_listed_and_left_out():
-    engine = SpoiledStudy("sum_errors", sums(squared=-1.0))
+    engine = Spoiled("sum_errors", sums(squared=-1.0))
     fit = fg.AFL().fit(clients(), study=STUDY, engine=engine)
     honest = fg.AFL().fit(clients(), study=STUDY)
     assert fit.errors.failed.keys() == {"client-0"}

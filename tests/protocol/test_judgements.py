@@ -14,7 +14,7 @@ from fedgram.protocol import replies
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.replies import Judgement, Question
 from protocol.test_fit_files import save_with
-from protocol.test_replies import Spoiled
+from support.lying import Spoiled
 
 QUESTION = Question("a", None, 0, (0, 1), (3,), "", samples=10, tested=4)
 

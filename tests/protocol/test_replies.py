@@ -9,11 +9,8 @@ import numpy as np
 import pytest
 
 import fedgram as fg
-from fedgram import checks
-from fedgram.core import wire
 from fedgram.core.errors import ClientFailed, MissingClients, RankDeficient, RefusedMessage
-from fedgram.engines.inprocess import InProcess, Room
-from fedgram.protocol import replies, session
+from fedgram.protocol import replies
 from fedgram.protocol.replies import (
     ByClass,
     Either,
@@ -26,35 +23,7 @@ from fedgram.protocol.replies import (
     Question,
     Text,
 )
-
-
-@dataclass(frozen=True)
-class Spoiled:
-    """An engine whose client `bad` replies to `step` with anything at all; nobody is trusted."""
-
-    step: str
-    reply: object
-    bad: str = "client-0"
-
-    def run(self, method, clients, *, classes=None, seed=0, require="all", progress=None):
-        room = SpoiledRoom(method, clients, InProcess())
-        room.spoiled = self
-        return session.run(method, room, classes=classes, seed=seed, require=require, progress=progress)
-
-
-class SpoiledRoom(Room):
-    trusted = False
-
-    def exchange(self, step, requests):
-        for name, answer in super().exchange(step, requests):
-            if isinstance(answer, bytes):
-                value = wire.decode(answer)
-                if name == self.spoiled.bad and step == self.spoiled.step:
-                    lie = self.spoiled.reply
-                    value = lie(value) if callable(lie) else lie
-                yield name, wire.encode(value)
-            else:
-                yield name, answer
+from support.lying import Spoiled, clients, quick
 
 
 def moments(d=64, classes=10, **options):
@@ -78,20 +47,6 @@ LIES = {
     "moments of other features": moments(features="lite0:96"),
     "moments of others' samples": moments(),
 }
-
-
-def clients():
-    return checks.some_clients(count=4, samples=200)
-
-
-def quick(name):
-    method = checks.example(name)
-    changes = {"rounds": 2, "epochs": 1} if hasattr(method, "epochs") else {"rounds": 2} if name == "fedlogit" else {}
-    if "participation" in changes | method.settings():
-        changes |= {"participation": 1.0}
-    if name == "apfl":
-        changes = {"dim_primary": 32, "dim_refine": 32}
-    return type(method)(**method.settings() | changes)
 
 
 def asked(method, monkeypatch):

@@ -4,8 +4,6 @@ The matrix [X Y]ᵀ[X Y] must be positive semidefinite. Since YᵀY is the diago
 within classes, XᵀX - MᵀM, being so, where the rows of M are the classes' sums divided by the roots of their counts.
 """
 
-from math import isfinite
-
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import eigh
@@ -16,6 +14,8 @@ from fedgram.moments import packing, solve
 
 # More samples than anybody has, and few enough that thousands of parties' counts add up without overflowing.
 MOST_SAMPLES = 2**48
+# A sum of squares beyond overflows when it is squared, as it is where a model's errors are estimated.
+LARGEST_SQUARES = 1e150
 TINY = float(np.finfo(np.float64).tiny)
 # Rounding grows in a pivoted factorisation; what is larger than this many times the noise is no rounding.
 RANK_NOISE = 10.0
@@ -29,6 +29,15 @@ def check_counts(counts: npt.NDArray[np.int64]) -> None:
         raise NotMoments(f"field 'counts' adds up to {sum(counts.tolist())}: more than the {MOST_SAMPLES} that can be")
 
 
+def check_size(squares: Array, field: str) -> None:
+    """Check the sums of squares of the features."""
+    if squares.size and not squares.max() <= LARGEST_SQUARES:
+        raise NotMoments(
+            f"field '{field}' has a sum of squares of {squares.max():g}: too large, up to {LARGEST_SQUARES:g} is "
+            "expected; scale the features"
+        )
+
+
 def check_gram(packed: Array, means: Array, n: int, noise: float, *, bias: bool, field: str = "gram") -> None:
     """Check a packed XᵀX (d, d) of n samples with M (p, d), but for rounding errors up to `noise`.
 
@@ -38,8 +47,7 @@ def check_gram(packed: Array, means: Array, n: int, noise: float, *, bias: bool,
     if not n and packed.any():
         raise NotMoments("field 'gram' is not zero, but field 'counts' has no samples")
     diagonal = packed[packing.diagonal(d)]
-    if not isfinite(noise):
-        raise NotMoments(f"field 'gram' has {diagonal.max()} on its diagonal: too large")
+    check_size(diagonal, field)
     noise = max(noise, TINY)
     if bias and abs(diagonal[-1] - n) > noise:
         raise NotMoments(f"field 'gram' counts {diagonal[-1]} samples, field 'counts' {n}")
@@ -79,10 +87,10 @@ def check_factor(factor: Array, means: Array, noise: float, *, bias: bool) -> No
     it uncertain, however honest they are.
     """
     n = len(factor)
-    if not isfinite(noise):
-        raise NotMoments("field 'factor' is too large to be squared")
     if not n:
         return
+    with np.errstate(over="ignore"):
+        check_size(np.square(factor).sum(axis=0), "factor")
     if bias and abs(float(factor[:, -1] @ factor[:, -1]) - n) > 1e-6 * n:
         raise NotMoments(f"field 'factor' counts other samples than field 'counts', {n}")
     axes, parts = np.linalg.qr(factor.T)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from fedgram.core.arrays import Array
 from fedgram.core.columns import Columns
 from fedgram.core.labels import Classes
 from fedgram.core.wire import Payload
@@ -27,6 +28,7 @@ class Agreement:
     tested: Mapping[str, int] = field(default_factory=dict)  # for testing, by client
     recipe: Recipe | None = None  # how columns are made of those that clients have, if they are
     basis: Basis | None = None  # that, once pooled sums are known
+    squares: Array | None = field(default=None, compare=False)  # sums over all clients, by column, where they are known
 
     def __post_init__(self) -> None:
         """Take copies of the counts that nobody can change."""
@@ -56,4 +58,5 @@ class Agreement:
             self.tested.get(client, 0),
             self.columns if self.basis is None else self.basis.of_features.columns,
             () if self.basis is None else self.outcomes,  # before, they are columns like the others
+            self.squares,
         )

@@ -10,6 +10,7 @@ from fedgram.core.wire import Payload
 from fedgram.models import sent_columns
 from fedgram.protocol import replies
 from fedgram.protocol.agreement import Agreement
+from fedgram.protocol.peers import Peers, Sized
 from fedgram.protocol.timing import Timing
 from fedgram.protocol.transport import Progress, Reply, Traffic, Transport
 
@@ -22,8 +23,8 @@ Task: TypeAlias = tuple[str, Payload]  # a client's name, and what it is sent
 class Channel:
     """Carries the steps of one method over an engine's transport, and counts bytes and seconds.
 
-    No reply gets past it that is not what its step declares: what cannot be decoded or fails a check is its sender's
-    failure.
+    No reply gets past it that is not what its step declares, or that is far larger than those of the other clients:
+    what cannot be decoded or fails a check is its sender's failure.
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class Channel:
         self.traffic = Traffic()
         self.timing = Timing()
         self._method, self._seed, self._progress = method, seed, progress
+        self._peers = Peers()
 
     def ask(
         self,
@@ -48,6 +50,23 @@ class Channel:
 
         What is not `counted`, such as an evaluation, shows neither in the traffic nor in the timing.
         """
+        checked = self._checked(step, tasks, agreement, failed, round, counted=counted)
+        yield from self._peers.passing(step, checked, failed)
+        if counted:
+            replied = {client: times for client, times in self.transport.spent.items() if client not in failed}
+            self.timing.add(replied)
+
+    def _checked(
+        self,
+        step: str,
+        tasks: Sequence[Task],
+        agreement: Agreement,
+        failed: dict[str, FedgramError],
+        round: int,
+        *,
+        counted: bool,
+    ) -> Iterator[Sized]:
+        """Yield the replies that are what the step declares, with the sizes of their parts."""
         expected: Any = replies.expected(type(self._method), step)  # type: ignore[arg-type]
         sent = dict(tasks)
         if self._progress is not None:
@@ -64,14 +83,10 @@ class Channel:
                 replies.check(value, expected(self._method, question) if callable(expected) else expected, question)
             except FedgramError as error:
                 failed[client] = error
-                continue
-            finally:
-                if self._progress is not None:
-                    self._progress(step, round, done - len(failed), len(tasks))
-            yield Reply(client, value)
-        if counted:
-            replied = {client: times for client, times in self.transport.spent.items() if client not in failed}
-            self.timing.add(replied)
+            else:
+                yield Reply(client, value), question.sizes
+            if self._progress is not None:
+                self._progress(step, round, done - len(failed), len(tasks))
 
     def _requests(
         self, step: str, tasks: Sequence[Task], agreement: Agreement, round: int, *, counted: bool

@@ -15,7 +15,6 @@ from fedgram.core.labels import Label
 from fedgram.data.client import Client
 from fedgram.evaluation import Calibration
 from fedgram.models import Model
-from fedgram.moments.plausible import MOST_SAMPLES
 from fedgram.numeric_evaluation import sum_errors_of
 from fedgram.protocol import parameters, replies
 from fedgram.protocol.clients import Clients
@@ -23,7 +22,7 @@ from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.disclosure import Weighing
 from fedgram.protocol.fit import Fit
 from fedgram.protocol.recipe import Recipe
-from fedgram.protocol.replies import SOMETHING, Either, ErrorSums, Judgement, ListOf, Number, Numbers, Text
+from fedgram.protocol.replies import SOMETHING, ColumnSums, Either, ErrorSums, Judgement, ListOf, Number, Text
 from fedgram.protocol.transport import Progress
 
 Require: TypeAlias = Literal["all"] | int | float
@@ -31,6 +30,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 NAMES, NUMBERS = "names as", "numbers as"  # what labels are
 # Classes that clients may find out among themselves; more of them would make every message large, so they are agreed.
 MOST_FOUND = 2**14
+# Samples of one client. The server cannot count them, and many methods weigh clients by them.
+MOST_SAMPLES = 2**31
 COUNT, LABEL = Number(0, MOST_SAMPLES, whole=True), Either(Text(), Number(-(2**63), 2**63 - 1, whole=True))
 HELLO = {
     "n": COUNT,
@@ -45,11 +46,6 @@ HELLO = {
 def _hello(_: "Method", question: replies.Question) -> dict[str, replies.Reply]:
     """Return what a hello must be; labels are in it if, and only if, the classes are to be found out."""
     return HELLO | {"labels": None if question.classes else ListOf(LABEL, most=MOST_FOUND)}
-
-
-def _sums_of(question: replies.Question) -> dict[str, replies.Reply]:
-    numbers = Numbers(question.shape)
-    return {"sums": numbers, "squares": Numbers(question.shape, low=0), "n": Number(question.samples, question.samples)}
 
 
 @overload
@@ -222,7 +218,7 @@ class Method:
             "tested": 0 if data.x_test is None else len(data.x_test),
         }
 
-    @step(reply=lambda _, question: _sums_of(question))
+    @step(reply=ColumnSums())
     def column_sums(self, client: ClientSide) -> dict[str, Any]:
         """Return the sums of the columns and of their squares: all that standardising and imputing means need."""
         sums, squares = np.zeros(client.data.x.shape[1:]), np.zeros(client.data.x.shape[1:])

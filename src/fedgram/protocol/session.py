@@ -1,14 +1,15 @@
 """One run of a method over any transport: hello, serve, receive, evaluate."""
 
+import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any, TypeAlias
 
 from fedgram.core.columns import Columns, as_columns, difference
-from fedgram.core.errors import FedgramError, InvalidData, InvalidParameter, Mismatch
+from fedgram.core.errors import Doubtful, FedgramError, InvalidData, InvalidParameter, Mismatch
 from fedgram.core.labels import NUMERIC, Classes, Label, as_classes
 from fedgram.core.randomness import read_seed
 from fedgram.data.client import Client
@@ -29,6 +30,7 @@ from fedgram.protocol.transport import Progress, Transport
 _Kind: TypeAlias = tuple[tuple[int, ...], str, str, Columns]
 NOBODY = "no clients: give at least one"
 AGREEING = "agreeing on the data"
+DECIDES = 1000  # times the samples of all others: a client with more is warned of
 
 
 def run(
@@ -172,6 +174,7 @@ def agree(channel: Channel, quorum: Quorum, classes: Classes) -> Agreement:
         if not hello["n"]:
             quorum.leave_out(name)
     quorum.lose({}, during=AGREEING)
+    _warn_of_the_largest({name: hellos[name]["n"] for name, kind in kinds.items() if kind == usual})
     shape, features, *_ = usual
     return Agreement(
         classes,
@@ -212,6 +215,19 @@ def _contradiction(hello: dict[str, Any]) -> FedgramError | None:
         if not 0 < len(labels) <= n + tested:
             return Mismatch(f"lists {len(labels)} labels of {n + tested} samples")
     return None
+
+
+def _warn_of_the_largest(samples: Mapping[str, int]) -> None:
+    """Warn of a client that says it has nearly all samples: the server cannot count them."""
+    name = max(samples, key=samples.__getitem__)
+    rest = sum(samples.values()) - samples[name]
+    if len(samples) > 2 and samples[name] > DECIDES * rest:
+        warnings.warn(
+            f"client {name!r} says that it has {samples[name]} samples, and the other {len(samples) - 1} have {rest}: "
+            "where clients weigh by their samples it decides alone; leave it out if that cannot be",
+            Doubtful,
+            stacklevel=2,
+        )
 
 
 def _usual_order(orders: Iterable[Columns]) -> Columns:

@@ -16,6 +16,7 @@ from fedgram.engines.flower.node import folder_name
 from fedgram.engines.flower.simulation import FlowerSimulation
 from fedgram.methods.gradient.base import GradientMethod
 from fedgram.protocol.fit import load_model
+from fedgram.protocol.replies import like_payload
 from fedgram.protocol.sources import resolve
 from studies.test_thresholds import STUDY
 from studies.test_thresholds import parties as patients
@@ -52,6 +53,7 @@ def test_simulation(simulation, subtests, tmp_path, monkeypatch):
         a_batched_step_gets_each_client,
         only_so_many_clients,
         nan_is_refused,
+        absurd_weights_are_refused,
         stragglers_are_given_up,
         the_roll_call_counts_the_missing,
         a_study_is_kept_to,
@@ -191,6 +193,22 @@ def nan_is_refused(engine):
     fit = Liar().fit(parties(), classes=2, engine=engine, require=2)
     assert fit.contributors == ("c0", "c2")
     assert np.array_equal(fit.model.weights, fg.AFL().fit([parties()[0], parties()[2]], classes=2).model.weights)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Absurd(fg.FedAvg):
+    """One client answers with weights that no training makes."""
+
+    @fg.step(reply=like_payload)
+    def train(self, client, weights):
+        return np.full_like(weights, 1e6 if client.name == "c1" else 1.0)
+
+
+def absurd_weights_are_refused(engine):
+    fit = Absurd(rounds=2).fit(parties(), classes=2, engine=engine, require=2)
+    assert fit.contributors == ("c0", "c2")
+    assert fit.absent["c1"].startswith("step 'train': reply must be at most 1e+03 times as large as most clients'")
+    assert np.array_equal(fit.model.vector, np.ones_like(fit.model.vector))
 
 
 @dataclass(frozen=True, kw_only=True)

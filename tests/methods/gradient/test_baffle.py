@@ -13,6 +13,7 @@ from fedgram.engines.inprocess import InProcess, Room
 from fedgram.nets.estimates import gaussians
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.method import step
+from fedgram.protocol.replies import LARGEST_LEARNT
 from support.gradient import breaking, first_weights, fit, image_clients
 
 # What is left when everything that the server may add is off: FedSGD.
@@ -218,13 +219,19 @@ def test_a_batch_is_used_up_only_when_all_have_replied():
     np.testing.assert_array_equal(together, alone)
 
 
-def test_clipping_survives_any_number_that_a_client_sends():
+@pytest.mark.parametrize(("size", "taken"), [(LARGEST_LEARNT, True), (2 * LARGEST_LEARNT, False), (3e38, False)])
+def test_clipping_survives_any_number_that_is_taken_of_a_client(size, taken):
     @dataclass(frozen=True, kw_only=True)
     class Shouting(fg.BAFFLE):
         @step(batched=True)
         def train(self, clients, worlds):
-            """Reply with numbers as large as single precision has."""
-            replies = super().train(clients, worlds)
-            return [reply | {"changes": np.full_like(reply["changes"], 3e38)} for reply in replies]
+            """Reply with changes of this size for a step of length one, all clients alike."""
+            replies, changes = super().train(clients, worlds), min(size * self.sigma * 0.999, 3e38)
+            return [reply | {"changes": np.full_like(reply["changes"], changes)} for reply in replies]
 
-    assert np.isfinite(fit(Shouting(rounds=2, batch=8, directions=5)).model.vector).all()
+    method = Shouting(rounds=2, batch=8, directions=5)
+    if taken:
+        assert np.isfinite(fit(method).model.vector).all()
+    else:
+        with pytest.raises(ClientFailed, match="reply/changes must be from -"):
+            fit(method)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import inf, sqrt
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
@@ -54,6 +55,7 @@ class FedLogit(Publishing):
     def serve(self, clients: Clients) -> LinearModel:
         """Climb, then publish the head."""
         total = clients.sum(self.summarize, validate=True)
+        clients.agreement = replace(clients.agreement, squares=total.squares)
         ascent = Logistic(total, self.ridge)
         members = clients.names
         remains: dict[str, str] = {}
@@ -91,7 +93,10 @@ class FedLogit(Publishing):
 
     def gradient_of(self, question: Question) -> dict[str, Any]:
         """Return what a client's gradient must be."""
-        gradient = Numbers((question.shape[0] + 1, len(question.classes)))
+        # Σ xᵢ rᵢ of residuals up to 1 is at most √n √(Σ xᵢ²), by Cauchy and Schwarz; twice that is room for rounding.
+        largest = inf if question.squares is None else max(float(question.squares.max()), question.samples)
+        most = 2 * sqrt(max(question.samples, 1)) * sqrt(largest)
+        gradient = Numbers((question.shape[0] + 1, len(question.classes)), low=-most, high=most)
         undecided = Number(0, question.samples)
         wrong = Number(0, 2 * question.samples)
         ridge = {"unexplained": wrong, "undecided": undecided, "left_out": undecided}

@@ -16,7 +16,6 @@ from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.method import step
 from fedgram.protocol.registry import register
-from fedgram.protocol.replies import Numbers
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -78,7 +77,7 @@ class APPLE(GradientMethod):
         """Remember which of the cores is the client's own, and begin with p⁰."""
         client.state |= {"place": seat["place"], "start": np.array(seat["p"]), "p": np.array(seat["p"])}
 
-    @step(batched=True, reply=lambda method, question: Numbers((method.net_for(question).size,), "float32"))
+    @step(batched=True, reply=lambda method, question: method.vector_of(question))
     def train(self, clients: Sequence[ClientSide], sent: Sequence[Vector]) -> list[Vector]:
         """Return the client's core after SGD on it and on p; keep the mixture."""
         # All are sent the same cores, and nobody copies them: they are the most that a client has to hold.

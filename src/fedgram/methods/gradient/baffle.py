@@ -17,7 +17,7 @@ from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.method import step
 from fedgram.protocol.registry import register
-from fedgram.protocol.replies import Numbers, Question
+from fedgram.protocol.replies import Learnt, Question
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -104,10 +104,10 @@ class BAFFLE(GradientMethod):
             client.state["left"] = left
         return [reply for reply, _ in found]
 
-    def reply_to(self, question: Question) -> dict[str, Numbers]:
-        """Return what a client's reply must be."""
-        sizes = {"changes": self.directions, "buffers": self.net_for(question).buffers}
-        return {name: Numbers((size,), "float32") for name, size in sizes.items()}
+    def reply_to(self, question: Question) -> dict[str, Learnt]:
+        """Return what a client's reply must be; a loss changes in proportion to the length of the step."""
+        changes = Learnt((self.directions,), unit=self.sigma)
+        return {"changes": changes, "buffers": Learnt((self.net_for(question).buffers,))}
 
     def _look_around(self, client: ClientSide, weights: Vector, seed: int) -> tuple[dict[str, Vector], Any]:
         """Return the reply, and the samples that are left of this epoch."""

@@ -17,13 +17,10 @@ from fedgram.nets.layers import Shape, Vector
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.method import Method, step
-from fedgram.protocol.replies import Numbers, Question
+from fedgram.protocol.replies import Learnt, Question
 
 # A step that takes away more than this part of the weights has forgotten most of the batches before.
 FORGETS = 0.2
-# Beyond any features that a network can learn with, and far from where 32 bits overflow: one client that sends more
-# would end the training of all.
-LARGEST_FEATURE = 1e9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,10 +199,13 @@ class GradientMethod(Method):
         """Return the network as the server sees it when it asks."""
         return self.net(question.shape, len(question.classes))
 
-    def features_of(self, question: Question, *, samples: int = 1) -> Numbers:
+    def vector_of(self, question: Question) -> Learnt:
+        """Return what a client may send as the whole vector."""
+        return Learnt((self.net_for(question).size,))
+
+    def features_of(self, question: Question, *, samples: int = 1) -> Learnt:
         """Return what a client may tell of features: a mean of them, or a sum over so many samples."""
-        most = samples * LARGEST_FEATURE
-        return Numbers((self.net_for(question).features,), "float32", -most, most)
+        return Learnt((self.net_for(question).features,), unit=samples)
 
     def keep(self, client: ClientSide, vector: Vector) -> None:
         """Let the client keep a vector as its own model, which it predicts with."""

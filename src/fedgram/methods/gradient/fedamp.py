@@ -14,6 +14,7 @@ from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.method import step
 from fedgram.protocol.registry import register
+from fedgram.protocol.replies import learnt
 
 DECAY, EVERY = 0.1, 30
 
@@ -74,7 +75,7 @@ class FedAMP(GradientMethod):
         return shares
 
     # client
-    @step(batched=True, reply=lambda method, question: question.payload["cloud"])
+    @step(batched=True, reply=lambda _, question: learnt(question.payload["cloud"]))
     def train(self, clients: Sequence[ClientSide], tasks: Sequence[dict[str, Vector]]) -> list[Vector]:
         """Return the weights after SGD near the cloud model; keep them, too."""
         strength = float(tasks[0]["pull"])

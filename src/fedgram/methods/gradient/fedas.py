@@ -17,13 +17,26 @@ from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.method import step
 from fedgram.protocol.registry import register
-from fedgram.protocol.replies import Number
+from fedgram.protocol.replies import Number, Question, check, learnt
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 LEAST = 1e-20  # a weight that is nothing beside any other; where all are, they weigh the same
 MOST = 1e30  # more than training leaves anybody: with it a single client would be the mean
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """A reply of F_k θ_k and F_k, with a θ_k such as training makes of a base."""
+
+    base: Vector
+
+    def check(self, value: Any, question: Question, where: str) -> None:
+        """Refuse anything else."""
+        weight = Number(LEAST, MOST)
+        check(value, {"base": self.base, "weight": weight}, question, where)
+        learnt(self.base, unit=value["weight"]).check(value["base"], question, f"{where}/base")
 
 
 @register
@@ -82,7 +95,7 @@ class FedAS(FedPer):
 
     def reply(self, base: Vector) -> Any:
         """Return what a reply to `train` must be."""
-        return {"base": base, "weight": Number(LEAST, MOST)} if self.synchronize else base
+        return Weighed(base) if self.synchronize else learnt(base)
 
     def _aligned(self, clients: Sequence[ClientSide], starts: Sequence[Vector]) -> list[Vector]:
         """Return the starts with their bases drawn to the client's old prototypes; no gradient reaches the head."""

@@ -17,7 +17,7 @@ from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.method import step
 from fedgram.protocol.registry import register
-from fedgram.protocol.replies import LabelCounts
+from fedgram.protocol.replies import LabelCounts, learnt
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -100,7 +100,7 @@ class FedGen(FedAvg):
         """Return how many samples of each class there are."""
         return np.bincount(client.y, minlength=len(client.classes))
 
-    @step(batched=True, reply=lambda _, question: question.payload["weights"])
+    @step(batched=True, reply=lambda _, question: learnt(question.payload["weights"]))
     def train(self, clients: Sequence[ClientSide], sent: Sequence[Any]) -> list[Vector]:
         """Return the weights after SGD with what the generator makes."""
         hooks = self._hooks(clients, sent[0]) if "generator" in sent[0] else PLAIN  # all are sent the same

@@ -15,7 +15,7 @@ from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.method import step
 from fedgram.protocol.registry import register
-from fedgram.protocol.replies import ByClass, Number, Numbers, Question
+from fedgram.protocol.replies import LARGEST_LEARNT, ByClass, Learnt, Number, Numbers, Question, learnt
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -118,11 +118,11 @@ class FedPAC(FedPer):
     def told(self, question: Question) -> dict[str, Any]:
         """Return what a client's reply must be."""
         sent: Any = question.payload
-        told: dict[str, Any] = {"shared": sent["shared"]}
-        tables: dict[str, Numbers] = {}
+        told: dict[str, Any] = {"shared": learnt(sent["shared"])}
+        tables: dict[str, Numbers | Learnt] = {}
         if self.mix_heads:
             tables["h"] = self.features_of(question)
-            told["variance"] = Number(0, float("inf"))
+            told["variance"] = Number(0, self.net_for(question).features * LARGEST_LEARNT**2)
         if self.lam:
             tables["counts"] = Numbers((), "int32", 1, question.samples)
             tables["sums"] = self.features_of(question, samples=question.samples)

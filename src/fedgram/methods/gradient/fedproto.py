@@ -16,7 +16,7 @@ from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.method import step
 from fedgram.protocol.registry import register
-from fedgram.protocol.replies import Numbers, Question
+from fedgram.protocol.replies import Learnt, Numbers, Question
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -81,7 +81,7 @@ class FedProto(GradientMethod):
             replies.append(sums)
         return replies
 
-    def sums_of(self, question: Question) -> dict[str, Numbers]:
+    def sums_of(self, question: Question) -> dict[str, Numbers | Learnt]:
         """Return what a client's sums must be."""
         sums = self.features_of(question, samples=question.samples)
         counts = Numbers((len(question.classes),), "int32", low=0, high=question.samples)

@@ -18,7 +18,7 @@ from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.method import step
 from fedgram.protocol.registry import register
-from fedgram.protocol.replies import Either, Numbers, Question
+from fedgram.protocol.replies import Either, Numbers, Question, learnt
 
 Mask: TypeAlias = npt.NDArray[np.bool_]  # of a whole vector, True for what is personal
 
@@ -100,7 +100,7 @@ class FedSelect(GradientMethod):
     def shared_part(self, question: Question) -> dict[str, Any]:
         """Return what a reply must be: as many numbers as were sent, and a bit for each of the vector or nothing."""
         bits = Numbers(((self.net_for(question).size + 7) // 8,), "uint8")
-        return {"shared": question.payload, "mask": Either(None, bits)}
+        return {"shared": learnt(question.payload), "mask": Either(None, bits)}
 
     def _one_epoch(self, clients: Sequence[ClientSide], starts: list[Vector], masks: list[Mask]) -> list[Vector]:
         """Return the vectors after SGD on the numbers in the masks alone; who has none there does nothing."""

@@ -17,7 +17,6 @@ from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.method import step
 from fedgram.protocol.registry import register
-from fedgram.protocol.replies import Numbers
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -89,7 +88,7 @@ class PFedLA(GradientMethod):
         clients.note("aggregation weights", np.stack(found)[np.ix_(order, order)])
 
     # client
-    @step(batched=True, reply=lambda method, question: Numbers((method.net_for(question).size,), "float32"))
+    @step(batched=True, reply=lambda method, question: method.vector_of(question))
     def train(self, clients: Sequence[ClientSide], sent: Sequence[dict[str, Any]]) -> list[Vector]:
         """Return the weights after SGD from the mixture; layers that were not sent are the client's own."""
         net, starts = self.net_of(clients[0]), [np.array(client.state["own"]) for client in clients]

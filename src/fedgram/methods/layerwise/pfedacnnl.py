@@ -24,6 +24,7 @@ from fedgram.protocol.replies import Numbers, Question
 LEAST_MEMBERS = 3
 # The paper's ε, for whoever has nothing to judge by.
 UNJUDGED = 2500.0
+ROUNDING = 1e-9
 
 
 @register
@@ -101,9 +102,10 @@ class PFedACnnL(FedACnnL):
         return self._empty(client.x.shape[1:], client.classes, seed).encode(histogram)
 
     def description_of(self, question: Question) -> Numbers:
-        """Return what a client's description must be."""
-        narrowest = self._empty(question.shape, question.classes, seed=0).narrowest
-        return Numbers((len(question.classes) if narrowest is None else narrowest[1],))
+        """Return what a client's description must be: a mixture of the descriptions of the classes."""
+        seed: Any = question.payload
+        classes = self._empty(question.shape, question.classes, seed).encode(np.eye(len(question.classes)))
+        return Numbers(classes.shape[1:], low=classes.min() - ROUNDING, high=classes.max() + ROUNDING)
 
     @step
     def refit(self, client: ClientSide, task: Mapping[str, Any]) -> None:
