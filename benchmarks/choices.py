@@ -1,6 +1,6 @@
 """Choices that methods make for each client, against the same choice for all clients: what choosing loses, in points.
 
-The rules were made on other data: seeds 10 to 15, and the other half of the type families. About half an hour of CPU
+The rules were made on other data: seeds 10 to 15, and the other half of the type families. About an hour of CPU
 time, once the features are there. `python -m benchmarks.choices 6000` has so many images of CIFAR-10, and those alone.
 """
 
@@ -78,10 +78,10 @@ def measure(data: Dataset, partition: str, seed: int) -> Iterator[tuple[str, Acc
         how = {"temperature": expected, "member": True, "refine": False}
         found["not refined"] = mean(lambda q, fit=fit, how=how: personal_model(fit.published, q.x, q.y, **how))
         yield type(method).__name__, found | alone
-    # Of networks: the group's as it is, drawn to it as in the paper, all but alone, and one group of all.
+    # Of networks: the common one as it is, drawn to it as in the paper, all but alone, and drawn to a group's.
     _, found = fitted(fg.PFedACnnL(network=NETWORK))
-    networks = {"the group's": {"personalize": False}, "ε = 2500": {"epsilon": 2500.0}, "ε = 0.01": {"epsilon": 0.01}}
-    networks["one group"] = {"cluster": False}
+    networks = {"global": {"personalize": False}, "ε = 2500": {"epsilon": 2500.0}, "ε = 0.01": {"epsilon": 0.01}}
+    networks["groups by labels"] = {"groups": "auto"}
     for what, changes in networks.items():
         found[what] = fitted(fg.PFedACnnL(network=NETWORK, **changes))[1]["chosen"]
     yield f"pFedACnnL, {NETWORK}", found
