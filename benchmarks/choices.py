@@ -1,9 +1,10 @@
 """Choices that methods make for each client, against the same choice for all clients: what choosing loses, in points.
 
-The rules were made on other data: seeds 10 to 15, and the other half of the type families. About 20 CPU minutes, once
-the features are there.
+The rules were made on other data: seeds 10 to 15, and the other half of the type families. About an hour of CPU
+time, once the features are there. `python -m benchmarks.choices 6000` has so many images of CIFAR-10, and those alone.
 """
 
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -22,17 +23,22 @@ from fedgram.models import Model
 
 SEEDS, CLIENTS, IMAGES, BACKBONE = (0, 1, 2), 50, 20_000, "lite0:96"
 LABELS = ("dirichlet:0.1", "dirichlet:0.5", "dirichlet:1")
+NETWORK = "dnn"
 BOUND = 0.5  # points
 Accuracies = dict[str, float]
 
 
-def settings() -> Iterator[tuple[str, Dataset, str, tuple[int, ...]]]:
-    """Yield a title, a data set, a partition and seeds."""
-    images, letters = load_features("cifar10", backbone=BACKBONE, samples=IMAGES), _half_of_families(own_test=False)
-    for title, data in ((f"CIFAR-10, {IMAGES:,} images", images), ("typefaces", letters)):
+def settings(images: int | None) -> Iterator[tuple[str, Dataset, str, tuple[int, ...]]]:
+    """Yield a title, a data set, a partition and seeds; with a number of images, CIFAR-10 alone."""
+    some = images or IMAGES
+    photos = load_features("cifar10", backbone=BACKBONE, samples=some)
+    for partition in LABELS:
+        yield f"CIFAR-10, {some:,} images", photos, partition, SEEDS
+    if images is None:
+        letters = _half_of_families(own_test=False)
         for partition in LABELS:
-            yield title, data, partition, SEEDS
-    yield "typefaces", _half_of_families(own_test=True), BY_GROUP, SEEDS[:1]
+            yield "typefaces", letters, partition, SEEDS
+        yield "typefaces", _half_of_families(own_test=True), BY_GROUP, SEEDS[:1]
 
 
 def _half_of_families(*, own_test: bool) -> Dataset:
@@ -72,10 +78,17 @@ def measure(data: Dataset, partition: str, seed: int) -> Iterator[tuple[str, Acc
         how = {"temperature": expected, "member": True, "refine": False}
         found["not refined"] = mean(lambda q, fit=fit, how=how: personal_model(fit.published, q.x, q.y, **how))
         yield type(method).__name__, found | alone
+    # Of networks: the common one as it is, drawn to it as in the paper, all but alone, and drawn to a group's.
+    _, found = fitted(fg.PFedACnnL(network=NETWORK))
+    networks = {"global": {"personalize": False}, "ε = 2500": {"epsilon": 2500.0}, "ε = 0.01": {"epsilon": 0.01}}
+    networks["groups by labels"] = {"groups": "auto"}
+    for what, changes in networks.items():
+        found[what] = fitted(fg.PFedACnnL(network=NETWORK, **changes))[1]["chosen"]
+    yield f"pFedACnnL, {NETWORK}", found
 
 
-def main() -> None:
-    for title, data, partition, seeds in settings():
+def main(images: int | None = None) -> None:
+    for title, data, partition, seeds in settings(images):
         runs = [dict(measure(data, partition, seed)) for seed in seeds]
         results = Results(f"{title}, {partition}, seeds {', '.join(map(str, seeds))}: mean of clients' accuracies, %")
         for method in runs[0]:
@@ -86,3 +99,7 @@ def main() -> None:
                 results.note(f"  {what}", f"{accuracy:.2f}")
             results.at_most("  points below the best of these", max(means.values()) - chosen, BOUND)
         results.show()
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

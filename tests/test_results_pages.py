@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import fedgram as fg
 from fedgram.experiments.results import load_results
 from support.command import run as fedgram
 
@@ -106,6 +107,13 @@ def test_the_best_round_is_compared_where_the_paper_reports_it(runs):
     row = {"name": "FedAvg", "label": "FedAvg", "paper": [60, ""]}
     assert rows_of(built(found, row, round="both"))[0][1] == "50.00 / 62.00 (60.00, +2.00)"
     assert rows_of(built(found, row, round="best"))[0][1] == "62.00 (60.00, +2.00)"
+
+
+def test_records_of_an_earlier_revision_are_told(runs):
+    row = {"name": "FedHiP", "label": "FedHiP"}
+    for revision, told in ((fg.FedHiP.revision, False), (fg.FedHiP.revision - 1, True)):
+        text = built(runs(record_of("FedHiP", method="fedhip", revision=revision)), row)
+        assert ("- Computed by an earlier revision of `fedhip`." in text) is told
 
 
 def test_a_large_difference_needs_a_sentence(runs):

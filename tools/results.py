@@ -35,6 +35,8 @@ paper's, unless they are closer than 0.3 points, a standard deviation over seeds
 explains figures and `order` ranks: in a row, in a column, or in `reasons`, which name the rows, the columns, or both.
 A table as a whole has none.
 
+A line below the table says where records are of an earlier revision of a method than the code.
+
 References (all data in one place, clients alone, and always the client's own most frequent class) follow the rows
 wherever records have them. † marks what is at most half a point above the client's most frequent class.
 """
@@ -57,6 +59,7 @@ from fedgram.experiments.judged import recorded
 from fedgram.experiments.results import METRICS, Column, Result, load_results, most_frequent_record
 from fedgram.experiments.scenario import Scenario
 from fedgram.experiments.variants import CENTRALISED, MOST_FREQUENT
+from fedgram.protocol.registry import registry
 from fedgram.report.measures import MEASURES, at_round, round_count
 from fedgram.report.tables import NEAR, TRIVIAL
 
@@ -247,7 +250,7 @@ def build(table: Mapping[str, Any], runs: Sequence[Result]) -> str:
     texts += _references(table, runs, used)
     drawn = [f"| | {' | '.join(_names(columns))} |", "| --- |" + " ---: |" * len(columns)]
     drawn += [f"| {' | '.join(row)} |" for row in texts]
-    notes = [f"- {reason}" for reason in _places(table, cells) + _reasons(table)]
+    notes = [f"- {reason}" for reason in [*_places(table, cells), *_reasons(table), *_older(used)]]
     if any(cell.is_trivial for cell in cells.values()):
         notes.append(f"- {TRIVIAL} at most {NEAR} points above always predicting the client's own most frequent class.")
     return "\n".join([_caption(table, used), "", *drawn, *([""] if notes else []), *notes]) + "\n"
@@ -307,6 +310,13 @@ def _places(table: Mapping[str, Any], cells: Mapping[tuple[str, str], Cell]) -> 
         f"paper; here it is {', '.join(map(_ordinal, found))}."
         for (best, count), found in places.items()
     ]
+
+
+def _older(used: Sequence[Result]) -> list[str]:
+    """Name the methods whose records are of an earlier revision than the code: a new run may have other figures."""
+    newest = {method: registry[method].revision for method in {run.method for run in used} & registry.keys()}
+    older = sorted({run.method for run in used if run.revision < newest.get(run.method, 0)})
+    return [f"Computed by an earlier revision of {' and '.join(f'`{name}`' for name in older)}."] if older else []
 
 
 def _ordinal(place: int) -> str:
@@ -412,7 +422,7 @@ def _caption(table: Mapping[str, Any], used: Sequence[Result]) -> str:
         seeds = sorted({run.seed for run in used})
         said += [" and ".join(data), f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"]
     else:
-        waits = ", which waits in the queue (`make results-queue`)" if table.get("queued") else ""
+        waits = " (in the queue: `make results-queue`)" if table.get("queued") else ""
         said.append(f"not run yet: `{table['command']}`{waits}" if "command" in table else "not run yet")
     rounds = {about.get("round", "last") for about in cells}
     if rounds & {"best", "both"}:

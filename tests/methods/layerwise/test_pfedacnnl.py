@@ -194,7 +194,7 @@ def test_groups_are_found_by_themselves():
     rng = np.random.default_rng(0)
     x, y, parts = two_kinds(rng)
     clients = as_clients(x, y, parts)
-    auto = fg.PFedACnnL(network="lr", epsilon=5.0, gamma=1.0).fit(clients, classes=4)
+    auto = fg.PFedACnnL(network="lr", epsilon=5.0, gamma=1.0, groups="auto").fit(clients, classes=4)
     told = fg.PFedACnnL(network="lr", epsilon=5.0, gamma=1.0, groups=2).fit(clients, classes=4)
     for name, model in auto.personal.items():
         assert np.array_equal(model.weights[0], told.personal[name].weights[0])
@@ -207,6 +207,8 @@ def test_variants():
     common = {"network": DNN, "gamma": 1.0}
     everyone = fg.FedACnnL(**common).fit(clients, classes=4)
     plain = fg.PFedACnnL(cluster=False, personalize=False, **common).fit(clients, classes=4)
+    default = fg.PFedACnnL(personalize=False, **common).fit(clients, classes=4)
+    assert np.array_equal(default.model.scores(x), plain.model.scores(x)), "one group is the default"
     # The two draw different encodings, since random numbers belong to a method; the first layer's solution has none.
     np.testing.assert_allclose(plain.model.solutions[0], everyone.model.solutions[0], atol=1e-12)
     assert all(np.array_equal(m.scores(x), plain.model.scores(x)) for m in plain.personal.values())
@@ -247,7 +249,7 @@ def test_few_clients(count, network):
     x = rng.normal(size=(90, 8, 7, 2)) + rng.normal(size=(3, 8, 7, 2))[y]
     clients = as_clients(x, y, np.array_split(np.arange(90), count))
     samples = [fg.Client(c.name, c.x if "conv" in network else c.x.reshape(len(c.x), -1), c.y) for c in clients]
-    fit = fg.PFedACnnL(network=network, gamma=1.0).fit(samples, classes=3)
+    fit = fg.PFedACnnL(network=network, gamma=1.0, groups="auto").fit(samples, classes=3)
     correct = [np.mean(fit.personal[c.name].predict(c.x) == c.y) for c in samples]
     assert min(correct) > 0.6
 
@@ -267,8 +269,8 @@ def test_a_client_may_fail_in_the_middle():
 
     clients = as_clients(*two_kinds(np.random.default_rng(12)))
     with pytest.raises(ClientFailed, match="client-7.*gone"):
-        Leaves().fit(clients, classes=4)
-    fit = Leaves().fit(clients, classes=4, require=7)
+        Leaves(groups="auto").fit(clients, classes=4)
+    fit = Leaves(groups="auto").fit(clients, classes=4, require=7)
     assert sorted(fit.personal) == [f"client-{k}" for k in range(7)]
     assert "gone" in fit.lost["client-7"]
 
@@ -276,7 +278,7 @@ def test_a_client_may_fail_in_the_middle():
 def test_empty_class():
     rng = np.random.default_rng(0)
     x, y, parts = two_kinds(rng)
-    fit = fg.PFedACnnL(network="lr", gamma=1.0).fit(as_clients(x, y, parts), classes=5)
+    fit = fg.PFedACnnL(network="lr", gamma=1.0, groups="auto").fit(as_clients(x, y, parts), classes=5)
     for model in fit.personal.values():
         assert np.array_equal(model.weights[0][:, 4], np.zeros(6))
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -35,20 +36,24 @@ class PFedACnnL(FedACnnL):
     Clients with similar labels form a group, (8) and (9), which trains a network as FedACnnL does, (10) and (11). Each
     client then solves every layer again on its own samples, drawn by ε towards the meta-model, (12) and (13).
     `cluster=False` is the paper's -WC (one group), `personalize=False` its -WP (the meta-model is the client's model).
-    Its values are ε = 2500 and 10 groups.
+    Its values are ε = 2500 and 10 groups. By default all clients are one group, and tell no histograms: with ε
+    chosen for each client, groups of similar labels gain nothing, and lose points where samples are few.
+    `groups="auto"` finds their number from the label histograms alone.
 
-    "auto" takes ε per client and layer by what it predicts for samples left out, towards a meta-model that has not
-    seen the client: the group's moments without its own. Where that predicts better, only the output layer is
+    `epsilon="auto"` takes ε per client and layer by what it predicts for samples left out, towards a meta-model that
+    has not seen the client: the group's moments without its own. Where that predicts better, only the output layer is
     personalized. For all this a client downloads its group's moments, as large as its upload; a number needs no such
     download. Groups of fewer than three then join the nearest larger one. Where a layer's moments are of only two
     clients all the same, because there are no more or others were lost, each could compute the other's: they are not
     sent, and the group takes the paper's ε = 2500.
     """
 
+    revision: ClassVar[int] = 3
     personal = True
+    quick = MappingProxyType({"groups": "auto"})
 
     epsilon: Positive | Literal["auto"] = "auto"
-    groups: Count | Literal["auto"] = "auto"
+    groups: Count | Literal["auto"] = 1
     cluster: bool = True
     personalize: bool = True
 
@@ -60,7 +65,7 @@ class PFedACnnL(FedACnnL):
     def serve(self, clients: Clients) -> Network | None:
         """Group the clients, train a meta-model per group, and let every client personalize."""
         seed = self._seed(clients)
-        groups = self._grouped(clients, seed) if self.cluster else [clients.names]
+        groups = self._grouped(clients, seed) if self.cluster and self.groups != 1 else [clients.names]
         trained = self._train(clients, seed, groups)  # M̂_l — (10), (11)
         networks, left = trained.networks, set(clients.names)
         sent = [
