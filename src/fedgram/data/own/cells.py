@@ -18,6 +18,7 @@ MISSING = frozenset([
 ])  # fmt: skip
 
 _NUMBER = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf|infinity)", re.IGNORECASE)
+_FORMULA = re.compile(r"'*(?:\s*[=+\-@＝＋－＠].|[\t\r\n])", re.DOTALL)  # a lone sign is not one
 _BLANKS = " \t\n\r\f\v"
 _FOREIGN = re.compile(r"[^\x00-\x7f]|[_\x1c-\x1f]")  # what Python alone takes for part of a number
 
@@ -127,6 +128,27 @@ def number_of(text: str) -> float | None:
     """
     stripped = text.strip(_BLANKS)
     return float(stripped) if _NUMBER.fullmatch(stripped) else None
+
+
+def guarded(text: str) -> str:
+    """Return a text as a cell of a CSV file that fedgram writes: with an apostrophe in front of what may be a formula.
+
+    A spreadsheet would compute a cell that begins with =, +, - or @, and a formula can start programs. Numbers stay as
+    they are. `unguarded` takes the apostrophe away again.
+
+    >>> guarded("=1+1"), guarded("-1.5"), guarded("-"), guarded("'=1"), guarded("W-7")
+    ("'=1+1", '-1.5', '-', "''=1", 'W-7')
+    """
+    return f"'{text}" if _FORMULA.match(text) and number_of(text) is None else text
+
+
+def unguarded(text: str) -> str:
+    """Return the text that `guarded` has made a cell of.
+
+    >>> [unguarded(guarded(text)) for text in ("=1+1", "-1.5", "'=1", "'n")]
+    ['=1+1', '-1.5', "'=1", "'n"]
+    """
+    return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
 
 
 def parse_numbers(texts: Iterable[str]) -> tuple[Array, Mask]:
