@@ -126,7 +126,7 @@ def test_classes_by_name_and_by_number_are_not_mixed():
 @pytest.mark.parametrize("kind", BOTH)
 def test_masked_arrays_are_refused(kind):
     x, y = problem(kind, np.random.default_rng(0))
-    masked, some = np.ma.masked_less(x, -1e9), np.ma.masked_array(y, [True] + [False] * (len(y) - 1))
+    masked, some = np.ma.masked_less(x, -1e9), np.ma.masked_array(y, np.arange(y.size).reshape(y.shape) == 0)
     fitted = kind().fit(x, y)
     for wrong in (
         lambda: kind().fit(masked, y),

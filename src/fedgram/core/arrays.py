@@ -21,7 +21,7 @@ def unmasked(x: T, what: str) -> T:
     if isinstance(x, np.ma.MaskedArray):
         array: Any = x
         raise InvalidData(
-            f"{what}: expected an array without a mask, got a masked array with {np.ma.count_masked(array):,} of "
+            f"{what}: expected an array without a mask, got a masked array with {np.ma.getmaskarray(array).sum():,} of "
             f"{array.size:,} values masked; impute them first, or give x.filled(value)"
         ).telling(f"{what} must not be masked")
     return x

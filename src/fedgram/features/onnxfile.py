@@ -128,7 +128,7 @@ def export(name: str, module: "torch.nn.Module", inputs: Sequence[Input], path: 
     weights = sum(tensor.nbytes for tensor in module.state_dict().values())
     if weights > _ONE_FILE:
         raise CannotExport(f"cannot export {name} to ONNX: {weights:,} bytes of weights are more than a file can have")
-    usual = {"dynamo": True, "dynamic_shapes": free, "external_data": False, "verbose": False}
+    usual: dict[str, Any] = {"dynamo": True, "dynamic_shapes": free, "external_data": False, "verbose": False}
     with _quiet(), torch.inference_mode(False), torch.no_grad():
         try:
             torch.onnx.export(module, examples, str(path), **usual | options)

@@ -75,7 +75,14 @@ class GramRegressor(MultiOutputMixin, RegressorMixin, GramEstimator):  # type: i
 
     def _checked(self, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> tuple[Any, Any, Array | None]:
         X, y = validate_data(
-            self, unmasked(X, "X"), unmasked(y, "y"), accept_sparse="csr", dtype=DTYPES, multi_output=True, y_numeric=True, reset=reset
+            self,
+            unmasked(X, "X"),
+            unmasked(y, "y"),
+            accept_sparse="csr",
+            dtype=DTYPES,
+            multi_output=True,
+            y_numeric=True,
+            reset=reset,
         )
         return X, y, checked_weights(sample_weight, X)
 

@@ -13,7 +13,7 @@ from fedgram.features.onnxfile import read_onnx
 
 onnx = pytest.importorskip("onnx")
 Image = pytest.importorskip("PIL.Image")
-helper, Kind = onnx.helper, onnx.TensorProto
+helper, node, Kind = onnx.helper, onnx.helper.make_node, onnx.TensorProto
 
 KEY = b"-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2Vw\n"
 IMAGES = np.zeros((2, 8, 8, 3), dtype=np.uint8)
@@ -41,16 +41,16 @@ def elsewhere(name="secret"):
 
 
 def constant(tensor):
-    return helper.make_node("Constant", [], ["secret"], value=tensor)
+    return node("Constant", [], ["secret"], value=tensor)
 
 
 def graph(nodes, initializers=(), name="leak"):
     """Return a graph that adds the bytes of `secret` to the mean of an image, which is black."""
     rest = [
-        helper.make_node("Cast", ["secret"], ["numbers"], to=Kind.FLOAT),
-        helper.make_node("ReduceMean", ["x"], ["means"], axes=[1, 2, 3], keepdims=0),
-        helper.make_node("Unsqueeze", ["means", "one"], ["column"]),
-        helper.make_node("Add", ["column", "numbers"], ["y"]),
+        node("Cast", ["secret"], ["numbers"], to=Kind.FLOAT),
+        node("ReduceMean", ["x"], ["means"], axes=[1, 2, 3], keepdims=0),
+        node("Unsqueeze", ["means", "one"], ["column"]),
+        node("Add", ["column", "numbers"], ["y"]),
     ]
     return helper.make_graph(
         [*nodes, *rest],
@@ -71,8 +71,8 @@ def branches(tensor):
     value = helper.make_tensor_value_info("inner", Kind.UINT8, [len(KEY)])
     inner = [helper.make_graph([], "branch", [], [value], [tensor]) for _ in range(2)]
     on = onnx.numpy_helper.from_array(np.array(True), "on")
-    always = helper.make_node("Constant", [], ["on"], value=on)
-    return [always, helper.make_node("If", ["on"], ["secret"], then_branch=inner[0], else_branch=inner[1])]
+    always = node("Constant", [], ["on"], value=on)
+    return [always, node("If", ["on"], ["secret"], then_branch=inner[0], else_branch=inner[1])]
 
 
 def sparse(tensor):
@@ -88,7 +88,7 @@ def with_sparse():
 
 def with_function():
     body = helper.make_function("own", "Leak", [], ["secret"], [constant(elsewhere())], [helper.make_opsetid("", 17)])
-    return model([helper.make_node("Leak", [], ["secret"], domain="own")], (), functions=[body])
+    return model([node("Leak", [], ["secret"], domain="own")], (), functions=[body])
 
 
 def with_training():
@@ -113,8 +113,8 @@ LEAKS = {
     "a constant": lambda: model([constant(elsewhere())]),
     "an If": lambda: model(branches(elsewhere("inner"))),
     "a sparse initializer": with_sparse,
-    "a sparse constant": lambda: model([helper.make_node("Constant", [], ["secret"], sparse_value=sparse(elsewhere()))]),
-    "a list of tensors": lambda: model([constant(inside()), helper.make_node("Identity", ["x"], ["z"], t=[elsewhere()])]),
+    "a sparse constant": lambda: model([node("Constant", [], ["secret"], sparse_value=sparse(elsewhere()))]),
+    "a list of tensors": lambda: model([constant(inside()), node("Identity", ["x"], ["z"], t=[elsewhere()])]),
     "a function": with_function,
     "training": with_training,
     "an unmarked tensor": unmarked,
@@ -174,7 +174,7 @@ def test_no_command_reads_a_key_through_a_backbone(folder, arguments):
     ("operator", "domain"), [("EPContext", "com.microsoft"), ("PythonOp", "com.microsoft"), ("Leak", "ai.onnx.contrib")]
 )
 def test_operators_of_other_libraries_are_refused(folder, operator, domain):
-    made = model([helper.make_node(operator, ["x"], ["secret"], domain=domain)])
+    made = model([node(operator, ["x"], ["secret"], domain=domain)])
     (folder / "encoder.onnx").write_bytes(made.SerializeToString())
     with pytest.raises(CannotLoad, match=f"got the operator '{operator}' of '{domain}', which a library"):
         backbone("encoder.onnx")

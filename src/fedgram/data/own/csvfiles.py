@@ -151,8 +151,8 @@ def _pieces(path: Path, header: Header, size: int) -> Iterator[_Piece]:
                 return
             try:
                 marks = _enclosing(buffer, end, header.delimiter)
-                if len(marks) % 2 and not (got and end - (opened := _opening(marks)) < MOST_BYTES):
-                    raise _Unclosed(opened if got else _opening(marks))
+                if len(marks) % 2 and (not got or end - _opening(marks) >= MOST_BYTES):
+                    raise _Unclosed(_opening(marks))
             except _Unclosed as error:
                 raise _not_closed(path, _line_of(path, start + error.place), "a cell") from None
             cut = _end_of_rows(buffer, end, header.newline, marks) if got else end
@@ -165,7 +165,7 @@ def _pieces(path: Path, header: Header, size: int) -> Iterator[_Piece]:
             kept = end - cut
 
 
-class _Unclosed(Exception):  # noqa: N818
+class _Unclosed(Exception):
     """A cell whose quotation marks are not closed, by its place in a piece."""
 
     def __init__(self, place: int) -> None:
@@ -188,7 +188,7 @@ def _line_of(path: Path, place: int) -> int:
     return number
 
 
-def _fill(file: io.FileIO, space: memoryview) -> int:
+def _fill(file: Any, space: memoryview) -> int:
     """Read until the space is full or the file ends; return how many bytes there are.
 
     A network disk may give fewer than asked for. Pieces must not depend on that: every pass has the same blocks.

@@ -106,9 +106,10 @@ def _check_rows(content: bytes, where: str) -> None:
     wanted = sum(rows * (1 + (columns * each + 7) // 8) for columns, rows in sides if columns)
     stream, found = zlib.decompressobj(), 0
     for part in parts:
-        while part and found < wanted:
-            found += len(stream.decompress(part, 1 << 20))
-            part = stream.unconsumed_tail
+        left = part
+        while left and found < wanted:
+            found += len(stream.decompress(left, 1 << 20))
+            left = stream.unconsumed_tail
     if found < wanted:
         raise BadImage(f"{where}is damaged ({found:,} of {wanted:,} bytes of its pixels are there)")
 
