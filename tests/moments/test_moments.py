@@ -253,3 +253,19 @@ def test_factors_taller_than_a_block_are_added(monkeypatch):
     for one in moments:
         one.add_to(stack)
     assert stack._stacked.shape == (8, 60)
+
+
+def test_masked_arrays_are_refused():
+    """NumPy itself would use the values under the mask."""
+    x, y = np.ma.masked_equal([[1.0, -99.0], [2.0, 3.0]], -99.0), np.array([0, 1])
+    masked = np.ma.masked_equal([0, 1], 1)
+    what = "expected an array without a mask, got a masked array with 1 of [24] values masked; impute them first"
+    with pytest.raises(InvalidData, match=f"features: {what}"):
+        Moments.of(x, y, classes=2)
+    with pytest.raises(InvalidData, match=f"labels: {what}"):
+        Moments.of(np.eye(2), masked, classes=2)
+    with pytest.raises(InvalidData, match=f"client 'a': x: features: {what}"):
+        fg.Client("a", x, y)
+    with pytest.raises(InvalidData, match=f"client 'a': y_test: labels: {what}"):
+        fg.Client("a", np.eye(2), y, np.eye(2), masked)
+    assert Moments.of(x.filled(0.0), y, classes=2).n == 2

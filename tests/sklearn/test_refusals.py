@@ -121,3 +121,19 @@ def test_classes_by_name_and_by_number_are_not_mixed():
     for one, other in ((numbers, names), (names, numbers)):
         with pytest.raises(Mismatch, match=r"classes \[.*\] and \[.*\]: name them alike"):
             one + other
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_masked_arrays_are_refused(kind):
+    x, y = problem(kind, np.random.default_rng(0))
+    masked, some = np.ma.masked_less(x, -1e9), np.ma.masked_array(y, np.arange(y.size).reshape(y.shape) == 0)
+    fitted = kind().fit(x, y)
+    for wrong in (
+        lambda: kind().fit(masked, y),
+        lambda: kind().fit(x, some),
+        lambda: kind().partial_fit(masked, y),
+        lambda: kind().fit(x, y, np.ma.ones(len(y))),
+        lambda: fitted.predict(masked),
+    ):
+        with pytest.raises(InvalidData, match="expected an array without a mask, got a masked array"):
+            wrong()

@@ -152,7 +152,7 @@ def test_a_stray_quotation_mark_does_not_hide_where_rows_are(study, tmp_path, re
     with pytest.raises(InvalidData, match="line 4: column 'age' must be from 0 to 120 years"):
         read_client(study, "north", path)
     path.write_text('age,sex,smoker,patient_id,diagnosis\n30,F,yes,W,ill\n30,F,yes,"unclosed,ill\n30,F,yes,W,ill\n')
-    with pytest.raises(InvalidData, match="line 3: a row must have a value for each column"):
+    with pytest.raises(InvalidData, match="line 3: expected quotation marks around a cell to be closed"):
         read_client(study, "north", path)
 
 

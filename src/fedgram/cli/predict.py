@@ -69,6 +69,8 @@ def predict(
 
     Where they have a numeric outcome, say how far off the predictions are: RMSE, MAE and R².
 
+    A text that a spreadsheet could take for a formula gets an apostrophe in front: '=1+1 in the file is the id =1+1.
+
     Columns of a table are found by name where the model was made from a table, in any order. With --id,
     --probabilities or a model of a study, the lines are a table: key, label, a probability per class, and what is wrong
     with a row.
@@ -112,7 +114,7 @@ def predict(
         marked = "say what is wrong" if as_table else "are empty"
         echo(f"{tally.bad:,} of {tally.samples:,} samples are bad: their lines {marked}", err=True)
     if tally.accuracy is not None:
-        typer.echo(f"{tally.accuracy:.2%} of {tally.known:,} samples are right", err=True)
+        echo(f"{tally.accuracy:.2%} of {tally.known:,} samples are right", err=True)
     for name, errors in tally.errors.items():
         figures = f"{errors.rmse:.4g}, MAE {errors.mae:.4g}, R² {errors.r2:.4f}"
         echo(f"RMSE of {name} {figures}, over {errors.n:,} samples", err=True)
@@ -170,7 +172,7 @@ def _in_memory(
 def _say_unused(unused: Columns, *, labelled: bool) -> None:
     if unused:
         hint = "" if labelled else "; if one of them is the label, name it: --label"
-        typer.echo(f"not used: {listed(unused)}{hint}", err=True)
+        echo(f"not used: {listed(unused)}{hint}", err=True)
 
 
 def _warn_of_unknown(occurring: Iterable[Label], model: Model, data: str) -> None:

@@ -22,7 +22,7 @@ from fedgram.core.progress import count_bar
 from fedgram.core.terminal import echo
 from fedgram.data.own.bad import OnBad
 from fedgram.data.own.blocks import open_table
-from fedgram.data.own.cells import Mask
+from fedgram.data.own.cells import Mask, guarded
 from fedgram.models import Model, finite, probabilities
 from fedgram.numeric_evaluation import Errors
 from fedgram.studies.encoding import open_for
@@ -68,12 +68,13 @@ class Lines:
 
 def plain(labels: Sequence[Label | None]) -> Lines:
     """Return a label a line, nothing where there is none."""
-    return Lines(labels, "".join(f"{'' if label is None else label}\n" for label in labels))
+    return Lines(labels, "".join(f"{'' if label is None else guarded(str(label))}\n" for label in labels))
 
 
 def header(key: str | None, outcomes: Sequence[str], classes: Classes) -> str:
     """Return the first line of a table of predictions."""
-    return _csv([[*([] if key is None else [key]), *outcomes, *(f"p({label})" for label in classes), PROBLEM]])
+    names = [*([] if key is None else [key]), *outcomes, *(f"p({label})" for label in classes), PROBLEM]
+    return _csv([list(map(guarded, names))])
 
 
 def table(
@@ -106,7 +107,7 @@ def table(
 @lru_cache(maxsize=1 << 12)
 def _cell(value: Label | None) -> str:
     """Return a cell as CSV has it; None is an empty one."""
-    text = "" if value is None else str(value)
+    text = "" if value is None else guarded(str(value))
     return _csv([[text]]).removesuffix("\n") if _SPECIAL.search(text) else text
 
 

@@ -89,7 +89,7 @@ def run(
     with _results_in(out, running, errors) as kept:
         prepared = scenario.prepare()
         if prepared.data.about:
-            typer.echo(prepared.data.about, err=True)
+            terminal.echo(prepared.data.about, err=True)
         if clients not in (None, len(prepared.clients)):
             raise InvalidParameter(
                 f"--clients {clients}, but the data has {len(prepared.clients)} groups: leave --clients out, or say "
@@ -170,7 +170,7 @@ def _figures(evaluation: Evaluation | NumericEvaluation, prepared: Prepared) -> 
 def _show_sites(judged: Judged) -> None:
     """Print how well the model of the other parties predicts each one, or why that is not known."""
     if judged.validation is not None and judged.validation.left_out:
-        typer.echo(f"\nparties were not left out in turn to see how well they fit: {judged.validation.left_out}")
+        terminal.echo(f"\nparties were not left out in turn to see how well they fit: {judged.validation.left_out}")
     if tables := site_tables(judged.validation, judged.outcomes):
         typer.echo()
         print_tables(tables)

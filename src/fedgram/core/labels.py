@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from fedgram.core.arrays import unmasked
 from fedgram.core.errors import InvalidData
 
 Label: TypeAlias = int | str
@@ -99,7 +100,7 @@ def as_labels(y: Any) -> npt.NDArray[Any]:
     Traceback (most recent call last):
     fedgram.core.errors.InvalidData: labels must be whole numbers or names, got float64: convert them first
     """
-    labels = np.asarray(y)
+    labels = np.asarray(unmasked(y, "labels"))
     if labels.ndim != 1:
         raise InvalidData(f"labels must be one per sample, shape (n,); got shape {labels.shape}")
     if labels.dtype.kind == "u" and labels.size and labels.max() > np.iinfo(np.int64).max:

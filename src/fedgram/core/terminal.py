@@ -59,8 +59,11 @@ def fresh_line(shown: Console) -> None:
 
 
 def echo(text: object, *, end: str = "\n", err: bool = False) -> None:
-    """Print to a terminal without control characters, to a file or a pipe as it is (but for what has no encoding)."""
-    watched = (sys.stderr if err else sys.stdout).isatty()
+    """Print to a terminal without control characters, to a file or a pipe as it is (but for what has no encoding).
+
+    What goes to stderr is for people, wherever it goes.
+    """
+    watched = err or sys.stdout.isatty()
     shown = visible(str(text), lines=True) if watched else _HALVES.sub(_written_out, str(text))
     # With colour, because without it some sequences would be taken out of what goes to a pipe.
     typer.echo(shown + end, nl=False, err=err, color=True)

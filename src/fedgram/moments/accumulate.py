@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedgram.core.arrays import Array
+from fedgram.core.arrays import Array, unmasked
 from fedgram.core.errors import InvalidData
 from fedgram.moments import packing
 
@@ -59,7 +59,7 @@ class Accumulator:
 def as_features(x: npt.ArrayLike) -> npt.NDArray[Any]:
     """Return features as an (n, d) array of numbers; refuse other shapes and kinds."""
     try:
-        rows = np.asarray(x)
+        rows = np.asarray(unmasked(x, "features"))
     except ValueError as error:  # numpy's word for rows of unequal length
         raise InvalidData(f"features are not an array of numbers: {error}") from error
     if rows.ndim != 2 or rows.shape[1] == 0:

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from fedgram.core.arrays import Array
+from fedgram.core.arrays import Array, unmasked
 from fedgram.core.columns import Columns, as_columns, as_table, names_of, samples_of
 from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch
 from fedgram.core.labels import NUMERIC
@@ -33,7 +33,7 @@ def joint_moments(
     >>> weights
     array([[2.]])
     """
-    x, targets = as_table(x), np.asarray(y)
+    x, targets = as_table(x), np.asarray(unmasked(y, "outcomes"))
     names = as_columns(columns) or names_of(x)
     rows = as_features(samples_of(x, names) if names else x)
     targets = as_features(targets[:, None] if targets.ndim == 1 else targets)

@@ -14,6 +14,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from fedgram.core.terminal import visible
+from fedgram.data.own.cells import guarded
 from fedgram.experiments.results import Column, Results
 from fedgram.report.measures import SPANS
 from fedgram.report.tables import BEST, SECOND, Cell, Entry, Table, cells, ranks
@@ -156,24 +157,13 @@ def comma_separated(results: Results, metric: str) -> str:
             known = {name: [value for run in runs if (value := cost(run)) is not None] for name, cost in costs.items()}
             reference = any(run.reference for run in results.runs if run.label == label)
             write.writerow(
-                [_cell(label), str(reference).lower()]
-                + [_cell(value) if isinstance(value, str) else value for value in astuple(column)]
+                [guarded(label), str(reference).lower()]
+                + [guarded(value) if isinstance(value, str) else value for value in astuple(column)]
                 + [metric, *(_digits(value, cell) for value in (fmean(cell.values or [nan]), cell.deviation))]
                 + [len(cell.values), cell.failed, rank.get((label, column), "")]
                 + [f"{fmean(values):.12g}" if values else "" for values in known.values()]
             )
     return out.getvalue()
-
-
-def _cell(text: str | None) -> str:
-    """Return a text as a cell that no spreadsheet takes for a formula; what is a number stays as it is."""
-    if text is None or not (text.startswith(("\t", "\r")) or text.lstrip().startswith(("=", "+", "-", "@"))):
-        return text or ""
-    try:
-        float(text)
-    except ValueError:
-        return f"'{text}"
-    return text
 
 
 def _digits(value: float | None, cell: Cell) -> str:

@@ -9,7 +9,7 @@ from sklearn.utils import check_array
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
-from fedgram.core.arrays import Array
+from fedgram.core.arrays import Array, unmasked
 from fedgram.core.columns import difference
 from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch
 from fedgram.moments.leave_one_out import leave_one_out
@@ -61,7 +61,7 @@ class GramEstimator(BaseEstimator):  # type: ignore[misc]
     def _scores(self, X: Any) -> Any:
         """Return the predictions of `coef_` and `intercept_`."""
         check_is_fitted(self, "moments_")
-        X = validate_data(self, X, accept_sparse="csr", dtype=DTYPES, reset=False)
+        X = validate_data(self, unmasked(X, "X"), accept_sparse="csr", dtype=DTYPES, reset=False)
         return safe_sparse_dot(X, self.coef_.T, dense_output=True) + self.intercept_
 
     def _fit(self, samples: Samples) -> None:
@@ -149,6 +149,7 @@ def checked_weights(sample_weight: Any, X: Any) -> Array | None:
     """Return weights ≥ 0 as an array, None for all ones; `X` has been checked."""
     if sample_weight is None:
         return None
+    unmasked(sample_weight, "sample_weight")
     if isinstance(sample_weight, Real):
         sample_weight = np.full(X.shape[0], sample_weight)
     weights: Array = check_array(

@@ -9,7 +9,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
-from fedgram.core.arrays import Array
+from fedgram.core.arrays import Array, unmasked
 from fedgram.core.errors import InvalidData, Mismatch
 from fedgram.moments.weighted import Samples, WeightedMoments
 from fedgram.sklearn.base import DTYPES, GramEstimator, checked_weights
@@ -114,6 +114,6 @@ class GramClassifier(ClassifierMixin, GramEstimator):  # type: ignore[misc]
         return np.union1d(self.classes_, other.classes_)
 
     def _checked(self, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> tuple[Any, Any, Array | None]:
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=DTYPES, reset=reset)
+        X, y = validate_data(self, unmasked(X, "X"), unmasked(y, "y"), accept_sparse="csr", dtype=DTYPES, reset=reset)
         check_classification_targets(y)
         return X, column_or_1d(y, warn=True), checked_weights(sample_weight, X)

@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import validate_data
 
-from fedgram.core.arrays import Array
+from fedgram.core.arrays import Array, unmasked
 from fedgram.core.errors import Mismatch
 from fedgram.moments.weighted import Samples, WeightedMoments
 from fedgram.sklearn.base import DTYPES, GramEstimator, checked_weights
@@ -75,7 +75,14 @@ class GramRegressor(MultiOutputMixin, RegressorMixin, GramEstimator):  # type: i
 
     def _checked(self, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> tuple[Any, Any, Array | None]:
         X, y = validate_data(
-            self, X, y, accept_sparse="csr", dtype=DTYPES, multi_output=True, y_numeric=True, reset=reset
+            self,
+            unmasked(X, "X"),
+            unmasked(y, "y"),
+            accept_sparse="csr",
+            dtype=DTYPES,
+            multi_output=True,
+            y_numeric=True,
+            reset=reset,
         )
         return X, y, checked_weights(sample_weight, X)
 

@@ -290,5 +290,5 @@ def _whole(values: Any) -> bool:
 
 
 def _quoted(text: str) -> str:
-    """Return a text as TOML has it, which is as JSON has it for all that can be printed."""
-    return json.dumps(text, ensure_ascii=False)
+    """Return a text as TOML has it, which is as JSON has it but for one control character."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", r"\u007F")

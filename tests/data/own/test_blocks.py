@@ -2,6 +2,8 @@
 
 import csv
 import io
+import random
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,7 @@ from fedgram.data.own import csvfiles
 from fedgram.data.own.blocks import open_table
 from fedgram.data.own.cells import Coded, parse_numbers
 from fedgram.data.own.files import open_path
+from support.campaign import size
 from support.data import write
 
 TEXT = st.text(alphabet='ab,;"\n é', max_size=6)
@@ -66,19 +69,148 @@ def test_lines_that_end_as_they_did_long_ago(tmp_path, arrow, monkeypatch):
     assert whole(path, ["a"], ["y"]) == ([[1, 2, 3]], [["u", "v", "u"]], [])
 
 
-def test_a_quotation_mark_that_nobody_closes_does_not_take_the_file_into_memory(tmp_path, arrow, monkeypatch):
-    """Inches: such a mark inside a cell encloses nothing, but looks as if it did."""
+def test_an_inch_mark_in_a_cell_encloses_nothing(tmp_path, arrow, monkeypatch):
     monkeypatch.setattr(csvfiles, "BYTES", 64)
-    monkeypatch.setattr(csvfiles, "MOST_BYTES", 512)
     rows = [f"{k},pipe" for k in range(2000)]
-    rows[100] = '100,5" pipe'
+    rows[100], rows[300], rows[301] = '100,5" pipe', '300,"of 5"" and\nmore"', '301,"""x"""'
     path = write(tmp_path / "own.csv", "a,what\n" + "\n".join(rows) + "\n")
-    sizes = [len(piece) for piece, _ in csvfiles._pieces(path, csvfiles.read_header(path), 64)]
-    assert max(sizes) <= 512
+    pieces = csvfiles._pieces(path, csvfiles.read_header(path), 64)
+    assert max(len(piece.content) for piece in pieces) <= 64
     found, cells, bad = whole(path, ["a"], ["what"])
     assert found == [list(range(2000))]
-    assert cells[0][100] == '5" pipe'
+    assert [cells[0][k] for k in (100, 300, 301)] == ['5" pipe', 'of 5" and\nmore', '"x"']
     assert not bad
+
+
+UNCLOSED = {
+    "the last cell": '"oops',
+    "a doubled mark": '"oops ""again',
+    "marks alone": '"""',
+    "closed by the next cell in marks": '"oops\n7,"fine"\n8,"fine"',
+    "text behind": '"oops" x',
+}
+
+
+@pytest.mark.parametrize("cell", UNCLOSED.values(), ids=UNCLOSED)
+@pytest.mark.parametrize("size", [8, 1 << 12])
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
+def test_an_unclosed_quotation_mark_swallows_nothing(tmp_path, arrow, monkeypatch, cell, size, newline):
+    monkeypatch.setattr(csvfiles, "BYTES", size)
+    rows = [f"{k},fine" for k in range(1000)]
+    rows[3], rows[100] = '3,"two\nlines"', f"100,{cell}"
+    path = tmp_path / "own.csv"
+    path.write_bytes("\n".join(["a,note", *rows, ""]).replace("\n", newline).encode())
+    with pytest.raises(
+        InvalidData, match="own.csv, line 103: expected quotation marks around a cell to be closed"
+    ) as e:
+        whole(path, ["a"], ["note"])
+    assert e.value.told == "the table has quotation marks that are not closed"
+    with pytest.raises(InvalidData, match="line 103: "):  # where its column is not asked for, too
+        whole(path, ["a"], [])
+    with pytest.raises(InvalidData, match="line 103: "):
+        open_table(path).find([999])
+
+
+def test_an_unclosed_quotation_mark_does_not_take_the_file_into_memory(tmp_path, arrow, monkeypatch):
+    monkeypatch.setattr(csvfiles, "BYTES", 64)
+    monkeypatch.setattr(csvfiles, "MOST_BYTES", 512)
+    path = write(tmp_path / "own.csv", 'a,note\n1,fine\n2,"oops\n' + "3,fine\n" * 100_000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidData, match="line 3: "):
+            whole(path, ["a"], ["note"])
+        assert tracemalloc.get_traced_memory()[1] < 1 << 16
+    finally:
+        tracemalloc.stop()
+
+
+def test_an_unclosed_quotation_mark_in_the_header(tmp_path, arrow):
+    for header in ('a,"note', 'a,"note" x'):
+        with pytest.raises(InvalidData, match="own.csv, line 1: expected quotation marks around a column name"):
+            open_table(write(tmp_path / "own.csv", f"{header}\n1,u\n2,v\n"))
+
+
+PARTS = [
+    '"',
+    '"',
+    '""',
+    ",",
+    ",",
+    ",",
+    "\n",
+    "\n",
+    "\r\n",
+    "\r",
+    "7",
+    "-.5e1",
+    "1_0",
+    "x",
+    "é",
+    " ",
+    ";",
+    "nan(7)",
+    "+NaN",
+]
+
+
+@pytest.mark.campaign
+def test_random_files_are_read_as_by_a_strict_reader(tmp_path, arrow, monkeypatch):
+    """Whatever marks, delimiters and ends of lines follow each other, and wherever the file is cut."""
+    rng, path, fine = random.Random(1), tmp_path / "own.csv", 0
+    for _ in range(size(1000)):
+        quoted = rng.random() < 0.5
+        body = "".join(
+            f'"{part * 3}"' if quoted and rng.random() < 0.3 and '"' not in part else part
+            for part in rng.choices(PARTS, k=rng.randrange(40))
+        )
+        path.write_bytes(f"a,b\n{body}".encode())
+        monkeypatch.setattr(csvfiles, "BYTES", rng.randrange(1, 60))
+        monkeypatch.setattr(csvfiles, "PARSED", rng.randrange(2, 100))  # of 1, pyarrow loses rows
+        try:
+            wanted = [row for row in csv.reader(io.StringIO(body, newline=""), strict=True) if row]
+        except csv.Error:
+            with pytest.raises(InvalidData, match=r"line \d+: expected quotation marks"):
+                whole(path, ["a"], ["b"])
+            continue
+        fine += 1
+        ragged = np.array([len(row) != 2 for row in wanted], dtype=bool)
+        numbers, none = parse_numbers(["" if odd else row[0] for odd, row in zip(ragged, wanted, strict=True)])
+        found, cells, bad = whole(path, ["a"], ["b"])
+        assert cells == [["" if odd else row[1] for odd, row in zip(ragged, wanted, strict=True)]], body
+        np.testing.assert_array_equal(found[0], np.nan_to_num(numbers, nan=-1e300), body)
+        assert bad == np.flatnonzero(none | ragged).tolist(), body
+    assert fine > size(200)
+
+
+NUMBERS = {
+    "7": 7, " 7\t": 7, "+7": 7, "-7.": -7, "-.5": -0.5, "1E5": 1e5, "1e+05": 1e5, "007": 7, "1e-400": 0,
+    "Inf": np.inf, "-INFINITY": -np.inf, "1e400": np.inf, "NaN": np.nan, "-nan": np.nan, "+nAn": np.nan, "": np.nan,
+    "1_000": None, "1,000": None, "１２": None, "٣": None, "7\xa0": None, "\x1c7": None, "0x10": None, "1e": None,
+    ".": None, "e5": None, "- 7": None, "--7": None, "7f": None, "1d5": None, "nan(7)": None, "infinit": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("others", [[], ["ill"]], ids=["alone", "beside what is not a number"])
+def test_what_a_number_is(tmp_path, arrow, others):
+    """The same in a CSV file with and without pyarrow, as texts of a Parquet file, and of a table in memory."""
+    for cell, number in NUMBERS.items():
+        texts = [cell, *others, "1"]
+        path = tmp_path / "own.csv"
+        with path.open("w", newline="") as file:
+            csv.writer(file).writerows([("a", "y"), *((text, "u") for text in texts)])
+        sources = [path]
+        if arrow:
+            pq.write_table(pa.table({"a": texts}), tmp_path / "own.parquet")
+            sources += [tmp_path / "own.parquet", pa.table({"a": texts})]
+        for source in sources:
+            [block] = open_table(source).blocks(["a"], [])
+            bad = block.bad.get("a", np.zeros(len(texts), dtype=bool))
+            value = np.nan if bad[0] and number is None else block.numbers["a"][0]
+            if number is not None and np.isinf(number):  # is marked, or left to those who ask
+                assert bad[0] or value == number, (cell, source)
+            else:
+                assert bad[0] == (number is None), (cell, source)
+                np.testing.assert_equal(value, np.nan if number is None else number, f"{cell} {source}")
 
 
 def test_a_row_of_another_length_spoils_itself_alone(tmp_path, arrow, monkeypatch):

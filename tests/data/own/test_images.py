@@ -1,8 +1,12 @@
 """The user's own images: folders of them, good and bad."""
 
 import io
+import os
+import struct
 import sys
 import tracemalloc
+import warnings
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -161,3 +165,106 @@ def test_without_pillow_one_line_says_what_to_install(folder: Path, monkeypatch:
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(MissingExtra, match=r"pip install 'fedgram\[vision\]'"):
         open_path(folder)
+
+
+def test_a_postscript_program_is_not_run(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pillow would give it to Ghostscript, whatever the file is called."""
+    (tmp_path / "bin").mkdir()
+    program, ran = tmp_path / "bin" / "gs", tmp_path / "ran"
+    program.write_text(f"#!/bin/sh\ntouch {ran}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    monkeypatch.setattr("PIL.EpsImagePlugin.gs_binary", None)
+    (folder / "cat" / "x.png").write_bytes(
+        b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\n%%Page: 1 1\nshowpage\n%%EOF\n"
+    )
+    with pytest.raises(InvalidData, match="cat/x.png: is not an image of a format that is read here .PNG, JPEG, TIFF"):
+        open_path(folder)
+    assert not ran.exists()
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "TIFF", "BMP", "GIF", "WEBP", "PPM"])
+def test_formats(photos: Bytes, kind: str) -> None:
+    made = io.BytesIO()
+    Image.fromarray(photos[0]).save(made, kind, **({"lossless": True} if kind == "WEBP" else {}))
+    found = decode(made.getvalue())
+    if kind in ("JPEG", "GIF"):
+        assert np.abs(found.astype(int) - photos[0]).mean() < 20
+    else:
+        np.testing.assert_array_equal(found, photos[0])
+
+
+def png(width: int, height: int, rows: int, interlaced: int = 0) -> bytes:
+    """Return a PNG of grey pixels, all checksums right, that has so many rows of its pixels."""
+
+    def chunk(name: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, interlaced)
+    pixels = zlib.compress((b"\0" + b"\x80" * width) * rows)
+    half = len(pixels) // 2
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", pixels[:half])
+        + chunk(b"IDAT", pixels[half:])
+        + chunk(b"IEND", b"")
+    )
+
+
+def test_a_png_without_all_its_rows_is_refused() -> None:
+    """Where the stream ends in order, Pillow leaves the rest black."""
+    assert decode(png(30, 20, 20)).min() == 0x80
+    for rows in (0, 1, 19):
+        with pytest.raises(BadImage, match="is damaged .* bytes of its pixels are there"):
+            decode(png(30, 20, rows))
+    with pytest.raises(BadImage, match="is damaged"):
+        decode(png(30, 20, 20, interlaced=1))
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA"])
+def test_whole_pngs_of_all_kinds_are_taken(photos: Bytes, mode: str) -> None:
+    for width, height in ((1, 1), (9, 5), (31, 32)):
+        made = io.BytesIO()
+        Image.fromarray(photos[0]).resize((width, height)).convert(mode).save(made, "PNG")
+        assert decode(made.getvalue()).shape[:2] == (height, width)
+
+
+def test_an_interlaced_png_is_taken() -> None:
+    """Rows of 3 × 3 pixels in seven passes: 1, none, none, 2 × 1, 1 + 1 (two rows of one), … as the format says."""
+    widths = [1, 1, 2, 1, 1, 3]  # of the passes' rows; the second and the third have none, the fifth and sixth have two
+    raw = b"".join(b"\0" + b"\x80" * width for width in widths)
+    whole = png(3, 3, 0, interlaced=1)
+    start = whole.index(b"IDAT") - 4
+    content = zlib.compress(raw)
+    part = struct.pack(">I", len(content)) + b"IDAT" + content + struct.pack(">I", zlib.crc32(b"IDAT" + content))
+    made = whole[:start] + part + whole[whole.index(b"IEND") - 4 :]
+    assert decode(made).tolist() == [[0x80] * 3] * 3
+
+
+def test_pixels_are_bounded_before_they_are_decoded(folder: Path) -> None:
+    (folder / "cat" / "bomb.png").write_bytes(png(15_000, 11_000, 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Pillow's own
+        with pytest.raises(InvalidData, match="cat/bomb.png: has 15,000 × 11,000 pixels, expected at most 64,000,000"):
+            open_path(folder)
+    with pytest.raises(BadImage, match="bomb.png has more than 64,000,000 pixels: make it smaller"):
+        decode(folder / "cat" / "bomb.png")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+def test_what_is_not_a_regular_file_is_not_read(folder: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.png")
+    with pytest.raises(BadImage, match="pipe.png is damaged .expected a regular file, got a pipe"):
+        decode(tmp_path / "pipe.png")
+    (tmp_path / "endless.png").symlink_to("/dev/zero")
+    with pytest.raises(BadImage, match="endless.png is damaged .expected a regular file"):
+        decode(tmp_path / "endless.png")
+    for name in ("table.csv", "table.parquet", "table.npz"):
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(InvalidData, match=f"{name}.*expected a regular file, got a pipe"):
+            open_path(tmp_path / name)
+        (tmp_path / name).unlink()
+        (tmp_path / name).symlink_to("/dev/zero")
+        with pytest.raises(InvalidData, match=f"{name}.*expected a regular file, got a pipe, socket or device"):
+            open_path(tmp_path / name)

@@ -15,7 +15,7 @@ from fedgram.core.arrays import Array
 from fedgram.core.columns import Columns, as_columns, as_table, names_of
 from fedgram.core.errors import FedgramError, InvalidData
 from fedgram.core.extras import require
-from fedgram.core.files import stamp
+from fedgram.core.files import check_regular, stamp
 from fedgram.data.own.cells import Block, arrow_block, block_of, column_numbers, column_texts
 from fedgram.data.own.csvfiles import DELIMITERS, Header, csv_blocks, find_rows, read_header
 
@@ -115,6 +115,7 @@ def stacked(parts: list[Array], columns: int) -> Array:
 def _open_file(path: Path) -> TableFile:
     suffix = path.suffix.lower()
     with _reading(path):
+        check_regular(path)
         now = stamp(path)
         if suffix in TEXT_FILES:
             header = read_header(path)

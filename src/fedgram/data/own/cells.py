@@ -1,5 +1,6 @@
 """Some rows of a table by column: numbers as arrays, texts by their distinct values; and what counts as nothing."""
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,9 +13,14 @@ from fedgram.core.arrays import Array
 Mask = npt.NDArray[np.bool_]
 # How others write that nothing is there, in any case. "None" is Python's word for it; "none" may well be a class.
 MISSING = frozenset([
-    "", "na", "n/a", "#n/a", "#n/a n/a", "#na", "<na>", "nan", "-nan", "null",
+    "", "na", "n/a", "#n/a", "#n/a n/a", "#na", "<na>", "nan", "-nan", "+nan", "null",
     "1.#ind", "-1.#ind", "1.#qnan", "-1.#qnan",
 ])  # fmt: skip
+
+_NUMBER = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf|infinity)", re.IGNORECASE)
+_FORMULA = re.compile(r"'*(?:\s*[=+\-@＝＋－＠].|[\t\r\n])", re.DOTALL)  # a lone sign is not one
+_BLANKS = " \t\n\r\f\v"
+_FOREIGN = re.compile(r"[^\x00-\x7f]|[_\x1c-\x1f]")  # what Python alone takes for part of a number
 
 
 def is_missing(text: str) -> bool:
@@ -111,25 +117,58 @@ class Block:
     share: float = 1.0
 
 
+def number_of(text: str) -> float | None:
+    """Return the number that a cell holds, None if it does not hold one. Every table is read by this rule.
+
+    A number is a sign, ASCII digits with a point, and an exponent, all but some digits optional, with blanks around it;
+    or a signed infinity, "inf" or "infinity". This is what pyarrow and pandas take for a number.
+
+    >>> number_of(" -1.5e3"), number_of(".5"), number_of("Inf"), number_of("1_000"), number_of("１２"), number_of("NaN")
+    (-1500.0, 0.5, inf, None, None, None)
+    """
+    stripped = text.strip(_BLANKS)
+    return float(stripped) if _NUMBER.fullmatch(stripped) else None
+
+
+def guarded(text: str) -> str:
+    """Return a text as a cell of a CSV file that fedgram writes: with an apostrophe in front of what may be a formula.
+
+    A spreadsheet would compute a cell that begins with =, +, - or @, and a formula can start programs. Numbers stay as
+    they are. `unguarded` takes the apostrophe away again.
+
+    >>> guarded("=1+1"), guarded("-1.5"), guarded("-"), guarded("'=1"), guarded("W-7")
+    ("'=1+1", '-1.5', '-', "''=1", 'W-7')
+    """
+    return f"'{text}" if _FORMULA.match(text) and number_of(text) is None else text
+
+
+def unguarded(text: str) -> str:
+    """Return the text that `guarded` has made a cell of.
+
+    >>> [unguarded(guarded(text)) for text in ("=1+1", "-1.5", "'=1", "'n")]
+    ['=1+1', '-1.5', "'=1", "'n"]
+    """
+    return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
+
+
 def parse_numbers(texts: Iterable[str]) -> tuple[Array, Mask]:
-    """Return texts as numbers, NaN where nothing is there, and which of them are none.
+    """Return texts as numbers, NaN where nothing is there, and which of them are not finite numbers.
 
     >>> parse_numbers(["1.5", " NA", "ill", "inf"])
     (array([1.5, nan, nan, nan]), array([False, False,  True,  True]))
     """
-    values = [_number(text) for text in texts]
-    bad = np.array([value is None for value in values], dtype=bool)
-    return np.array([np.nan if value is None else value for value in values], dtype=np.float64), bad
+    values = [float("nan") if is_missing(text) else number_of(text) for text in texts]
+    bad = np.array([value is None or np.isinf(value) for value in values], dtype=bool)
+    return np.where(bad, np.nan, np.array(values, dtype=np.float64)), bad
 
 
-def _number(text: str) -> float | None:
-    if is_missing(text):
-        return float("nan")
+def column_of_numbers(cells: Sequence[str]) -> tuple[Array, Mask | None]:
+    """Do the same faster where all cells are numbers, which may then be infinite."""
     try:
-        value = float(text)
+        values = np.fromiter(map(float, cells), np.float64, len(cells))
     except ValueError:
-        return None
-    return value if np.isfinite(value) else None
+        return parse_numbers(cells)
+    return parse_numbers(cells) if _FOREIGN.search("".join(cells)) else (values, None)
 
 
 def block_of(
@@ -156,8 +195,14 @@ def _arrow_numbers(column: Any) -> tuple[Array, Mask | None]:
 
     kind = column.type
     try:
-        if pa.types.is_string(kind) or pa.types.is_boolean(kind):
+        if pa.types.is_boolean(kind):
             column = column.cast(pa.float64())
+        elif pa.types.is_string(kind):
+            numbers = column.cast(pa.float64())
+            values = numbers.to_numpy(zero_copy_only=False)
+            # More that are not numbers than were missing: pyarrow takes "nan(7)" for one.
+            if np.count_nonzero(np.isnan(values)) == numbers.null_count:
+                return values, None
     except pa.ArrowInvalid:
         pass
     if pa.types.is_floating(column.type) or pa.types.is_integer(column.type):

@@ -8,23 +8,35 @@ import csv
 import io
 import os
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from fedgram.core.arrays import Array
-from fedgram.data.own.cells import MISSING, Block, Coded, Mask, arrow_block, block_of, parse_numbers
+from fedgram.core.errors import InvalidData
+from fedgram.core.files import open_regular
+from fedgram.data.own.cells import MISSING, Block, Coded, Mask, arrow_block, block_of, column_of_numbers
 
 BYTES = 1 << 22  # of a piece: large enough for what is done once for each to cost little
 PLAIN = 1 << 17  # of a piece where pyarrow is not there: a cell of Python's takes ten times the memory
 PARSED = 1 << 20  # bytes that pyarrow parses at a time: they stay in the processor's cache
-MOST_BYTES = 1 << 25  # of a piece whose rows seem to have no end: a quotation mark that nobody closes
+MOST_BYTES = 1 << 25  # of a cell in quotation marks; a longer one is a mark that is not closed
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 _ENCODING = "utf-8-sig"
 _QUOTED = re.compile(r'"[^"]*"')
+_MARK = ord('"')
+# Quotation marks enclose a cell if they are its first character; elsewhere they stand for themselves, as in 5" pipe.
+_CELLS = {
+    delimiter: re.compile(rb'"(?:(?<=[%b\r\n]")|(?<=\A"))[^"]*+(?:""[^"]*+)*+("?)' % delimiter.encode())
+    for delimiter in DELIMITERS
+}
+_BESIDE = {delimiter: np.isin(np.arange(256), [*f'{delimiter}\r\n"'.encode()]) for delimiter in DELIMITERS}
+_NAN = re.compile(rb"nan\(", re.IGNORECASE)  # which pyarrow takes for a number
 _NULLS = sorted({form for word in MISSING for form in (word, word.upper(), word.title())} | {"NaN", "None"})
 
 
@@ -54,7 +66,7 @@ class Header:
 
 def read_header(path: Path) -> Header:
     """Return the header; comma, semicolon and tab are told apart by which occurs most outside of quotation marks."""
-    with path.open(newline="", encoding=_ENCODING) as file:
+    with io.TextIOWrapper(open_regular(path), _ENCODING, newline="") as file:
         taken = [file.readline()]
         delimiter = max(DELIMITERS, key=_QUOTED.sub("", taken[0]).count)
 
@@ -64,19 +76,24 @@ def read_header(path: Path) -> Header:
                 taken.append(line)
                 yield line
 
-        names = next(csv.reader(lines(), delimiter=delimiter), [])
+        try:
+            names = next(csv.reader(lines(), delimiter=delimiter, strict=True), [])
+        except csv.Error as error:
+            raise _not_closed(path, 1, f"a column name in the header ({error})") from None
     return Header(tuple(names), delimiter, "".join(taken))
 
 
 def csv_blocks(path: Path, names: Sequence[str], numbers: Sequence[str], texts: Sequence[str]) -> Iterator[Block]:
     """Yield the rows in blocks, with these columns of those in `names`."""
     header, start = read_header(path), 0
-    for piece, share in _pieces(path, header, _size()):
-        found = _with_arrow(piece, header.delimiter, names, numbers, texts)
-        if found is None:
-            block = _row_by_row(piece, header.delimiter, names, numbers, texts, start, share)
-        else:
-            block = arrow_block(start, found, numbers, texts, share=share)
+    for piece in _pieces(path, header, _size()):
+        found, block = _with_arrow(piece, header.delimiter, names, numbers, texts), None
+        if found is not None:
+            block = arrow_block(start, found, numbers, texts, share=piece.share)
+            if _has_odd_nan(piece, block, found):
+                block = None
+        if block is None:
+            block = _row_by_row(piece, header.delimiter, names, numbers, texts, start)
         yield block
         start += block.rows
 
@@ -97,8 +114,8 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield each row's first line and cells, told apart in the same pieces and by the same rules as they are read."""
     header = read_header(path)
     before = header.lines
-    for piece, _ in _pieces(path, header, _size()):
-        reader = csv.reader(io.StringIO(str(piece, "utf-8"), newline=""), delimiter=header.delimiter)
+    for piece in _pieces(path, header, _size()):
+        reader = csv.reader(io.StringIO(str(piece.content, "utf-8"), newline=""), delimiter=header.delimiter)
         first = 1
         for cells in reader:
             if cells:
@@ -111,28 +128,67 @@ def _size() -> int:
     return min(BYTES, PLAIN) if _arrow() is None else BYTES
 
 
-def _pieces(path: Path, header: Header, size: int) -> Iterator[tuple[memoryview, float]]:
-    """Yield pieces of whole rows, each valid until the next, and how much of the file has been read."""
-    with path.open("rb", buffering=0) as file:
+@dataclass(frozen=True)
+class _Piece:
+    """Whole rows of a file: their bytes, valid until the next piece, and the share of the file read so far."""
+
+    content: memoryview
+    share: float
+    quoted: bool
+
+
+def _pieces(path: Path, header: Header, size: int) -> Iterator[_Piece]:
+    """Yield a file in pieces of whole rows."""
+    with open_regular(path) as file:
         total = max(os.fstat(file.fileno()).st_size, 1)
         mark = 3 if file.read(3) == b"\xef\xbb\xbf" else 0
-        done = file.seek(mark + len(header.text.encode()))
+        start = done = file.seek(mark + len(header.text.encode()))
         buffer, kept = bytearray(size), 0
         while True:
             got = _fill(file, memoryview(buffer)[kept:])
             end, done = kept + got, done + got
             if not end:
                 return
-            cut = _end_of_rows(buffer, end, header.newline) if got else end
+            try:
+                marks = _enclosing(buffer, end, header.delimiter)
+                if len(marks) % 2 and (not got or end - _opening(marks) >= MOST_BYTES):
+                    raise _Unclosed(_opening(marks))
+            except _Unclosed as error:
+                raise _not_closed(path, _line_of(path, start + error.place), "a cell") from None
+            cut = _end_of_rows(buffer, end, header.newline, marks) if got else end
             if cut:
-                yield memoryview(buffer)[:cut], done / total
+                yield _Piece(memoryview(buffer)[:cut], done / total, buffer.find(b'"', 0, cut) >= 0)
                 buffer[: end - cut] = buffer[cut:end]
+                start += cut
             elif end == len(buffer):
                 buffer = buffer + bytearray(len(buffer))
             kept = end - cut
 
 
-def _fill(file: io.FileIO, space: memoryview) -> int:
+class _Unclosed(Exception):
+    """A cell whose quotation marks are not closed, by its place in a piece."""
+
+    def __init__(self, place: int) -> None:
+        self.place = place
+
+
+def _not_closed(path: Path, line: int, what: str) -> InvalidData:
+    return InvalidData(
+        f"{path}, line {line}: expected quotation marks around {what} to be closed before a delimiter or the end of a "
+        'line, got other text or the end of the file; close them, or double each mark inside the cell ("")'
+    ).telling("the table has quotation marks that are not closed")
+
+
+def _line_of(path: Path, place: int) -> int:
+    """Return the number of the line that has the byte at `place`."""
+    end = number = 0
+    with io.TextIOWrapper(open_regular(path), "latin-1", newline="") as file:  # a character for each byte
+        while end <= place:
+            end, number = end + len(file.readline()), number + 1
+    return number
+
+
+def _fill(file: Any, space: memoryview) -> int:
     """Read until the space is full or the file ends; return how many bytes there are.
 
     A network disk may give fewer than asked for. Pieces must not depend on that: every pass has the same blocks.
@@ -143,18 +199,44 @@ def _fill(file: io.FileIO, space: memoryview) -> int:
     return end
 
 
-def _end_of_rows(buffer: bytearray, end: int, newline: bytes) -> int:
+def _enclosing(buffer: bytearray, end: int, delimiter: str) -> npt.NDArray[np.int64]:
+    """Return the places of the quotation marks that open and close cells, in turn; doubled ones may be among them.
+
+    The buffer begins where a row does. Raises `_Unclosed` for a cell with other text behind its closing mark.
+    """
+    if buffer.find(b'"', 0, end) < 0:
+        return np.zeros(0, dtype=np.int64)
+    content = np.frombuffer(buffer, np.uint8, end)
+    marks, beside = np.flatnonzero(content == _MARK), _BESIDE[delimiter]
+    # Where each second mark opens and the others close, all have a delimiter, a line's end or another mark beside them.
+    opening, closing = marks[::2], marks[1::2]
+    first, last = int(opening[0] == 0), len(closing) - int(len(closing) > 0 and closing[-1] == end - 1)
+    if beside[content[opening[first:] - 1]].all() and beside[content[closing[:last] + 1]].all():
+        return marks
+    found: list[int] = []
+    for cell in _CELLS[delimiter].finditer(buffer, 0, end):
+        found.append(cell.start())
+        if cell[1]:
+            found.append(cell.end() - 1)
+            if cell.end() < end and not beside[buffer[cell.end()]]:
+                raise _Unclosed(cell.start())
+    return np.array(found, dtype=np.int64)
+
+
+def _opening(marks: npt.NDArray[np.int64]) -> int:
+    """Return where the cell begins that the last mark leaves open."""
+    place = len(marks) - 1
+    while place and marks[place] == marks[place - 1] + 1:  # a doubled one: both stand for one inside the cell
+        place -= 2
+    return int(marks[place])
+
+
+def _end_of_rows(buffer: bytearray, end: int, newline: bytes, marks: npt.NDArray[np.int64]) -> int:
     """Return where the last whole row ends: at a line's end that no quotation marks enclose."""
-    last = cut = buffer.rfind(newline, 0, end) + 1
-    if buffer.find(b'"', 0, cut) < 0:
-        return cut
-    marks = np.frombuffer(buffer, np.uint8, cut) == ord('"')  # where texts are quoted, `count` would take much longer
-    enclosed = np.count_nonzero(marks) % 2
-    while cut and enclosed:
-        before = buffer.rfind(newline, 0, cut - 1) + 1
-        enclosed ^= np.count_nonzero(marks[before:cut]) % 2
-        cut = before
-    return cut if cut or end < MOST_BYTES else last
+    cut = buffer.rfind(newline, 0, end) + 1
+    while cut and (before := bisect_left(marks, cut)) % 2:
+        cut = buffer.rfind(newline, 0, int(marks[before - 1])) + 1
+    return cut
 
 
 def _arrow() -> tuple[Any, Any] | None:
@@ -168,7 +250,7 @@ def _arrow() -> tuple[Any, Any] | None:
 
 
 def _with_arrow(
-    piece: memoryview, delimiter: str, names: Sequence[str], numbers: Sequence[str], texts: Sequence[str]
+    piece: _Piece, delimiter: str, names: Sequence[str], numbers: Sequence[str], texts: Sequence[str]
 ) -> Any:
     """Return a record batch if pyarrow is there and finds as many cells in every row as there are names."""
     if (modules := _arrow()) is None:
@@ -176,12 +258,11 @@ def _with_arrow(
     pa, arrow_csv = modules
     # Bytes in memory, not a file of Python's: pyarrow's threads would ask for the interpreter, and abort the process if
     # that has ended meanwhile.
-    content = pa.py_buffer(piece)
-    quoted = bool((np.frombuffer(piece, np.uint8) == ord('"')).any())
+    content = pa.py_buffer(piece.content)
     # Threads would take a quarter more time in all: what one has parsed is in another one's cache.
     read = arrow_csv.ReadOptions(column_names=list(names), block_size=PARSED, use_threads=False)
     # To look for rows of several lines takes a seventh of the time, and without quotation marks there are none.
-    parse = arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=quoted)
+    parse = arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=piece.quoted)
     # If a cell is no number, all are read as texts, and only the column that has it is looked at text by text.
     for kind in (pa.float64(), pa.string()):
         convert = arrow_csv.ConvertOptions(
@@ -203,16 +284,25 @@ def _with_arrow(
     return None
 
 
+def _has_odd_nan(piece: _Piece, block: Block, batch: Any) -> bool:
+    """Say whether pyarrow has taken a text such as "nan(7)" for a number."""
+    for name, values in block.numbers.items():
+        bad = block.bad.get(name)
+        known = batch.column(name).null_count + (0 if bad is None else np.count_nonzero(bad))
+        if np.count_nonzero(np.isnan(values)) > known and _NAN.search(piece.content):
+            return True
+    return False
+
+
 def _row_by_row(
-    piece: memoryview,
+    piece: _Piece,
     delimiter: str,
     names: Sequence[str],
     numbers: Sequence[str],
     texts: Sequence[str],
     start: int,
-    share: float,
 ) -> Block:
-    text = io.StringIO(str(piece, "utf-8"), newline="")
+    text = io.StringIO(str(piece.content, "utf-8"), newline="")
     rows = [row for row in csv.reader(text, delimiter=delimiter) if row]
     ragged = np.array([len(row) != len(names) for row in rows], dtype=bool)
     if ragged.any():
@@ -225,13 +315,10 @@ def _row_by_row(
         {name: _numbers(columns[name], ragged) for name in numbers},
         {name: Coded.of(columns[name]) for name in texts},
         ragged=ragged if ragged.any() else None,
-        share=share,
+        share=piece.share,
     )
 
 
 def _numbers(cells: Sequence[str], ragged: Mask) -> tuple[Array, Mask]:
-    try:
-        return np.fromiter(map(float, cells), np.float64, len(cells)), ragged
-    except ValueError:
-        values, bad = parse_numbers(cells)
-        return values, bad | ragged
+    values, bad = column_of_numbers(cells)
+    return values, ragged if bad is None else bad | ragged

@@ -14,15 +14,17 @@ import numpy as np
 
 from fedgram.core.cache import write_atomic
 from fedgram.core.errors import BadImage, InvalidData
+from fedgram.core.files import read_regular
 from fedgram.core.hashing import hash_bytes, hash_json
 from fedgram.core.progress import counted
 from fedgram.data.dataset import Dataset
 from fedgram.data.own.bad import OnBad, settle
-from fedgram.data.own.images import ImageFiles, Mode, Size, decode
+from fedgram.data.own.images import MOST_BYTES, ImageFiles, Mode, Size, decode
 from fedgram.data.published.store import entry_folder
 
 _TEST_NAMES = ("test", "val", "valid", "validation")
 _SIDE = 224  # where sizes differ: what most backbones were trained at
+_RULES = 2  # raise when other images are bad
 _NOT_MEANT = {"thumbs.db", "desktop.ini"}
 
 
@@ -98,7 +100,7 @@ def examined(folder: Path, paths: list[Path], show: bool | None, about: str = ""
     It is remembered until a file changes; `about` tells apart several choices of files in one folder.
     """
     stats = [(path, os.stat(path)) for path in paths]
-    signature = hash_json([[_key(path, folder), stat.st_size, stat.st_mtime_ns] for path, stat in stats])
+    signature = hash_json([_RULES, *([_key(path, folder), stat.st_size, stat.st_mtime_ns] for path, stat in stats)])
     place = hash_bytes([os.fsencode(folder.resolve()), about.encode()])[:16]
     note = entry_folder(f"image-folder-{place}.json")
     try:
@@ -112,7 +114,7 @@ def examined(folder: Path, paths: list[Path], show: bool | None, about: str = ""
     digests: list[list[str]] = []
     for path in counted(paths, f"checking {folder.name}", len(paths), show):
         try:
-            raw = path.read_bytes()
+            raw = read_regular(path, most=MOST_BYTES)
             shapes[decode(raw).shape] += 1
             digests.append([_key(path, folder), hash_bytes([raw])])
         except BadImage as error:

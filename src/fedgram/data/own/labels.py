@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 from fedgram.core.errors import Doubtful, InvalidData, NumericLabels
 from fedgram.data.own.bad import warn_of_look_alikes
-from fedgram.data.own.cells import Coded, is_missing
+from fedgram.data.own.cells import Coded, is_missing, number_of
 
-_DATE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}([T ].*)?|\d{1,2}[./]\d{1,2}[./]\d{2,4}( .*)?")
-_WHOLE = re.compile(r"-?(0|[1-9]\d*)(\.0*)?")
+_DATE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}([T ].*)?|\d{1,2}[./]\d{1,2}[./]\d{2,4}( .*)?", re.ASCII)
+_WHOLE = re.compile(r"-?(0|[1-9][0-9]*)(\.0*)?")
 
 
 def are_dates(texts: Collection[str]) -> bool:
@@ -97,7 +97,5 @@ def tidied_column(cells: Coded, where: str) -> Coded:
 
 
 def _fraction(text: str) -> bool:
-    try:
-        return not float(text).is_integer()
-    except ValueError:
-        return False
+    number = number_of(text)
+    return number is not None and not number.is_integer()

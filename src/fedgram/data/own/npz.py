@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from fedgram.core.columns import as_columns
 from fedgram.core.errors import FedgramError, InvalidData
+from fedgram.core.files import open_regular
 from fedgram.core.labels import Classes, as_classes, as_labels, distinct, to_indices
 from fedgram.data.dataset import Dataset
 from fedgram.data.fingerprint import fingerprint
@@ -79,7 +80,7 @@ def _indices(labels: npt.NDArray[Any], classes: Classes) -> npt.NDArray[np.int64
 def load_arrays(path: Path) -> Mapping[str, npt.NDArray[Any]]:
     """Return the arrays of an .npz file; refuse one that is damaged, or holds less than it says."""
     try:
-        with path.open("rb") as raw:
+        with open_regular(path) as raw:
             if raw.read(6) == b"\x93NUMPY":
                 raise InvalidData("a single array")
             with zipfile.ZipFile(raw) as archive:
@@ -88,7 +89,8 @@ def load_arrays(path: Path) -> Mapping[str, npt.NDArray[Any]]:
     except Exception as error:  # a damaged file can raise nearly anything
         if isinstance(error, FedgramError) and str(path) in str(error):
             raise
-        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+        said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        reason = next(iter(said.splitlines()), "") or type(error).__name__
         raise InvalidData(f"{path} is not an .npz file of plain arrays ({reason}): save it again with numpy") from error
 
 

@@ -17,7 +17,7 @@ from fedgram.core.errors import BadSamples, Doubtful, InvalidData, Mismatch, Unk
 from fedgram.core.progress import with_bar
 from fedgram.data.own.bad import SHOWN, OnBad, Reason, check_expansion, settle
 from fedgram.data.own.blocks import TableFile, open_table, stacked
-from fedgram.data.own.cells import Block, Coded, Mask, is_missing
+from fedgram.data.own.cells import Block, Coded, Mask, is_missing, number_of
 from fedgram.data.own.labels import parsed, tidied_column
 
 LABEL_NAMES = ("label", "y", "target", "class")
@@ -244,13 +244,12 @@ def _why_bad(row: Sequence[str], roles: Roles) -> Reason:
         if i in features:
             if not cell.strip():
                 return Reason(f"{column} is empty", f"{column} must not be empty")
-            try:
-                value = float(cell)
-            except ValueError:
+            value = number_of(cell)
+            if value is None and not is_missing(cell):
                 remedy = "" if roles.label is not None else " (if it is the label, say so: --label)"
                 return Reason(f"{column} holds {cell!r}, not a number{remedy}", f"{column} must hold numbers")
-            if not math.isfinite(value):
-                return Reason(f"{column} is {value}", f"{column} must be finite")
+            if value is None or math.isinf(value):
+                return Reason(f"{column} is {cell.strip() if value is None else value}", f"{column} must be finite")
     return Reason("", "")
 
 

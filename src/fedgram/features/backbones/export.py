@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 from fedgram.core.cache import cache_folder, cache_lock, writing_cache
 from fedgram.core.errors import CannotExport, CannotLoad
 from fedgram.core.extras import require
-from fedgram.core.hashing import hash_parts
+from fedgram.core.hashing import hash_bytes, hash_parts
 from fedgram.core.progress import spinner
-from fedgram.features.onnxfile import Input, export
+from fedgram.features.onnxfile import Checked, Input, export
 
 if TYPE_CHECKING:
     import torch
 
-_VERSION = 1  # raise when exported files of older versions must not be used
+_FILE = "model.onnx"
+_VERSION = 2  # raise when exported files of older versions must not be used
 
 
 def exported(
@@ -24,41 +25,41 @@ def exported(
     build: "Callable[[], torch.nn.Module]",
     inputs: Sequence[Input],
     cache: Path | str | None,
-) -> Path:
-    """Return the ONNX file of the module that `build` makes, from the cache if it is there and whole.
+) -> Checked:
+    """Return the ONNX model of the module that `build` makes, from the cache if it is there and whole.
 
     The file and its digest appear together, by renaming a folder; processes that want the same one wait.
     """
     models = cache_folder(cache, "models")
     folder = models / f"{name}-{hash_parts(_VERSION, fingerprint)[:24]}"
-    if _whole(folder):
-        return folder / "model.onnx"
+    if model := _whole(folder, name):
+        return model
     require("torch", "vision", f"exporting {name}")
     require("onnxscript", "vision", f"exporting {name}")
     with cache_lock(folder.with_suffix(".lock"), f"the export of {name}"):
-        if not _whole(folder):
-            with spinner(f"exporting {name} to ONNX (once, some seconds)"):
-                module = build().eval()
-                with writing_cache(folder), tempfile.TemporaryDirectory(dir=models, prefix=".new-") as scratch:
-                    fresh, old = Path(scratch) / "fresh", Path(scratch) / "old"
-                    fresh.mkdir()
-                    try:
-                        export(name, module, inputs, fresh / "model.onnx")
-                    except CannotExport as error:
-                        raise CannotLoad(f"{error}: run it in torch with device='cpu'") from error
-                    (fresh / "digest").write_text(hash_parts(*_files(fresh)), encoding="ascii")
-                    if folder.exists():
-                        folder.rename(old)  # damaged; goes with the scratch folder
-                    fresh.replace(folder)
-    return folder / "model.onnx"
+        if model := _whole(folder, name):
+            return model
+        with spinner(f"exporting {name} to ONNX (once, some seconds)"):
+            module = build().eval()
+            with writing_cache(folder), tempfile.TemporaryDirectory(dir=models, prefix=".new-") as scratch:
+                fresh, old = Path(scratch) / "fresh", Path(scratch) / "old"
+                fresh.mkdir()
+                try:
+                    export(name, module, inputs, fresh / _FILE)
+                except CannotExport as error:
+                    raise CannotLoad(f"{error}: run it in torch with device='cpu'") from error
+                made = (fresh / _FILE).read_bytes()
+                (fresh / "digest").write_text(hash_bytes([made]), encoding="ascii")
+                if folder.exists():
+                    folder.rename(old)  # damaged; goes with the scratch folder
+                fresh.replace(folder)
+    return Checked(name, hash_bytes([made]), made)
 
 
-def _files(folder: Path) -> list[Path]:
-    return sorted(folder.glob("model.onnx*"))
-
-
-def _whole(folder: Path) -> bool:
+def _whole(folder: Path, name: str) -> Checked | None:
     try:
-        return (folder / "digest").read_text(encoding="ascii") == hash_parts(*_files(folder))
+        content = (folder / _FILE).read_bytes()
+        digest = hash_bytes([content])
+        return Checked(name, digest, content) if (folder / "digest").read_text(encoding="ascii") == digest else None
     except (OSError, UnicodeDecodeError):
-        return False
+        return None
