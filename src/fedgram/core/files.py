@@ -5,6 +5,7 @@ system that refuses to write.
 import errno
 import os
 import re
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -27,6 +28,51 @@ def writing(
     except OSError as error:
         refused = kind(f"cannot write {path}: {error.strerror or error}{remedy and f'; {remedy}'}")
         raise (refused if told is None else refused.telling(told)) from error
+
+
+def open_regular(path: str | os.PathLike[str], *, most: int | None = None) -> BinaryIO:
+    """Return a regular file, open for reading: for every file that comes from elsewhere.
+
+    Raises an `OSError` whose `strerror` is for users. A folder, pipe, socket or device is refused before it is opened:
+    reading one may wait or go on without end. `most` is the number of bytes that the file may have.
+    """
+    check_regular(path, most=most)
+    # Another process may exchange the file between the two calls: a pipe that takes its place is not waited for.
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    try:
+        _check(os.fstat(handle), path, most)
+        return open(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def read_regular(path: str | os.PathLike[str], *, most: int) -> bytes:
+    """Return the content of a regular file of at most `most` bytes; refusals are those of `open_regular`."""
+    with open_regular(path, most=most) as file:
+        size = os.fstat(file.fileno()).st_size
+        content = file.read(size + 1)  # not `most`: Python asks for that much memory at once
+    if len(content) != size:
+        raise _refused(errno.EIO, path, f"{size:,} bytes were expected, got {len(content):,}: it is being written to")
+    return content
+
+
+def check_regular(path: str | os.PathLike[str], *, most: int | None = None) -> None:
+    """Raise the refusal of `open_regular` without opening the file: for files that a library opens by their names."""
+    _check(os.stat(path), path, most)
+
+
+def _check(found: os.stat_result, path: str | os.PathLike[str], most: int | None) -> None:
+    if stat.S_ISDIR(found.st_mode):
+        raise _refused(errno.EISDIR, path, os.strerror(errno.EISDIR))
+    if not stat.S_ISREG(found.st_mode):
+        raise _refused(errno.EINVAL, path, "expected a regular file, got a pipe, socket or device")
+    if most is not None and found.st_size > most:
+        raise _refused(errno.EFBIG, path, f"expected at most {most:,} bytes, got {found.st_size:,}")
+
+
+def _refused(number: int, path: str | os.PathLike[str], why: str) -> OSError:
+    return OSError(number, why, os.fspath(path))
 
 
 @contextmanager

@@ -33,11 +33,11 @@ from fedgram.core.errors import FedgramError, InvalidData, Mismatch, RefusedMess
 from fedgram.core.files import replace_file, writing
 from fedgram.core.hashing import hash_bytes
 from fedgram.core.wire import container
-from fedgram.core.wire.container import AnyArray, Shapes
+from fedgram.core.wire.container import MOST_BYTES, AnyArray, Shapes
 from fedgram.core.wire.tree import to_tree
 from fedgram.exchange.header import CIRCUMSTANCES, Header, now
 from fedgram.exchange.keys import PrivateKey, PublicKey
-from fedgram.exchange.opening import MOST_BYTES, load, parse
+from fedgram.exchange.opening import load, parse
 from fedgram.moments.moments import Moments
 from fedgram.studies.study import Study
 

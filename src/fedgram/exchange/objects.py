@@ -13,8 +13,9 @@ from pathlib import Path
 
 from fedgram.core import wire
 from fedgram.core.errors import FedgramError, StoreError
-from fedgram.core.files import replacing, writing
+from fedgram.core.files import read_regular, replacing, writing
 from fedgram.core.wire import container
+from fedgram.core.wire.container import MOST_BYTES
 from fedgram.exchange import files
 from fedgram.exchange.files import File
 from fedgram.exchange.keys import PrivateKey, PublicKey
@@ -113,7 +114,7 @@ def is_forged(path: Path, key: str) -> bool:
 
 def _found_total(path: Path) -> tuple[Saved, str] | None:
     try:
-        data = path.read_bytes()
+        data = read_regular(path, most=MOST_BYTES)
         container.check_digest(data)
         found = wire.decode(data)
         saved, signature = Saved(found["number"], found["head"], found["total"]), str(found.get("signature", ""))

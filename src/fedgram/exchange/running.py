@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from fedgram.core.errors import StoreError
-from fedgram.core.files import replace_file, sweep_unfinished
+from fedgram.core.files import read_regular, replace_file, sweep_unfinished
 from fedgram.core.hashing import hash_text
 from fedgram.exchange.combined import part_of, sum_of
 from fedgram.exchange.ledger import Entry, members, problems
@@ -52,7 +52,7 @@ class Checkpoint:
     def fits(self, store: "Store") -> bool:
         """Whether it is the one that was written last."""
         try:
-            return bool(json.loads((store.path / CHECKED).read_bytes()) == asdict(self))
+            return bool(json.loads(read_regular(store.path / CHECKED, most=1 << 12)) == asdict(self))
         except (OSError, ValueError):
             return False
 
