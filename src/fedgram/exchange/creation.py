@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from fedgram.core import wire
 from fedgram.core.errors import FedgramError, InvalidData, Mismatch, StoreError
-from fedgram.core.files import writing
+from fedgram.core.files import PRIVATE, writing
 from fedgram.exchange import files
 from fedgram.exchange.admission import Terms, check_alone
 from fedgram.exchange.combined import part_of
@@ -83,7 +83,7 @@ def prepare(contributions: Path, index: Path, key: Path, given: PrivateKey | Non
             f"{index.name} from a copy, or use another folder"
         )
     with writing(index, StoreError):
-        index.touch()  # before the key, so that a crash never leaves a key without an index
+        index.touch(mode=PRIVATE)  # before the key, so that a crash never leaves a key without an index
     _make_key(key, given)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedgram.core.errors import FedgramError, InvalidData, StoreError
-from fedgram.core.files import replace_file, writing
+from fedgram.core.files import PRIVATE, private_folder, replace_file, writing
 from fedgram.exchange import admission, certificates, files, ledger
 from fedgram.exchange.asking import take_answer
 from fedgram.exchange.combined import sum_of
@@ -108,6 +108,7 @@ def _receipt(store: Store, entry: Entry) -> Path:
     """Write the receipt of an entry; it is not synced, since it can be made again."""
     path = store.path / "receipts" / certificates.file_name(entry.says["party"], entry.number)
     with writing(path, StoreError):
-        path.parent.mkdir(exist_ok=True)
-        replace_file(path, certificates.receipt(entry, study=store.terms.fingerprint, key=store.key))
+        private_folder(path.parent)
+        data = certificates.receipt(entry, study=store.terms.fingerprint, key=store.key)
+        replace_file(path, data, mode=PRIVATE)
     return path

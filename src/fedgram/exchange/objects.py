@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fedgram.core import wire
 from fedgram.core.errors import FedgramError, StoreError
-from fedgram.core.files import read_regular, replacing, writing
+from fedgram.core.files import PRIVATE, private, private_folder, read_regular, replacing, writing
 from fedgram.core.wire import container
 from fedgram.core.wire.container import MOST_BYTES
 from fedgram.exchange import files
@@ -39,9 +39,10 @@ class Objects:
 
     def add(self, digest: str, data: bytes, *, settle: bool = True) -> None:
         """Write a file; its name is on the disk, too, unless that is left to `settle` for several at once."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        with writing(self.folder, StoreError, remedy=REMEDY):
+            private_folder(self.folder)
         path = self.path(digest)
-        with writing(path, StoreError, remedy=REMEDY), open(path, "wb") as file:
+        with writing(path, StoreError, remedy=REMEDY), open(path, "wb", opener=private) as file:
             _write(file.fileno(), data)
         if settle:
             self.settle()
@@ -92,7 +93,7 @@ def save_total(path: Path, saved: Saved, key: PrivateKey | None) -> None:
     signature = "" if key is None else key.sign(KIND, saved.signed).hex()
     data = wire.encode({"number": saved.number, "head": saved.head, "total": saved.total, "signature": signature})
     with writing(path, StoreError, remedy=REMEDY):
-        with replacing(path) as file:
+        with replacing(path, mode=PRIVATE) as file:
             _write(file.fileno(), data)
         sync(path.parent)
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from fedgram.core.errors import StoreError
-from fedgram.core.files import read_regular, replace_file, sweep_unfinished
+from fedgram.core.files import PRIVATE, read_regular, replace_file, sweep_unfinished
 from fedgram.core.hashing import hash_text
 from fedgram.exchange.combined import part_of, sum_of
 from fedgram.exchange.ledger import Entry, members, problems
@@ -47,7 +47,7 @@ class Checkpoint:
     def save(self, store: "Store") -> None:
         """Write it; one that is lost costs only a whole check."""
         with suppress(OSError):
-            replace_file(store.path / CHECKED, json.dumps(asdict(self)).encode())
+            replace_file(store.path / CHECKED, json.dumps(asdict(self)).encode(), mode=PRIVATE)
 
     def fits(self, store: "Store") -> bool:
         """Whether it is the one that was written last."""

@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from fedgram.core.errors import InvalidData, StoreError, UnknownName
+from fedgram.core.files import private_folder, writing
 from fedgram.core.lock import only_writer
 from fedgram.exchange import certificates, files, ledger
 from fedgram.exchange.admission import Terms
@@ -254,6 +255,8 @@ class Store:
     @contextmanager
     def _writing(self, first: Iterable[Source] = ()) -> Iterator["Saving"]:
         remedy = "wait until it is done, and try again"
+        with writing(self.path):
+            private_folder(self.path)
         with only_writer(self.path, wait=self._wait, who="coordinator", remedy=remedy):
             self._open()  # another process may have made it meanwhile
             if self._index is None:
