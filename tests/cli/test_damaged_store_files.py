@@ -122,8 +122,8 @@ def test_damaged_ledgers_are_told_in_one_line(folder, damage):
     wrong = "empty" if damage == "empty" else "was changed"
     for command, codes in {
         ("log", "store"): (1, 2),
-        ("status", "store"): (0, 2),
-        ("status", "store", "--html", "page.html"): (0, 2),
+        ("status", "store"): (1, 2),
+        ("status", "store", "--html", "page.html"): (1, 2),
         ("verify", "store"): (1, 2),
         ("verify", "store", "certificate.fgm"): (1, 2),
         ("publish", "store", "--out", "g.fgm"): (2,),

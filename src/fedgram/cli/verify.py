@@ -12,7 +12,8 @@ from fedgram.core.errors import Mismatch
 from fedgram.core.progress import spinner
 from fedgram.core.terminal import one_line
 from fedgram.exchange import files
-from fedgram.exchange.verification import check_total, problems
+from fedgram.exchange.running import problems
+from fedgram.exchange.verification import check_total
 from fedgram.exchange.verification import verify as verified
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,15 +24,22 @@ def is_exchanged(path: str | os.PathLike[str]) -> bool:
         return False
 
 
-def load(path: Path) -> bytes:
-    """Return a file's content; one whose header promises another length is not read any further."""
+def load(path: Path, most: Mapping[str, int]) -> bytes:
+    """Return a file's content; one whose header promises another length is not read any further.
+
+    Neither is one that is larger than `most` says for its kind.
+    """
     try:
         with open_regular(path, most=MOST_BYTES) as file:
             size = os.fstat(file.fileno()).st_size
             start = file.read(8 + len(BEGINNING))
             _check_beginning(start)
             head = start + _exactly(file, _header_length(start) - len(BEGINNING))
-            if (end := _end(_entries(head))) != size - len(head):
+            entries = _entries(head)
+            kind = str(entries["__metadata__"].get("kind"))
+            if size > most.get(kind, MOST_BYTES):
+                raise RefusedMessage(f"expected at most {most[kind]:,} bytes of a {kind} in this study, got {size:,}")
+            if (end := _end(entries)) != size - len(head):
                 raise RefusedMessage(f"{size} bytes, its header accounts for {len(head) + end}: it is not whole")
             file.seek(0)
             return _exactly(file, size)
