@@ -39,7 +39,8 @@ def stated(store, **changes):
     entry = store.log()[1]
     told = {name: entry.says[name] for name in ("what", "party", "digest", "samples", "time")}
     told |= {"number": entry.number, "head": entry.hash} | changes
-    return files.encode("receipt", told, study=STUDY.fingerprint, party="north", key=store.key)
+    about = {"study": STUDY.fingerprint, "party": "north", "created": entry.says["time"]}
+    return files.encode("receipt", told, key=store.key, **about)
 
 
 @pytest.mark.parametrize(
