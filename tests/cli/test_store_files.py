@@ -143,8 +143,11 @@ def test_a_rewritten_ledger_and_a_wrong_total_are_told(store):
         database.execute("DELETE FROM ledger WHERE number = 4")
         database.execute("DELETE FROM contributions WHERE party = 'east'")
     database.close()
-    found = told("log", "store", code=0)
-    assert found["problems"] == []  # the chain that is left is whole
+    wrong = told("log", "store", code=1)["problems"]
+    assert [text.split()[0] for text in wrong] == ["total.bin", "receipts/east-4.fgm"]  # the chain itself is whole
+    for kept in ("total.bin", "receipts/east-4.fgm"):
+        (store / kept).unlink()
+    assert told("log", "store", code=0)["problems"] == []  # nothing here tells of the entry any more
     assert "no entry with the head" in " ".join(fedgram("log", "store", "--expect", head, code=1).split())
 
 

@@ -1,13 +1,15 @@
 """Files whole or not at all, locks, and what is said when the system refuses."""
 
 import errno
+import os
+import socket
 import threading
 from contextlib import contextmanager, nullcontext
 
 import pytest
 
 from fedgram.core.errors import CacheError, InvalidData, InvalidParameter, tell
-from fedgram.core.files import locked, new_file, replace_file, writing
+from fedgram.core.files import locked, new_file, open_regular, read_regular, replace_file, writing
 
 
 def test_a_file_is_replaced_as_a_whole(tmp_path):
@@ -90,3 +92,42 @@ def test_errors_inside_a_lock_are_left_alone(tmp_path):
         locked(tmp_path / "file" / "lock", nullcontext, InvalidParameter),
     ):
         pass
+
+
+def irregular(folder):
+    """Yield what stands in a folder or a system and is not a regular file."""
+    os.mkfifo(folder / "pipe")
+    (folder / "link").symlink_to(folder / "pipe")
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(folder / "socket"))
+    yield from (folder / "pipe", folder / "link", folder / "socket", "/dev/zero")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_only_regular_files_are_read(tmp_path):
+    for path in irregular(tmp_path):
+        for read in (open_regular, lambda path: read_regular(path, most=10)):
+            with pytest.raises(OSError, match="expected a regular file, got a pipe, socket or device") as caught:
+                read(path)
+            assert caught.value.filename == os.fspath(path)
+    with pytest.raises(OSError, match="Is a directory"):
+        open_regular(tmp_path)
+    with pytest.raises(OSError, match="No such file"):
+        open_regular(tmp_path / "none")
+
+
+def test_a_file_is_read_up_to_its_bound(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"12345")
+    (tmp_path / "link").symlink_to(path)
+    assert read_regular(tmp_path / "link", most=5) == b"12345"
+    with open_regular(path, most=5) as file:
+        assert file.read() == b"12345"
+    with pytest.raises(OSError, match="expected at most 4 bytes, got 5"):
+        read_regular(path, most=4)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs a file of another size than it says")
+def test_a_file_that_is_longer_than_it_says_is_refused():
+    with pytest.raises(OSError, match="0 bytes were expected, got 1"):
+        read_regular("/proc/self/status", most=1 << 20)

@@ -34,7 +34,8 @@ def test_certificates_are_recomputed_from_the_files(tmp_path):
     with pytest.raises(Exception, match="signed with the key"):
         verify(store, files.read(forged))
     lying = first.payload | {"samples": 1}
-    forged = files.encode("certificate", lying, study=STUDY.fingerprint, party="south", key=store.key)
+    about = {"study": STUDY.fingerprint, "party": "south", "created": first.header.created}
+    forged = files.encode("certificate", lying, key=store.key, **about)
     with pytest.raises(Mismatch, match="says samples 1"):
         verify(store, files.read(forged))
     with pytest.raises(UnknownName, match="removed"):

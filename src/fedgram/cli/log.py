@@ -15,8 +15,9 @@ from fedgram.core.hashing import short
 from fedgram.core.terminal import one_line
 from fedgram.exchange import files
 from fedgram.exchange.ledger import check_head
+from fedgram.exchange.running import problems
 from fedgram.exchange.store import Store
-from fedgram.exchange.verification import STATEMENTS, check_statement, problems
+from fedgram.exchange.verification import STATEMENTS, check_statement
 
 HIDDEN = ("number", "time", "what", "party", "previous", "software", "note")
 

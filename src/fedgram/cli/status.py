@@ -8,15 +8,15 @@ import typer
 from rich.table import Table
 
 from fedgram.cli.publish import site_table, validated
-from fedgram.cli.stores import Json, StoreFolder, check_outside, existing, size
+from fedgram.cli.stores import NOT_RIGHT, Json, StoreFolder, check_outside, existing, size
 from fedgram.core import terminal
 from fedgram.core.files import replace_file, writing
 from fedgram.core.hashing import readable, short
 from fedgram.core.terminal import one_line
+from fedgram.exchange.running import problems
 from fedgram.exchange.status import LISTED, others
 from fedgram.exchange.status import status as status_of
 from fedgram.exchange.status_page import status_page
-from fedgram.exchange.verification import problems
 
 
 def status(
@@ -29,6 +29,8 @@ def status(
     as_json: Json = False,
 ) -> None:
     """Show who is in, with how many samples and which keys, who is missing, and whether the ledger is whole.
+
+    Exit code 0 if it is, 1 if an entry is missing or changed, or the index says something else.
 
     Examples:
       fedgram status store/ --html status.html
@@ -46,12 +48,14 @@ def status(
             replace_file(html, status_page(found, kept.log()).encode())
     if as_json:
         typer.echo(json.dumps(found))
-        return
-    _show(found)
-    if errors:
-        terminal.console().print(site_table(errors))
-    if html is not None:
-        terminal.console(soft_wrap=True, highlight=False).print(one_line(f"wrote {html}"))
+    else:
+        _show(found)
+        if errors:
+            terminal.console().print(site_table(errors))
+        if html is not None:
+            terminal.console(soft_wrap=True, highlight=False).print(one_line(f"wrote {html}"))
+    if found["ledger"]["problems"]:
+        raise typer.Exit(NOT_RIGHT)
 
 
 def _show(found: dict[str, Any]) -> None:

@@ -13,7 +13,8 @@ from fedgram.core.hashing import short
 from fedgram.core.progress import spinner
 from fedgram.core.terminal import one_line
 from fedgram.exchange import files
-from fedgram.exchange.verification import check_total, problems
+from fedgram.exchange.running import problems
+from fedgram.exchange.verification import check_total
 from fedgram.exchange.verification import verify as verified
 
 

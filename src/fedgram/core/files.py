@@ -14,6 +14,18 @@ from uuid import uuid4
 
 from fedgram.core.errors import FedgramError, InvalidData
 
+PRIVATE = 0o600  # the mode of files that are for their owner alone
+
+
+def private_folder(path: Path) -> None:
+    """Make a folder, if there is none, that only its owner may look into, whatever the umask is."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def private(name: str, flags: int) -> int:
+    """Open a file that is for its owner alone: an `opener` of Python's `open`."""
+    return os.open(name, flags, PRIVATE)
+
 
 @contextmanager
 def writing(

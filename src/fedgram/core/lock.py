@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from fedgram.core.errors import FolderInUse, InvalidParameter
-from fedgram.core.files import locked, replace_file
+from fedgram.core.files import locked, read_regular, replace_file
 
 # Who has the lock stands in a file of its own, because on some systems nobody else can read a file that is locked.
 LOCK, HOLDER = ".lock", ".holder"
@@ -45,6 +45,6 @@ def only_writer(
 
 def _holder(folder: Path) -> str:
     try:
-        return (folder / HOLDER).read_bytes()[:200].decode(errors="replace") or "it is not known which"
+        return read_regular(folder / HOLDER, most=1 << 12)[:200].decode(errors="replace") or "it is not known which"
     except OSError:
         return "it is not known which"

@@ -11,9 +11,9 @@ import numpy as np
 from fedgram.core.errors import Doubtful, FedgramError, InvalidData, Mismatch, RefusedMessage, UnknownName
 from fedgram.exchange.combined import Combined, leaves_of, part_of
 from fedgram.exchange.files import File
+from fedgram.exchange.header import seconds
 from fedgram.exchange.index import Index
 from fedgram.exchange.keys import PublicKey
-from fedgram.exchange.ledger import seconds
 from fedgram.exchange.marks import equal_to_rounding
 from fedgram.exchange.objects import Objects
 from fedgram.exchange.records import Contribution, Gone, Leaf

@@ -93,7 +93,7 @@ def advance(
 
 def _check_nothing_is_lost(store: Store, method: Method, rounds: list[AskedRound]) -> None:
     """Refuse to begin a run while another is under way that parties have answered: of a method, or of settings."""
-    _, name, under_way = json.loads(rounds[0].run)
+    name, under_way = _under_way(rounds[0])
     answers = len(store.index.answers())
     if (len(rounds) == 1 and not answers) or _ended(store, name):
         return
@@ -105,6 +105,20 @@ def _check_nothing_is_lost(store: Store, method: Method, rounds: list[AskedRound
         f"{name} is at round {len(rounds)}, with {answers} answers, in another run: go on with {' '.join(options)}, or "
         "give --restart to discard all answers and begin anew"
     )
+
+
+def _under_way(round: AskedRound) -> tuple[str, dict[str, Any]]:
+    """Return the method and the settings of a run."""
+    try:
+        _, name, settings = json.loads(round.run)
+    except (ValueError, TypeError, RecursionError):
+        name, settings = None, None
+    if not isinstance(name, str) or not isinstance(settings, dict):
+        raise StoreError(
+            f"the index has {round.run!r:.60} as the run of round {round.number}: restore the store from a copy, or "
+            "begin the rounds anew with --restart"
+        )
+    return name, settings
 
 
 def _ended(store: Store, name: str) -> bool:
@@ -186,10 +200,11 @@ def _ask(store: Store, pool: Pool, method: Method, run: str, number: int, payloa
     assert study is not None
     data = files.encode("round", request, study=study, party=COORDINATOR, key=store.key)
     digest = files.read(data, checked=True).digest
-    store.published.add(digest, data)
+    store.published.stage(digest, data)
     with store.index.changing():
         store.index.ask(AskedRound(number, digest, run, None))
         store.append(ledger.ROUND, method=method.name, round=number, digest=digest)
+    store.published.keep(digest)
     return Asked(number, data)
 
 

@@ -24,8 +24,12 @@ _ODD = re.compile(r"[^A-Za-z0-9._-]+")
 
 def receipt(entry: Entry, *, study: str, key: PrivateKey) -> bytes:
     """Return the signed receipt of an entry by which something joined."""
-    told = {name: entry.says[name] for name in ("what", "party", "digest", "samples", "time")}
-    return _signed("receipt", entry, told, study, key)
+    return _signed("receipt", entry, said_by_receipt(entry), study, key)
+
+
+def said_by_receipt(entry: Entry) -> dict[str, Any]:
+    """Return the content of the receipt of an entry."""
+    return _of_entry(entry, "what", "party", "digest", "samples", "time")
 
 
 def file_name(party: str, what: object) -> str:
@@ -39,12 +43,18 @@ def file_name(party: str, what: object) -> str:
 
 def certificate(entry: Entry, remaining: Iterable[str], *, study: str, key: PrivateKey) -> bytes:
     """Return the signed certificate of an entry by which something was removed; `remaining` are digests."""
-    told = {name: entry.says[name] for name in ("party", "digest", "samples", "time", "before", "after")}
-    told |= {"remaining": sorted(remaining), "states": STATES, "does_not_state": DOES_NOT_STATE}
-    return _signed("certificate", entry, told, study, key)
+    return _signed("certificate", entry, said_by_certificate(entry, remaining), study, key)
+
+
+def said_by_certificate(entry: Entry, remaining: Iterable[str]) -> dict[str, Any]:
+    """Return the content of the certificate of an entry."""
+    told = _of_entry(entry, "party", "digest", "samples", "time", "before", "after")
+    return told | {"remaining": sorted(remaining), "states": STATES, "does_not_state": DOES_NOT_STATE}
+
+
+def _of_entry(entry: Entry, *names: str) -> dict[str, Any]:
+    return {name: entry.detail(name) for name in names} | {"number": entry.number, "head": entry.hash}
 
 
 def _signed(kind: str, entry: Entry, told: dict[str, Any], study: str, key: PrivateKey) -> bytes:
-    said = {**told, "number": entry.number, "head": entry.hash}
-    party, created = entry.says["party"], entry.says["time"]
-    return files.encode(kind, said, study=study, party=party, key=key, created=created)
+    return files.encode(kind, told, study=study, party=told["party"], key=key, created=told["time"])

@@ -6,11 +6,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from secrets import token_bytes
-from typing import TYPE_CHECKING
 
 from fedgram.core import wire
 from fedgram.core.errors import FedgramError, InvalidData, Mismatch, StoreError
-from fedgram.core.files import writing
+from fedgram.core.files import PRIVATE, writing
 from fedgram.core.hashing import readable
 from fedgram.exchange import files
 from fedgram.exchange.admission import Terms, check_alone
@@ -19,10 +18,6 @@ from fedgram.exchange.index import Index
 from fedgram.exchange.keys import PrivateKey
 from fedgram.exchange.objects import sync
 from fedgram.exchange.sums import Sum, about, kind_of
-
-if TYPE_CHECKING:
-    from fedgram.exchange.store import Source
-
 
 STUDY, KIND, SECRET = "study", "kind", "secret"  # settings of the index
 
@@ -35,24 +30,29 @@ class NothingAccepted(InvalidData):
         self.why = why
 
 
-def settled_by(sources: Iterable["Source"], now: str) -> Terms:
+def settled_by(sources: Iterable[files.Source], now: str) -> Terms:
     """Return the terms of the first file that a store of these terms accepts: what is refused settles nothing."""
     why = []
     for source in sources:
         try:
-            file = files.read(source).of_kind("summary", "combined")
-            if file.study is None and file.header.study:
-                raise Mismatch(
-                    f"{file.name} refused: it names study {readable(file.header.study)}, and does not have it in it: a "
-                    "new store must know its study, give --study"
-                )
-            terms = Terms(None, part_of(file).kind) if file.study is None else Terms.of(file.study)
-            Sum.empty(terms.kind).plus(check_alone(file, terms, now=now))
+            with files.refusing(files.name_of(source)):
+                terms = _settled_by(files.read(source).of_kind("summary", "combined"), now)
         except FedgramError as error:
             why.append(str(error))
         else:
             return terms
     raise NothingAccepted(why)
+
+
+def _settled_by(file: files.File, now: str) -> Terms:
+    if file.study is None and file.header.study:
+        raise Mismatch(
+            f"{file.name} refused: it names study {readable(file.header.study)}, and does not have it in it: a new "
+            "store must know its study, give --study"
+        )
+    terms = Terms(None, part_of(file).kind) if file.study is None else Terms.of(file.study)
+    Sum.empty(terms.kind).plus(check_alone(file, terms, now=now))
+    return terms
 
 
 def settings_of(terms: Terms) -> dict[str, bytes]:
@@ -84,7 +84,7 @@ def prepare(contributions: Path, index: Path, key: Path, given: PrivateKey | Non
             f"{index.name} from a copy, or use another folder"
         )
     with writing(index, StoreError):
-        index.touch()  # before the key, so that a crash never leaves a key without an index
+        index.touch(mode=PRIVATE)  # before the key, so that a crash never leaves a key without an index
     _make_key(key, given)
 
 

@@ -19,13 +19,14 @@ fedgram.core.errors.RefusedMessage: bytes refused: its header was damaged or cha
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from fedgram.core import wire
 from fedgram.core.columns import Columns
@@ -33,11 +34,11 @@ from fedgram.core.errors import FedgramError, InvalidData, Mismatch, RefusedMess
 from fedgram.core.files import replace_file, writing
 from fedgram.core.hashing import hash_bytes
 from fedgram.core.wire import container
-from fedgram.core.wire.container import AnyArray, Shapes
+from fedgram.core.wire.container import MOST_BYTES, AnyArray, Shapes
 from fedgram.core.wire.tree import to_tree
 from fedgram.exchange.header import CIRCUMSTANCES, Header, now
 from fedgram.exchange.keys import PrivateKey, PublicKey
-from fedgram.exchange.opening import MOST_BYTES, load, parse
+from fedgram.exchange.opening import load, parse
 from fedgram.moments.moments import Moments
 from fedgram.protocol.fit import Fit
 from fedgram.studies.identity import check_same, is_same
@@ -45,6 +46,7 @@ from fedgram.studies.model import StudyModel
 from fedgram.studies.study import Study
 
 T = TypeVar("T")
+Source: TypeAlias = bytes | str | os.PathLike[str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,15 +149,23 @@ def write(path: str | os.PathLike[str], data: bytes) -> None:
         replace_file(Path(path), data)
 
 
-def read(source: bytes | str | os.PathLike[str], *, name: str | None = None, checked: bool = False) -> File:
+def name_of(source: Source) -> str:
+    """Return the display name of a source for messages."""
+    return "bytes" if isinstance(source, bytes) else os.fspath(source)
+
+
+def read(
+    source: Source, *, name: str | None = None, checked: bool = False, most: Mapping[str, int] | None = None
+) -> File:
     """Return the file of these bytes, or at this path, with every check that what a stranger sends gets.
 
     Its signature is not looked at: `File.verify` needs to know whose it should be. `name` is what errors call the
-    file. `checked` says that the payload has passed before, so that only the digests are compared.
+    file. `checked` says that the payload has passed before, so that only the digests are compared. `most` are
+    the bytes that a file of each kind may have: a larger one is refused before more than its header is read.
     """
-    name = name or ("bytes" if isinstance(source, bytes) else os.fspath(source))
+    name = name or name_of(source)
     try:
-        data = source if isinstance(source, bytes) else load(Path(source))
+        data = source if isinstance(source, bytes) else load(Path(source), most or {})
         metadata, shapes = parse(data)
         header = Header.of_texts(metadata)
         tree = metadata["fedgram"]
@@ -169,8 +179,28 @@ def read(source: bytes | str | os.PathLike[str], *, name: str | None = None, che
         raise RefusedMessage(f"{name} refused: {error}") from error
     _read_types()
     content = wire.decode(data, sender=None if checked else name, sealed=False)
-    payload, study = _taken_apart(header, content, name)
+    with refusing(name):
+        payload, study = _taken_apart(header, content, name)
     return File(header, payload, study, len(data), name, _signed(header, tree, shapes), data)
+
+
+@contextmanager
+def refusing(name: str) -> Iterator[None]:
+    """Turn any error raised while a file is checked into a refusal of that file, which cannot stop other files.
+
+    An error that is not ours is a fault of fedgram that the file has found: it is refused all the same.
+    """
+    try:
+        yield
+    except FedgramError:
+        raise
+    except MemoryError as error:
+        raise RefusedMessage(f"{name} refused: checking it needs more memory than there is") from error
+    except Exception as error:
+        raise RefusedMessage(
+            f"{name} refused: checking it failed with {type(error).__name__} ({error!s:.200}), which is an error in "
+            "fedgram: please report it, with the file if that may be shown"
+        ) from error
 
 
 def _head(header: Header, tree: str, shapes: Shapes, seal: str) -> bytes:

@@ -133,6 +133,20 @@ def now() -> str:
     return datetime.now(UTC).strftime(_TIME)
 
 
+def seconds(time: str) -> float:
+    """Return a time in seconds since 1970."""
+    return datetime.fromisoformat(time).timestamp()
+
+
+def time_of(seconds: int) -> str:
+    """Return seconds since 1970 as the time that files have.
+
+    >>> time_of(round(seconds("2026-01-02T03:04:05Z")))
+    '2026-01-02T03:04:05Z'
+    """
+    return datetime.fromtimestamp(seconds, UTC).strftime(_TIME)
+
+
 def is_time(text: str) -> bool:
     """Say whether a text is a time as `now` writes it."""
     try:

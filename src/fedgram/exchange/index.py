@@ -9,16 +9,25 @@ import os
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import astuple, fields
+from dataclasses import astuple, fields, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from fedgram.core.errors import StoreError
+from fedgram.core.files import PRIVATE, check_regular
+from fedgram.exchange.header import is_time
 from fedgram.exchange.ledger import Entry
 from fedgram.exchange.records import AskedRound, Contribution, Gone, Leaf
 from fedgram.exchange.tables import SCHEMA, statements
 
+T = TypeVar("T")
 LATEST = "latest"  # the setting
+# Columns of the tables that do not hold text, and what they hold: SQLite keeps whatever is written into a column.
+KINDS: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("number", "samples", "size"), (int,)),
+    "value": (bytes,),
+    "said": (bytes, type(None)),
+}
 
 
 class Index:
@@ -26,8 +35,19 @@ class Index:
 
     def __init__(self, path: Path, *, create: bool = False) -> None:
         self.path = path
+        for name in (path, *(path.with_name(f"{path.name}{ending}") for ending in ("-wal", "-shm", "-journal"))):
+            self._check_regular(name)
         with self._telling():
             self._database = _connect(path, create=create)
+
+    def _check_regular(self, name: Path) -> None:
+        """Refuse a pipe or a device in the place of a file, which SQLite would wait for without end."""
+        try:
+            check_regular(name)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise StoreError(f"cannot use {name}: {error.strerror}; restore the store from a copy") from error
 
     @classmethod
     def created(cls, path: Path, settings: dict[str, bytes], first: Entry) -> Self:
@@ -79,24 +99,31 @@ class Index:
     @contextmanager
     def changing(self) -> Iterator[None]:
         """Make all changes inside or none; they are on the disk at the end, or at that of a change around this one."""
-        if self._database.in_transaction:
-            yield
-            return
+        within = self._database.in_transaction
+        begin, keep, undo = (
+            (("SAVEPOINT inner",), ("RELEASE inner",), ("ROLLBACK TO inner", "RELEASE inner"))
+            if within
+            else (("BEGIN IMMEDIATE",), ("COMMIT",), ("ROLLBACK",))
+        )
         with self._telling():
-            self._database.execute("BEGIN IMMEDIATE")
+            self._execute(begin)
             try:
                 yield
-                self._database.execute("COMMIT")
+                self._execute(keep)
             except BaseException:
                 if self._database.in_transaction:
-                    self._database.execute("ROLLBACK")
+                    self._execute(undo)
                 raise
+
+    def _execute(self, commands: Iterable[str]) -> None:
+        for command in commands:
+            self._database.execute(command)
 
     # Settings
     def get(self, name: str) -> bytes | None:
         """Return a setting."""
-        found = self._rows("SELECT value FROM settings WHERE name = ?", name)
-        return bytes(found[0][0]) if found else None
+        found = self._table("settings", ("value",), "WHERE name = ?", name)
+        return found[0][0] if found else None
 
     def set(self, name: str, value: bytes) -> None:
         """Write a setting."""
@@ -105,32 +132,43 @@ class Index:
     # Who is in
     def contributions(self) -> list[Contribution]:
         """Return all contributions, in the order in which they joined."""
-        return [_contribution(row) for row in self._rows("SELECT * FROM contributions ORDER BY rowid")]
+        return self._contributions("ORDER BY rowid")
 
     def contribution(self, **known: str) -> Contribution | None:
         """Return the contribution with this digest, or of this party."""
         [(column, value)] = known.items()
-        found = self._rows(f"SELECT * FROM contributions WHERE {column} = ?", value)
-        return _contribution(found[0]) if found else None
+        return next(iter(self._contributions(f"WHERE {column} = ?", value)), None)
+
+    def _contributions(self, which: str, *values: str) -> list[Contribution]:
+        found = self._records("contributions", Contribution, which, *values)
+        return [replace(each, counts=self._counts(each)) for each in found]
+
+    def _counts(self, found: Contribution) -> tuple[int, ...]:
+        """Return the class counts of a row, which stand in the table as text."""
+        try:
+            counts = json.loads(str(found.counts))
+        except (ValueError, RecursionError):
+            counts = None
+        if not isinstance(counts, list) or not all(type(count) is int for count in counts):
+            raise self._damaged("contributions", "counts", "a list of whole numbers", found.counts)
+        return tuple(counts)
 
     def leaves(self, contribution: str | None = None) -> list[Leaf]:
         """Return the leaves of a contribution, or all, in the order in which they joined."""
-        columns = ", ".join(field.name for field in fields(Leaf))
         where, values = ("", ()) if contribution is None else ("WHERE contribution = ?", (contribution,))
-        return [Leaf(*row) for row in self._rows(f"SELECT {columns} FROM leaves {where} ORDER BY rowid", *values)]
+        return self._records("leaves", Leaf, f"{where} ORDER BY rowid", *values)
 
     def overlap(self, leaf: Leaf, *, besides: str = "") -> tuple[Leaf, Contribution] | None:
         """Return a leaf of this digest, party or content, and what it is part of, `besides` one contribution."""
-        found = self._rows(
-            "SELECT digest, party, content, samples, created, contribution FROM leaves "
-            "WHERE (digest = ? OR party = ? OR content = ?) AND contribution <> ?",
-            *(leaf.digest, leaf.party, leaf.content, besides),
-        )
+        columns = *(field.name for field in fields(Leaf)), "contribution"
+        which = "WHERE (digest = ? OR party = ? OR content = ?) AND contribution <> ?"
+        found = self._table("leaves", columns, which, leaf.digest, leaf.party, leaf.content, besides)
         if not found:
             return None
-        of = self.contribution(digest=found[0][-1])
-        assert of is not None
-        return Leaf(*found[0][:-1]), of
+        *row, digest = found[0]
+        if (whole := self.contribution(digest=digest)) is None:
+            raise self._damaged("leaves", "contribution", "the digest of a contribution", digest)
+        return Leaf(*row), whole
 
     def add(self, contribution: Contribution, leaves: list[Leaf], marks: Iterable[str] = ()) -> None:
         """Write a contribution with its leaves, and the marks of its moments where it is a single summary."""
@@ -160,26 +198,26 @@ class Index:
 
     def marked(self, marks: Iterable[str]) -> list[str]:
         """Return the digests of leaves, present or gone, that share one of these marks."""
-        found = {leaf: None for mark in marks for (leaf,) in self._rows("SELECT leaf FROM marks WHERE mark = ?", mark)}
-        return list(found)
+        found = (self._table("marks", ("leaf",), "WHERE mark = ?", mark) for mark in marks)
+        return list(dict.fromkeys(leaf for rows in found for (leaf,) in rows))
 
     def gone(self, leaf: Leaf | None = None, alike: Iterable[str] = ()) -> list[Gone]:
         """Return what has left; of a leaf, only what is the same, by digest or content, or is listed in `alike`."""
-        query, values = f"SELECT {', '.join(field.name for field in fields(Gone))} FROM gone", list[str]()
-        if leaf is not None:
-            values = [leaf.content, leaf.digest, *alike]
-            query += f" WHERE content = ? OR digest IN ({', '.join('?' * (len(values) - 1))})"
-        return [Gone(*row) for row in self._rows(query, *values)]
+        if leaf is None:
+            return self._records("gone", Gone)
+        digests = [leaf.digest, *alike]
+        which = f"WHERE content = ? OR digest IN ({', '.join('?' * len(digests))})"
+        return self._records("gone", Gone, which, leaf.content, *digests)
 
     # Names and keys
     def key_of(self, party: str) -> str | None:
         """Return the key that a name came with first, "" if that was not signed, None if it never came."""
-        found = self._rows("SELECT signer FROM names WHERE party = ?", party)
-        return str(found[0][0]) if found else None
+        found = self._table("names", ("signer",), "WHERE party = ?", party)
+        return found[0][0] if found else None
 
     def names(self) -> dict[str, str]:
         """Return the key of each name that has come."""
-        return dict(self._rows("SELECT party, signer FROM names"))
+        return dict(self._table("names", ("party", "signer")))
 
     def bind(self, party: str, signer: str) -> None:
         """Remember the key of a name."""
@@ -188,7 +226,7 @@ class Index:
     # Rounds
     def rounds(self) -> list[AskedRound]:
         """Return the rounds of the present run."""
-        return [AskedRound(*row) for row in self._rows("SELECT * FROM rounds ORDER BY number")]
+        return self._records("rounds", AskedRound, "ORDER BY number")
 
     def ask(self, round: AskedRound) -> None:
         """Write a round that is asked now; nobody has answered it."""
@@ -206,7 +244,7 @@ class Index:
 
     def answers(self) -> dict[str, str]:
         """Return the digests of the answers to the last round, by party."""
-        return dict(self._rows("SELECT party, digest FROM answers ORDER BY rowid"))
+        return dict(self._table("answers", ("party", "digest"), "ORDER BY rowid"))
 
     def answer(self, party: str, digest: str) -> None:
         """Write an answer to the last round, in the place of an earlier one of the same party."""
@@ -232,7 +270,7 @@ class Index:
         raise StoreError(f"the ledger has no entry of contribution {digest[:16]}: fedgram log says what is missing")
 
     def _entries(self, which: str, *values: Any) -> list[Entry]:
-        return [Entry(*row) for row in self._rows(f"SELECT number, text, hash FROM ledger {which}", *values)]
+        return self._records("ledger", Entry, which, *values)
 
     def append(self, entry: Entry) -> None:
         """Write an entry."""
@@ -245,7 +283,32 @@ class Index:
 
     def latest(self) -> str:
         """Return the latest time of any entry; that of the last one is earlier if a clock went back."""
-        return (self.get(LATEST) or b"").decode()
+        time = self.get(LATEST) or b""
+        if time and not is_time(time.decode(errors="replace")):
+            raise self._damaged("settings", LATEST, "a time", time)
+        return time.decode()
+
+    def _records(self, table: str, record: type[T], which: str = "", *values: Any) -> list[T]:
+        """Return rows of a table as records, whose fields are its columns."""
+        columns = tuple(field.name for field in fields(record))  # type: ignore[arg-type]
+        return [record(*row) for row in self._table(table, columns, which, *values)]
+
+    def _table(self, table: str, columns: tuple[str, ...], which: str = "", *values: Any) -> list[Any]:
+        """Return these columns of a table; refuse a value of another kind than the column's."""
+        found = self._rows(f"SELECT {', '.join(columns)} FROM {table} {which}", *values)
+        for place, column in enumerate(columns):
+            kinds = KINDS.get(column, (str,))
+            for row in found:
+                if type(row[place]) not in kinds:
+                    raise self._damaged(table, column, _NAMED[kinds[0]], row[place])
+        return found
+
+    def _damaged(self, table: str, column: str, wanted: str, found: Any) -> StoreError:
+        kind = _NAMED.get(type(found), "a number with a fraction")
+        return StoreError(
+            f"the index {self.path}, table {table}, column {column}: expected {wanted}, got {kind} {found!r:.60}; "
+            "restore the store from a copy"
+        )
 
     def _rows(self, query: str, *values: Any) -> list[Any]:
         with self._telling():
@@ -267,6 +330,26 @@ class Index:
             ) from error
 
 
+class _Undecodable(bytes):
+    """Text of the database that is not UTF-8."""
+
+
+_NAMED: dict[type, str] = {
+    int: "a whole number",
+    str: "text",
+    bytes: "bytes",
+    _Undecodable: "text that is not UTF-8",
+    type(None): "nothing,",
+}
+
+
+def _text(raw: bytes) -> str | _Undecodable:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return _Undecodable(raw)
+
+
 def _connect(path: Path, *, create: bool) -> sqlite3.Connection:
     """Open the database; on a disk that cannot be written to, as it stands there."""
     quoted = path.absolute().as_uri()
@@ -274,8 +357,13 @@ def _connect(path: Path, *, create: bool) -> sqlite3.Connection:
         # What was written last may still stand in a journal beside it, which only who may write can bring in.
         journal = journal_of(path)
         mode = "mode=ro" if journal.exists() and journal.stat().st_size else "immutable=1"
-        return sqlite3.connect(f"{quoted}?{mode}", uri=True, isolation_level=None)
+        database = sqlite3.connect(f"{quoted}?{mode}", uri=True, isolation_level=None)
+        database.text_factory = _text
+        return database
+    if create:
+        path.touch(mode=PRIVATE)  # SQLite gives its journals the rights of the database
     database = sqlite3.connect(f"{quoted}?mode={'rwc' if create else 'rw'}", uri=True, isolation_level=None, timeout=60)
+    database.text_factory = _text
     # Rows that are deleted are overwritten, too: not every SQLite does that of its own accord.
     for setting in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "secure_delete = ON"):
         database.execute(f"PRAGMA {setting}")
@@ -289,8 +377,3 @@ def journal_of(path: Path) -> Path:
 
 def _may_write(folder: Path) -> bool:
     return os.access(folder, os.W_OK)
-
-
-def _contribution(row: tuple[Any, ...]) -> Contribution:
-    found = dict(zip((field.name for field in fields(Contribution)), row, strict=True))
-    return Contribution(**found | {"counts": tuple(json.loads(found["counts"]))})

@@ -6,17 +6,20 @@ from pathlib import Path
 from typing import Any
 
 from fedgram.core.errors import FedgramError, InvalidData, StoreError
-from fedgram.core.files import replace_file, writing
+from fedgram.core.files import PRIVATE, private_folder, replace_file, writing
+from fedgram.core.wire.container import MOST_HEADER
 from fedgram.exchange import admission, certificates, files, ledger
 from fedgram.exchange.asking import take_answer
-from fedgram.exchange.combined import sum_of
-from fedgram.exchange.files import File
+from fedgram.exchange.combined import LEAF_BYTES, MOST_LEAVES, sum_of
+from fedgram.exchange.files import File, Source, name_of
 from fedgram.exchange.ledger import Entry
 from fedgram.exchange.marks import marks_of
 from fedgram.exchange.records import Contribution
-from fedgram.exchange.running import Saving
-from fedgram.exchange.store import Joined, Source, Store, name_of
-from fedgram.exchange.sums import Sum
+from fedgram.exchange.rounds import MOST_FEATURES
+from fedgram.exchange.running import RECEIPTS, Saving
+from fedgram.exchange.store import Joined, Store
+from fedgram.exchange.sums import Sum, size
+from fedgram.moments import packing
 from fedgram.moments.moments import Moments
 
 # Files that are accepted together: each is on the disk by then, and the index and its ledger wait for it only once.
@@ -38,10 +41,28 @@ def join(
     return found
 
 
+def most_bytes(store: Store) -> dict[str, int]:
+    """Return how many bytes a file of each kind can have in this store: larger ones are refused before they are read.
+
+    Parties answer with moments of more columns than they have only while a round is open.
+    """
+    kind = store.terms.kind
+    classes, rounds = len(kind.classes), store.index.rounds()
+    numbers = size(kind) + classes
+    features = MOST_FEATURES if rounds and rounds[-1].said is None else 0
+    return {
+        "summary": MOST_HEADER + 8 * numbers,
+        "answer": MOST_HEADER + 8 * max(numbers, packing.size(features) + classes * (features + 1)),
+        "combined": MOST_HEADER + 16 * numbers + LEAF_BYTES * MOST_LEAVES,
+    }
+
+
 def _tried(store: Store, saving: Saving, source: Source, *, replace: bool) -> tuple[Joined, Entry | None]:
     name = name_of(source)
+    most = most_bytes(store)
     try:
-        return _join(store, saving, files.read(source, name=name), replace=replace)
+        with store.index.changing(), files.refusing(name):  # a file that is refused half-way leaves nothing behind
+            return _join(store, saving, files.read(source, name=name, most=most), replace=replace)
     except StoreError:  # not the file's fault
         raise
     except FedgramError as error:
@@ -106,8 +127,9 @@ def _add(store: Store, saving: Saving, file: File, part: Moments | Sum, former: 
 
 def _receipt(store: Store, entry: Entry) -> Path:
     """Write the receipt of an entry; it is not synced, since it can be made again."""
-    path = store.path / "receipts" / certificates.file_name(entry.says["party"], entry.number)
+    path = store.path / RECEIPTS / certificates.file_name(entry.says["party"], entry.number)
     with writing(path, StoreError):
-        path.parent.mkdir(exist_ok=True)
-        replace_file(path, certificates.receipt(entry, study=store.terms.fingerprint, key=store.key))
+        private_folder(path.parent)
+        data = certificates.receipt(entry, study=store.terms.fingerprint, key=store.key)
+        replace_file(path, data, mode=PRIVATE)
     return path

@@ -21,7 +21,7 @@ from typing import Any, Self
 
 from fedgram.core.errors import Doubtful, InvalidData, RefusedMessage
 from fedgram.core.extras import require
-from fedgram.core.files import new_file, writing
+from fedgram.core.files import new_file, open_regular, writing
 from fedgram.core.hashing import hash_bytes
 
 SCHEMA = 1
@@ -93,7 +93,7 @@ class PrivateKey:
         """Return the key of a file that `save` wrote."""
         where = os.fspath(path)
         try:
-            with open(path, "rb") as file:
+            with open_regular(path) as file:
                 content = file.read(_MOST_FILE)
                 mode = os.fstat(file.fileno()).st_mode
         except OSError as error:

@@ -13,21 +13,33 @@ says whether a head that somebody was given is in the chain.
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cached_property
 from typing import Any, Self
 
 from fedgram.core import strict_json
 from fedgram.core.errors import Mismatch, StoreError
 from fedgram.core.hashing import hash_text, short
+from fedgram.exchange.header import is_time, seconds
 
 OPEN, JOIN, REPLACE, REMOVE, PUBLISH = "open", "join", "replace", "remove", "publish"
 ROUND, ANSWER, CLOSE = "round", "answer", "close"  # a round is asked, answered by a party, and answered by all
 SHOWN_HEAD = 40  # hexadecimal digits of a head: another chain with the same 16 is found in minutes
 # What changes the total.
 CHANGES = (JOIN, REPLACE, REMOVE)
+_CHANGE: dict[str, type] = {"party": str, "digest": str, "samples": int}
+# What an entry of each kind says besides its number, time, kind and the hash before it.
+DETAILS: Mapping[str, Mapping[str, type]] = {
+    OPEN: {"study": str, "key": str},
+    JOIN: {**_CHANGE, "signer": str},
+    REPLACE: {**_CHANGE, "signer": str, "replaced": str},
+    REMOVE: {**_CHANGE, "before": str, "after": str},
+    PUBLISH: {"version": int, "method": str, "settings": dict, "digest": str, "samples": int, "total": str},
+    ROUND: {"method": str, "round": int, "digest": str},
+    ANSWER: {"party": str, "digest": str, "round": int},
+    CLOSE: {"round": int, "said": str},
+}
 
 
 @dataclass(frozen=True)
@@ -64,6 +76,20 @@ class Entry:
         return self.says[name]
 
     @property
+    def misshapen(self) -> str:
+        """What its text says otherwise than fedgram writes it; "" where nothing is."""
+        said = self.says
+        what, time = said.get("what"), said.get("time")
+        if not isinstance(what, str) or what not in DETAILS:
+            return f"expected one of {', '.join(DETAILS)} as what was done, got {what!r:.60}"
+        if not isinstance(time, str) or not is_time(time):
+            return f"expected a time, got {time!r:.60}"
+        for name, kind in DETAILS[what].items():
+            if type(said.get(name)) is not kind:
+                return f"expected {name!r} of kind {kind.__name__}, got {said.get(name)!r:.60}"
+        return ""
+
+    @property
     def seconds(self) -> float:
         """When it was written, in seconds since 1970."""
         time = self.detail("time")
@@ -72,11 +98,6 @@ class Entry:
         except (TypeError, ValueError) as error:
             said = f"entry {self.number} of the ledger has {time!r} as its time"
             raise StoreError(f"{said}: restore the store from a copy") from error
-
-
-def seconds(time: str) -> float:
-    """Return a time in seconds since 1970."""
-    return datetime.fromisoformat(time).timestamp()
 
 
 def problems(entries: Iterable[Entry]) -> list[str]:
@@ -100,6 +121,12 @@ def _problems(entries: Iterable[Entry]) -> Iterator[str]:
         last, previous, sure = entry.number, entry.hash, unchanged
     if not last:
         yield "the ledger is empty"
+
+
+def misshapen(entries: Iterable[Entry]) -> list[str]:
+    """Say which entries of a whole chain say something else than fedgram writes: no other code need expect that."""
+    found = ((entry.number, entry.misshapen) for entry in entries)
+    return [f"entry {number} is not as fedgram writes it: {why}" for number, why in found if why]
 
 
 def check_head(entries: Iterable[Entry], head: str) -> Entry:

@@ -1,39 +1,45 @@
 """The bytes of an `.fgm` file before anything in them is believed: bounded, whole, and of a version that is known."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
 from fedgram.core import strict_json
 from fedgram.core.errors import InvalidData, RefusedMessage
+from fedgram.core.files import open_regular
 from fedgram.core.wire import container
-from fedgram.core.wire.container import DTYPES, MOST_HEADER, Shapes
+from fedgram.core.wire.container import DTYPES, MOST_BYTES, MOST_HEADER, Shapes
 from fedgram.exchange.header import SCHEMA
 
-MOST_BYTES = 1 << 33  # of a file: moments of some 45,000 columns
 BEGINNING = b'{"__metadata__":{"fgm":"'  # of the JSON header, after its length
 
 
 def is_exchanged(path: str | os.PathLike[str]) -> bool:
     """Say whether a file begins like an `.fgm` file, whatever it is called."""
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             return file.read(8 + len(BEGINNING))[8:] == BEGINNING
     except OSError:
         return False
 
 
-def load(path: Path) -> bytes:
-    """Return a file's content; one whose header promises another length is not read any further."""
+def load(path: Path, most: Mapping[str, int]) -> bytes:
+    """Return a file's content; one whose header promises another length is not read any further.
+
+    Neither is one that is larger than `most` says for its kind.
+    """
     try:
-        with open(path, "rb") as file:
+        with open_regular(path, most=MOST_BYTES) as file:
             size = os.fstat(file.fileno()).st_size
-            if size > MOST_BYTES:
-                raise RefusedMessage(f"{size} bytes are more than the {MOST_BYTES} that a file may have")
             start = file.read(8 + len(BEGINNING))
             _check_beginning(start)
             head = start + _exactly(file, _header_length(start) - len(BEGINNING))
-            if (end := _end(_entries(head))) != size - len(head):
+            entries = _entries(head)
+            kind = str(entries["__metadata__"].get("kind"))
+            if size > most.get(kind, MOST_BYTES):
+                raise RefusedMessage(f"expected at most {most[kind]:,} bytes of a {kind} in this study, got {size:,}")
+            if (end := _end(entries)) != size - len(head):
                 raise RefusedMessage(f"{size} bytes, its header accounts for {len(head) + end}: it is not whole")
             file.seek(0)
             return _exactly(file, size)

@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from fedgram.core.errors import FedgramError, InvalidData
-from fedgram.core.files import new_file, writing
+from fedgram.core.files import new_file, read_regular, writing
 from fedgram.exchange.header import party_name
 from fedgram.exchange.keys import PrivateKey, PublicKey
 
@@ -60,7 +60,7 @@ def read_public(path: str | os.PathLike[str]) -> tuple[str, PublicKey]:
     """Return the party and the key of a `.pub` file."""
     where = os.fspath(path)
     try:
-        text = Path(path).read_bytes()[: 1 << 14].decode()
+        text = read_regular(path, most=1 << 14).decode()
         [(party, key)] = tomllib.loads(text).items()
         return party_name(party), PublicKey(key)
     except OSError as error:

@@ -87,7 +87,7 @@ def write(store: Store, total: Sum, method: Method, fit: Fit) -> Publication:
     told = replace(fit, notes={**fit.notes, "ledger": about})
     data = files.encode("global", told, study=store.terms.fingerprint, party=COORDINATOR, key=store.key)
     digest = files.read(data, checked=True).digest
-    store.published.add(digest, data)
+    store.published.stage(digest, data)
     with store.index.changing():
         entry = store.append(
             ledger.PUBLISH,
@@ -98,6 +98,7 @@ def write(store: Store, total: Sum, method: Method, fit: Fit) -> Publication:
             samples=total.n,
             total=total.digest,
         )
+    store.published.keep(digest)
     return Publication(data, entry)
 
 

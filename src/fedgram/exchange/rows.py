@@ -23,7 +23,6 @@ def differences(index: Index, entries: Sequence[Entry]) -> Iterator[str]:
     yield from _in_the_index(index, joined)
     yield from _keys(index, changes)
     yield from _departed(index, joined, left)
-    yield from run_differences(index, entries)
     latest = max((str(entry.detail("time")) for entry in entries), default="")
     if index.latest() < latest:
         yield f"the index has {index.latest() or 'nothing'} as the latest time, and the ledger has {latest}"
@@ -32,7 +31,10 @@ def differences(index: Index, entries: Sequence[Entry]) -> Iterator[str]:
 def run_differences(index: Index, entries: Iterable[Entry]) -> Iterator[str]:
     """Say which rounds and answers of the run under way are in an index, and not so in the ledger."""
     asked, said, answers = _run_by_ledger(entries)
-    for each in index.rounds():
+    rounds = index.rounds()
+    for number in sorted(asked.keys() - {each.number for each in rounds}) if rounds else ():
+        yield f"round {number} is missing in the index, and the ledger says that it was asked"
+    for each in rounds:
         if asked.get(each.number) != each.digest:
             yield f"round {each.number} of the index, {each.digest[:16]}, is not one that the ledger says was asked"
         if each.said is not None and said.get(each.number) != hash_bytes([each.said]):

@@ -1,23 +1,28 @@
 """The running total of a store, so that nothing has to be added up anew, and how far its ledger has been checked."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from fedgram.core.errors import StoreError
-from fedgram.core.files import replace_file, sweep_unfinished
+from fedgram.core.errors import FedgramError, StoreError
+from fedgram.core.files import PRIVATE, read_regular, replace_file, sweep_unfinished
 from fedgram.core.hashing import hash_text
+from fedgram.exchange import ledger
 from fedgram.exchange.combined import part_of, sum_of
-from fedgram.exchange.ledger import Entry, members, problems
-from fedgram.exchange.objects import Saved, load_total, save_total
+from fedgram.exchange.files import read
+from fedgram.exchange.keys import PublicKey
+from fedgram.exchange.ledger import PUBLISH, ROUND, Entry, members
+from fedgram.exchange.objects import ENDING, Saved, is_forged, load_total, said_by_total, save_total
+from fedgram.exchange.rows import differences, run_differences
 from fedgram.exchange.sums import Sum
+from fedgram.protocol.fit import Fit
 
 if TYPE_CHECKING:
     from fedgram.exchange.store import Store
 
-TOTAL, CHECKED = "total.bin", "checked.json"
+TOTAL, CHECKED, RECEIPTS = "total.bin", "checked.json", "receipts"
 # Files that join before the total is saved: after a crash no more than these are read again.
 SAVED_EVERY = 64
 
@@ -47,12 +52,12 @@ class Checkpoint:
     def save(self, store: "Store") -> None:
         """Write it; one that is lost costs only a whole check."""
         with suppress(OSError):
-            replace_file(store.path / CHECKED, json.dumps(asdict(self)).encode())
+            replace_file(store.path / CHECKED, json.dumps(asdict(self)).encode(), mode=PRIVATE)
 
     def fits(self, store: "Store") -> bool:
         """Whether it is the one that was written last."""
         try:
-            return bool(json.loads((store.path / CHECKED).read_bytes()) == asdict(self))
+            return bool(json.loads(read_regular(store.path / CHECKED, most=1 << 12)) == asdict(self))
         except (OSError, ValueError):
             return False
 
@@ -101,6 +106,7 @@ class Saving:
             if self._untidy:
                 # What the ledger has as joined stays, even where somebody has deleted its row: it can be restored.
                 joined = members(self._store.log(), up_to=self._saved.number)
+                self._store.published.tidy(publications(self._store.log()))
                 self._store.objects.sweep(joined | {each.digest for each in self._store.contributions()})
                 # A total from before a removal would still show who has left, as its difference to the new one.
                 sweep_unfinished(self._store.path / TOTAL)
@@ -129,13 +135,88 @@ def caught_up(store: "Store") -> tuple[Saved, bool]:
     return _checked(store, saved), True
 
 
-def _checked(store: "Store", saved: Saved | None) -> Saved:
-    entries, kind = store.log(), store.terms.kind
-    if wrong := problems(entries):
+def problems(store: "Store") -> list[str]:
+    """Say what is wrong with a store: its ledger, what the index or a signed file says otherwise, and its total."""
+    entries = store.log()
+    found = _contradictions(store, entries)
+    if ledger.problems(entries) or ledger.misshapen(entries):
+        return found
+    found += run_differences(store.index, entries)
+    if is_forged(store.path / TOTAL, store.public_key):
+        found.append(f"{TOTAL} is not as the store signed it: it is not used, the next change adds all files up anew")
+    return found
+
+
+def check_whole(store: "Store") -> None:
+    """Refuse a store whose ledger is damaged, or cut off, or says something else than the index.
+
+    It cannot be made good here: what has left, and when, is in the index alone, and entries are in the ledger alone.
+    """
+    if wrong := _contradictions(store, store.log()):
         raise StoreError(
-            f"the ledger of {store.path} is damaged, so nothing is counted or changed: {wrong[0]}; restore the store "
-            "from a copy, fedgram log names all that is wrong"
+            f"the store {store.path} contradicts itself, so nothing is counted or changed: {wrong[0]}; restore the "
+            "store from a copy, fedgram log names all that is wrong"
         )
+
+
+def _contradictions(store: "Store", entries: Sequence[Entry]) -> list[str]:
+    if wrong := ledger.problems(entries) or ledger.misshapen(entries):
+        return wrong
+    found = [*_cut_off(store, entries), *differences(store.index, entries)]
+    if (began := entries[0].detail("study")) != store.terms.fingerprint:
+        found.append(f"the index has study {store.terms.fingerprint or 'none'}, and the ledger began with {began}")
+    return found
+
+
+def _cut_off(store: "Store", entries: Sequence[Entry]) -> Iterator[str]:
+    """Say which heads that this store has signed are not in its ledger: entries were taken away, or written anew."""
+    heads = {entry.number: entry.hash for entry in entries}
+    for name, number, head in _signed_heads(store):
+        if heads.get(number) != head:
+            there = "another one" if number in heads else f"{len(entries)} entries"
+            yield (
+                f"{name} was signed after entry {number} with the head {head[:16]}, and the ledger has {there}: "
+                "entries were taken away or written anew"
+            )
+    named = publications(entries)
+    for digest in store.published.digests():
+        if digest not in named:
+            yield (
+                f"{store.published.path(digest).name} was published, and the ledger does not have it: entries were "
+                "taken away or written anew"
+            )
+
+
+def publications(entries: Iterable[Entry]) -> set[str]:
+    """Return the digests of all that was published, and of all rounds that were asked."""
+    return {str(entry.says.get("digest")) for entry in entries if entry.says.get("what") in (PUBLISH, ROUND)}
+
+
+def _signed_heads(store: "Store") -> Iterator[tuple[str, int, str]]:
+    """Yield what the running total, receipts and publications say of the ledger: file, entry's number and head.
+
+    What this store's key has not signed says nothing of it.
+    """
+    saved = said_by_total(store.path / TOTAL, store.public_key)
+    if saved is not None:
+        yield TOTAL, saved.number, saved.head
+    key = PublicKey(store.public_key)
+    for folder in (store.path / RECEIPTS, store.published.folder):
+        for path in sorted(folder.glob(f"*{ENDING}")):
+            try:
+                file = read(path, checked=True)
+                told = file.payload.notes["ledger"] if isinstance(file.payload, Fit) else file.payload
+                number, head = told["number"], told["head"]
+                file.verify(key)
+            except (FedgramError, LookupError, TypeError, AttributeError):
+                continue
+            if isinstance(number, int) and isinstance(head, str):
+                yield f"{folder.name}/{path.name}", number, head
+
+
+def _checked(store: "Store", saved: Saved | None) -> Saved:
+    check_whole(store)
+    entries, kind = store.log(), store.terms.kind
     current = {each.digest for each in store.contributions()}
     heads = {entry.number: entry.hash for entry in entries}
     then, total = set[str](), Sum.empty(kind)

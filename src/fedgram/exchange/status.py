@@ -6,8 +6,8 @@ from typing import Any
 from fedgram.exchange import ledger
 from fedgram.exchange.asking import waited_for
 from fedgram.exchange.records import Contribution
+from fedgram.exchange.running import problems
 from fedgram.exchange.store import Store
-from fedgram.exchange.verification import problems
 from fedgram.moments.validation import SiteValidation
 
 LISTED, FIRST, NONE = "listed in the study", "remembered from its first file", "not signed"
@@ -23,7 +23,7 @@ def status(store: Store, sites: Mapping[str, SiteValidation] | None = None) -> d
     listed = {} if study is None else dict(study.parties)
     leaves = store.index.leaves()
     present = {leaf.party for leaf in leaves} | {each.party for each in contributions}
-    said = [entry.says for entry in entries]
+    said = [entry.says for entry in entries if not entry.misshapen]  # those are among the problems
     return {
         "store": str(store.path),
         "study": {"name": "" if study is None else study.name, "fingerprint": store.terms.fingerprint},
@@ -39,11 +39,7 @@ def status(store: Store, sites: Mapping[str, SiteValidation] | None = None) -> d
         "missing": [name for name in listed if name not in present],
         "removed": [{"party": party, "time": time} for party, time in ledger.removed(entries).items()],
         "waiting": waited_for(store),
-        "publications": [
-            {name: each[name] for name in PUBLICATION}
-            for each in said
-            if each.get("what") == ledger.PUBLISH and each.keys() >= set(PUBLICATION)  # others are among the problems
-        ],
+        "publications": [{name: each[name] for name in PUBLICATION} for each in said if each["what"] == ledger.PUBLISH],
         "ledger": {"entries": len(entries), "head": entries[-1].hash, "problems": problems(store)},
     }
 

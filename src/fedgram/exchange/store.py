@@ -20,19 +20,21 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from fedgram.core.errors import InvalidData, StoreError, UnknownName
+from fedgram.core.files import private_folder, writing
 from fedgram.core.lock import only_writer
 from fedgram.exchange import certificates, files, ledger
 from fedgram.exchange.admission import Terms
 from fedgram.exchange.combined import Combined, sum_of
 from fedgram.exchange.coordinator import check_store_key
 from fedgram.exchange.creation import SECRET, NothingAccepted, prepare, settings_of, settled_by, terms_in
+from fedgram.exchange.files import Source, name_of
 from fedgram.exchange.header import now, party_name
 from fedgram.exchange.index import Index
 from fedgram.exchange.keys import PrivateKey
 from fedgram.exchange.ledger import Entry, members
 from fedgram.exchange.objects import Objects
 from fedgram.exchange.records import Contribution
-from fedgram.exchange.running import Saving, caught_up
+from fedgram.exchange.running import Saving, caught_up, check_whole
 from fedgram.exchange.sums import Sum
 from fedgram.studies.identity import check_same
 from fedgram.studies.study import Study
@@ -40,7 +42,6 @@ from fedgram.studies.study import Study
 if TYPE_CHECKING:
     from fedgram.exchange.publishing import Publication
 
-Source: TypeAlias = bytes | str | os.PathLike[str]
 Outcome: TypeAlias = Literal["joined", "replaced", "already in", "answered", "refused"]
 KEY, INDEX = "coordinator.key", "index.sqlite"
 
@@ -56,11 +57,6 @@ class Joined:
     samples: int = 0
     why: str = ""
     receipt: Path | None = None
-
-
-def name_of(source: Source) -> str:
-    """Return what a file is called in what is said of it."""
-    return "bytes" if isinstance(source, bytes) else os.fspath(source)
 
 
 class Store:
@@ -206,6 +202,7 @@ class Store:
 
     def certificate(self, party: str) -> bytes:
         """Return the signed certificate of a party's last removal, as a file's bytes."""
+        check_whole(self)
         removed = [entry for entry in self.log() if entry.says.get("what") == ledger.REMOVE]
         for entry in reversed(removed):
             if entry.detail("party") == party:
@@ -255,6 +252,8 @@ class Store:
     @contextmanager
     def _writing(self, first: Iterable[Source] = ()) -> Iterator["Saving"]:
         remedy = "wait until it is done, and try again"
+        with writing(self.path):
+            private_folder(self.path)
         with only_writer(self.path, wait=self._wait, who="coordinator", remedy=remedy):
             self._open()  # another process may have made it meanwhile
             if self._index is None:

@@ -1,44 +1,25 @@
 """Certificates and the ledger, checked against the files that a store has."""
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from fedgram.core.errors import InvalidData, Mismatch, RefusedMessage
-from fedgram.exchange import ledger
+from fedgram.exchange.certificates import said_by_certificate, said_by_receipt
 from fedgram.exchange.combined import part_of
 from fedgram.exchange.files import File
 from fedgram.exchange.keys import PublicKey
-from fedgram.exchange.ledger import PUBLISH, Entry, check_head
+from fedgram.exchange.ledger import JOIN, PUBLISH, REMOVE, REPLACE, Entry, check_head, members
 from fedgram.exchange.marks import marks_of
-from fedgram.exchange.objects import is_forged
 from fedgram.exchange.records import Contribution
-from fedgram.exchange.rows import check_row, differences
-from fedgram.exchange.running import TOTAL
+from fedgram.exchange.rows import check_row
+from fedgram.exchange.running import problems
 from fedgram.exchange.store import Store
 from fedgram.exchange.sums import Sum
 from fedgram.moments.moments import Moments
 from fedgram.protocol.fit import Fit
 
-# What each kind of file states of an entry of the ledger.
-STATED = {
-    "receipt": ("what", "party", "digest", "samples"),
-    "certificate": ("party", "digest", "samples", "before", "after"),
-}
-
-STATEMENTS = (*STATED, "global")  # kinds of files that carry a head of the ledger
-
-
-def problems(store: Store) -> list[str]:
-    """Say what is wrong with a store: its ledger, what the index says otherwise than the ledger, and its total."""
-    entries = store.log()
-    if wrong := ledger.problems(entries):
-        return wrong
-    found = list(differences(store.index, entries))
-    if (began := entries[0].detail("study")) != store.terms.fingerprint:
-        found.append(f"the index has study {store.terms.fingerprint or 'none'}, and the ledger began with {began}")
-    if is_forged(store.path / TOTAL, store.public_key):
-        found.append(f"{TOTAL} is not as the store signed it: it is not used, the next change adds all files up anew")
-    return found
+STATEMENTS = ("receipt", "certificate", "global")  # kinds of files that carry a head of the ledger
 
 
 def verify(store: Store, file: File) -> list[str]:
@@ -46,7 +27,6 @@ def verify(store: Store, file: File) -> list[str]:
     if wrong := problems(store):
         raise Mismatch(f"the store is not as its ledger says: {wrong[0]}")
     entry = check_statement(store, file.of_kind("certificate"))
-    file.check_study(store.terms.study, remedy="give the store that it was written for")
     return [
         f"signed with this store's key {store.public_key}",
         f"entry {entry.number} of the ledger says the same, and the ledger is whole",
@@ -57,7 +37,8 @@ def verify(store: Store, file: File) -> list[str]:
 def check_statement(store: Store, file: File) -> Entry:
     """Return the ledger's entry whose hash a receipt, certificate or publication carries.
 
-    Refused unless this store's key has signed the file, and the ledger says the same as the file.
+    Refused unless this store's key has signed the file, and the file is, field by field, what the store writes of that
+    entry. Only the version of the software may be another.
     """
     key = PublicKey(store.public_key)
     if file.signer not in (None, key):
@@ -75,12 +56,37 @@ def check_statement(store: Store, file: File) -> Entry:
         told = file.holding(dict)
     if not isinstance(told, dict) or not isinstance(told.get("head"), str):
         raise RefusedMessage(f"{file.name} carries no head of a ledger: ask the coordinator to write it again")
+    file.check_study(store.terms.study, remedy="give the store that it was written for")
     entry = check_head(entries, told["head"])
-    for name in STATED.get(file.header.kind, ()):
-        if name not in entry.says or entry.says[name] != told.get(name):
-            said = f"the ledger's entry {entry.number} says {entry.says.get(name, 'nothing of it')}"
-            raise Mismatch(f"{file.name} says {name} {told.get(name)}, and {said}")
+    if file.header.kind != "global":
+        _check_said(file, told, entry, entries)
     return entry
+
+
+def _check_said(file: File, told: dict[str, Any], entry: Entry, entries: list[Entry]) -> None:
+    """Refuse a receipt or certificate that says anything else of an entry than the ledger."""
+    kinds: tuple[str, ...]
+    if file.header.kind == "receipt":
+        kinds, wanted = (JOIN, REPLACE), said_by_receipt
+    else:
+        kinds, wanted = (REMOVE,), partial(said_by_certificate, remaining=members(entries, up_to=entry.number))
+    if entry.says.get("what") not in kinds:
+        raise Mismatch(
+            f"{file.name} is a {file.header.kind}, and entry {entry.number} of the ledger is of no such change"
+        )
+    said, header = wanted(entry), file.header
+    found = told | {"header's party": header.party, "header's time": header.created}
+    right = said | {"header's party": said["party"], "header's time": said["time"]}
+    for name in sorted({*found, *right}, key=str):
+        if repr(found.get(name)) != repr(right.get(name)):  # 40, 40.0 and True may be equal, and are not the same
+            there = f"the ledger's entry {entry.number} says {_shown(right.get(name))}"
+            raise Mismatch(f"{file.name} says {name} {_shown(found.get(name))}, and {there}")
+    if header.samples or header.columns:
+        raise Mismatch(f"{file.name} has samples or columns in its header, and a {header.kind} has none")
+
+
+def _shown(value: Any) -> str:
+    return "nothing of it" if value is None else f"{value!s:.200}"
 
 
 def check_total(store: Store) -> str:
@@ -106,11 +112,7 @@ def added_up(store: Store, contributions: Iterable[Contribution]) -> Sum:
 
 def _recomputed(store: Store, name: str, told: dict[str, Any], entry: Entry) -> list[str]:
     """Add up the remaining contributions and compare."""
-    remaining = told.get("remaining")
-    if not isinstance(remaining, list) or not all(isinstance(digest, str) for digest in remaining):
-        raise RefusedMessage(f"{name} does not list the remaining contributions: ask the coordinator to write it again")
-    if told["digest"] in remaining:
-        raise Mismatch(f"{name} is wrong: it lists the contribution that was removed among those that remain")
+    remaining = told["remaining"]
     present = {each.digest: each for each in store.contributions()}
     if left := [digest for digest in remaining if digest not in present]:
         raise InvalidData(

@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from fedgram.core.errors import InvalidParameter, UnknownName
+from fedgram.core.files import read_regular
 from fedgram.data.spread import read_partition
 from fedgram.experiments.scenario import STANDARD, Scenario, kind_of
 from fedgram.experiments.variants import EXAMPLE, Variant, read_variants
 from fedgram.protocol.method import Require
 
+MOST_BYTES = 1 << 20  # of a file
 DEEPEST = 16  # levels of tables and lists in a file: more than any experiment needs
 T = TypeVar("T")
 Reader = Callable[[str, Any], Any]
@@ -84,7 +86,7 @@ def read_file(path: Path) -> dict[str, Any]:
     """Return the keys of a TOML file, unchecked; a file without a title is called by its name."""
     too_deep = f"{path} is nested deeper than the {DEEPEST} levels that an experiment may have"
     try:
-        table = tomllib.loads(path.read_bytes().decode("utf-8-sig"))
+        table = tomllib.loads(read_regular(path, most=MOST_BYTES).decode("utf-8-sig"))
     except OSError as error:
         raise InvalidParameter(f"cannot read {path}: {error.strerror or error}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

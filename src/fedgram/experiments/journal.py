@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self
 
 from fedgram.core import strict_json
 from fedgram.core.errors import JournalError
-from fedgram.core.files import writing
+from fedgram.core.files import open_regular, writing
 
 OK, FAILED = "ok", "failed"
 _HALF = re.compile("[\ud800-\udfff]")
@@ -42,7 +42,7 @@ class Line(NamedTuple):
 def read(path: Path) -> Iterator[Line | Damage]:
     """Yield the lines of a results file; a damaged one is named, and the rest is still read."""
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             for number, raw in enumerate(stream, start=1):
                 if raw.strip():
                     yield _parse(path, number, raw)

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from fedgram.core import wire
 from fedgram.core.errors import FedgramError
-from fedgram.core.files import replace_file
+from fedgram.core.files import read_regular, replace_file
 from fedgram.core.wire import Payload
+from fedgram.core.wire.container import MOST_BYTES
 from fedgram.evaluation import Evaluation
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class Checkpoint:
     def restore(self) -> Payload:
         """Return the state that was saved, with the counts of that run restored; None where there is none to use."""
         try:
-            content = wire.decode(self._path.read_bytes(), sender=str(self._path))
+            content = wire.decode(read_regular(self._path, most=MOST_BYTES), sender=str(self._path))
         except FileNotFoundError:
             return None
         except (OSError, FedgramError) as error:

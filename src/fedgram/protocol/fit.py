@@ -12,7 +12,8 @@ import numpy as np
 
 from fedgram.core import wire
 from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch, UnknownName
-from fedgram.core.files import replace_file, writing
+from fedgram.core.files import read_regular, replace_file, writing
+from fedgram.core.wire.container import MOST_BYTES
 from fedgram.data.client import Client
 from fedgram.evaluation import Evaluation
 from fedgram.models import Model, with_columns
@@ -283,7 +284,7 @@ wire.when_unknown(_read_studies)
 
 def _read(path: str | os.PathLike[str]) -> Any:
     try:
-        data = Path(path).read_bytes()
+        data = read_regular(path, most=MOST_BYTES)
     except OSError as error:
         raise InvalidData(f"cannot read {os.fspath(path)}: {error.strerror}") from error
     return wire.decode(data, sender=os.fspath(path))

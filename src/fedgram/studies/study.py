@@ -4,7 +4,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,7 +14,9 @@ from fedgram.core import wire
 from fedgram.core.arrays import Array
 from fedgram.core.columns import Columns
 from fedgram.core.errors import InvalidData, Mismatch
+from fedgram.core.files import read_regular
 from fedgram.core.labels import NUMERIC, Classes, as_classes
+from fedgram.core.wire.container import MOST_HEADER
 from fedgram.data.client import Client, warn_if_few
 from fedgram.moments.basis import Basis
 from fedgram.moments.kind import Kind, study_features
@@ -286,7 +287,7 @@ class Study:
 def read_text(path: str | os.PathLike[str]) -> str:
     """Return the text of a study file."""
     try:
-        return Path(path).read_text(encoding="utf-8")
+        return read_regular(path, most=MOST_HEADER).decode()  # it stands in the header of what parties send
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidData(f"cannot read {os.fspath(path)}: {getattr(error, 'strerror', None) or error}") from error
 

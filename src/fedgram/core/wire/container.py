@@ -25,6 +25,8 @@ SEAL_AT = 8 + len(_PREFIX)
 MOST_HEADER = 16 * 2**20
 # Only small headers are remembered, so that nobody can fill our memory with theirs.
 _REMEMBERED = 4096
+# The most that a file of one message may be: moments of some 45,000 columns.
+MOST_BYTES = 1 << 33
 # The longest side of an array without elements, whose shape costs its sender nothing.
 LONGEST_EMPTY_SIDE = 2**16
 AnyArray: TypeAlias = npt.NDArray[Any]

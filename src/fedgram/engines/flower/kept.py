@@ -7,7 +7,7 @@ from pathlib import Path
 from time import time
 
 from fedgram.core import wire
-from fedgram.core.files import locked, replace_file, writing
+from fedgram.core.files import locked, read_regular, replace_file, writing
 
 MODEL_FILE = "model.safetensors"
 RUN_FILE, LOCK_FILE = "model.run.json", ".model.lock"
@@ -50,7 +50,7 @@ def _run_of(folder: Path) -> tuple[str, float]:
     if not (folder / MODEL_FILE).exists():
         return "", 0.0
     try:
-        told = json.loads((folder / RUN_FILE).read_bytes())
+        told = json.loads(read_regular(folder / RUN_FILE, most=1 << 12))
         return str(told["run"]), float(told["started"])
     except (OSError, ValueError, KeyError, TypeError):
         return "", 0.0

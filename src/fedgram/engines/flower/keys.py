@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key, load_ssh_public_key
 
 from fedgram.core.errors import InvalidParameter, RefusedMessage
+from fedgram.core.files import read_regular
 
 PublicKey: TypeAlias = EllipticCurvePublicKey
 
@@ -36,7 +37,7 @@ def read_keys(text: str) -> dict[str, PublicKey]:
 def key_line(file: Path) -> str:
     """Return the line of `keys` for a public key file NAME.pub, as `ssh-keygen -t ecdsa` writes it."""
     try:
-        text = file.read_text(encoding="utf-8")
+        text = read_regular(file, most=1 << 14).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidParameter(f"cannot read the public key {file}: {error}") from error
     _public_key(text, str(file))

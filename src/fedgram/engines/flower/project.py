@@ -12,6 +12,7 @@ from fedgram.protocol.method import Method
 from fedgram.protocol.parameters import describe, parameter_types, read_settings
 from fedgram.protocol.sources import is_code, resolve
 from fedgram.studies import Study
+from fedgram.studies.study import read_text
 
 DEFAULT = "afl"  # method
 _APP = '''\
@@ -135,7 +136,7 @@ def _toml(value: Any) -> str:
 
 def _carried(study: Path) -> str:
     """Return a study file as text for TOML: as it stands where that can be read, else escaped."""
-    text = study.read_bytes().decode("utf-8")
+    text = read_text(study)
     readable = "'''" not in text and all(c.isprintable() or c in "\t\n" for c in text)
     return f"'''\n{text}'''" if readable else json.dumps(text)
 
