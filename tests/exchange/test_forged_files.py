@@ -43,7 +43,7 @@ def test_part_of_a_file_is_refused_wherever_it_ends(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "change", [{"party": "south"}, {"study": "0f3b"}, {"kind": "combined"}, {"created": "2020-01-01T00:00:00Z"}]
+    "change", [{"party": "south"}, {"study": "0f3b" * 16}, {"kind": "combined"}, {"created": "2020-01-01T00:00:00Z"}]
 )
 def test_a_signature_covers_the_whole_header(change):
     file = files.read(resealed(encoded(key=KEY), **change))  # whoever forges can count hashes, too

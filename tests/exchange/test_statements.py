@@ -64,7 +64,7 @@ def test_every_field_is_compared(store, kind, name):
         {"created": "2020-01-01T00:00:00Z"},
         {"samples": 40},
         {"columns": ("age",)},
-        {"study": "0" * 16},
+        {"study": "0" * 64},
     ],
     ids=lambda header: next(iter(header)),
 )
