@@ -68,6 +68,51 @@ def test_an_earlier_output_stays_unless_it_is_the_same(folder, command, target):
     assert files.read(path).digest != first
 
 
+PERSONALIZE = ("personalize", "global.fgm", "north.csv", "--key", "north.key", "--party", "north")
+WRITERS = {  # the command without its target, and the target
+    "remove": (("remove", "store", "south"), ("--out", "south.fgm")),
+    "remove without --out": (("remove", "store", "south"), ("", "south-removed.fgm")),
+    "personalize": (PERSONALIZE, ("--out", "mine.fgm")),
+    "inspect": (("inspect", "north.fgm"), ("--html", "north.html")),
+    "status": (("status", "store"), ("--html", "status.html")),
+    "predict": (("predict", "fit", "north.csv"), ("--out", "labels.txt")),
+    "run": (("run", "--clients", "3"), ("--save", "kept")),
+    "study new": (("study", "new", "north.csv", "--outcome", "diagnosis"), ("--out", "drafted.toml")),
+    "report": (("report", "results"), ("--out", "page")),
+}
+
+
+@pytest.fixture
+def results(folder):
+    """Write what the commands read."""
+    (folder / "north.fgm").write_bytes(summary("north"))
+    study, fields = ("--data", "north.csv", "--label", "diagnosis"), ("--clients", "2", "--partition", "iid")
+    assert ended("run", *study, *fields, "--save", "fit", "--out", "results")[0] == 0
+    for options in (SUMMARIZE[:-2], ("join", "walks", "north.fgm"), ("publish", "walks", "--no-sites")):
+        more = ("--party", "north", "--force") if options[0] == "summarize" else ()
+        assert ended(*options, *more)[0] == 0
+    return folder
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_no_command_writes_over_an_earlier_file(results, name):
+    command, (option, target) = WRITERS[name]
+    path = results / target
+    path.mkdir() if name == "report" else None
+    mine = path / "table.md" if name == "report" else path
+    mine.write_text("mine")
+    given = (*command, option, target) if option else command
+    code, said = ended(*given)
+    assert code == 2, said
+    assert "--force to write over it" in said
+    assert mine.read_text() == "mine"
+    if name.startswith("remove"):
+        assert len(Store("store").contributions()) == 2
+    code, said = ended(*given, "--force")
+    assert code == 0, said
+    assert mine.read_bytes() != b"mine"
+
+
 def test_status_names_who_was_removed_and_when(folder):
     store = Store("store")
     time = store.remove("south").says["time"]

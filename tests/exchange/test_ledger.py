@@ -49,6 +49,15 @@ def test_a_missing_entry_is_named(gone):
     assert problems(entries) == [f"entry {gone + 1} is missing"]
 
 
+def test_a_number_that_is_far_too_large_is_one_line():
+    entries = chain(4)
+    entries[3] = replace(entries[3], number=2**62)
+    assert problems(entries) == [
+        f"entries 4 to {2**62 - 1} are missing",
+        f"entry {2**62} is out of order: it was written as entry 4",
+    ]
+
+
 def test_exchanged_entries_are_named():
     entries = chain(5)
     entries[2], entries[3] = replace(entries[3], number=3), replace(entries[2], number=4)

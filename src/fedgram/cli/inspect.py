@@ -8,7 +8,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from fedgram.cli.outputs import check_output
+from fedgram.cli.outputs import Force, check_free, check_output
 from fedgram.core import terminal
 from fedgram.core.files import replace_file, writing
 from fedgram.exchange import files
@@ -29,6 +29,7 @@ def inspect(
         Path | None, typer.Option("--html", help="Also write it as one page, to be printed and signed.")
     ] = None,
     study: StudyOption = None,
+    force: Force = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead.")] = False,
 ) -> None:
     """Show the passport of a file: whose it is, what it holds, which thresholds it passed, what it reveals.
@@ -48,6 +49,7 @@ def inspect(
     passport = Passport.of(read)
     if html is not None:
         check_output("--html", html, file)
+        check_free("--html", html, force=force)
         with writing(html):
             replace_file(html, passport_page(passport).encode(), mode=0o644)
     if as_json:

@@ -1,5 +1,6 @@
-"""Where commands may write."""
+"""Where commands may write: nothing is written over what a command reads, nor over an earlier file without --force."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +19,14 @@ def check_output(option: str, target: Path, *inputs: Path | None) -> None:
             raise InvalidParameter(
                 f"{option} {target} is {given} itself, which would be overwritten: give another name"
             )
+
+
+def check_free(option: str, target: Path, *, force: bool) -> None:
+    """Refuse to write over an earlier file, or into a folder with files, unless `force` is given."""
+    if force or not os.path.lexists(target) or (target.is_dir() and not any(target.iterdir())):
+        return
+    there = "has files in it" if target.is_dir() else "exists"
+    raise InvalidParameter(f"{target} {there}: give another name with {option}, or --force to write over it")
 
 
 def write_file(target: Path, data: bytes, *, force: bool) -> None:

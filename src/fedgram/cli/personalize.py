@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fedgram.cli.inspect import StudyOption
-from fedgram.cli.outputs import check_output
+from fedgram.cli.outputs import Force, check_output, write_file
 from fedgram.cli.summarize import JsonOption, KeyOption, OnBadOption, PartyOption
 from fedgram.core.terminal import echo
 from fedgram.exchange import files
@@ -32,6 +32,7 @@ def personalize(
     out: Annotated[Path, typer.Option(help="Where to write the model; it is the party's own.")] = Path("mine.fgm"),
     agreed: StudyOption = None,
     on_bad: OnBadOption = "refuse",
+    force: Force = False,
     as_json: JsonOption = False,
 ) -> None:
     """Make a party's own model from a published one and its own table. Nothing leaves this machine.
@@ -52,7 +53,7 @@ def personalize(
     belongs = who.name in fit.contributors if member is None else member
     data = personalized(file, table, who, member=belongs, on_bad=on_bad)
     echo(signer_line(file, study), err=True)
-    files.write(out, data)
+    write_file(out, data, force=force)
     made = files.read(data, name=str(out), checked=True)
     if as_json:
         typer.echo(

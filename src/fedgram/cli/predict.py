@@ -11,6 +11,7 @@ import numpy as np
 import typer
 
 from fedgram.cli import predictions
+from fedgram.cli.outputs import Force, check_free, check_output
 from fedgram.cli.predictions import Samples, Tally
 from fedgram.core.columns import Columns, listed
 from fedgram.core.errors import Doubtful, InvalidParameter, Mismatch
@@ -63,6 +64,7 @@ def predict(
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Write the labels to this file instead of printing them.")] = None,
+    force: Force = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
     """Predict the labels of samples, one line for each; where the data have labels, also say how many are right.
@@ -87,6 +89,9 @@ def predict(
     """
     if network is not None:
         admit(network)
+    if out is not None:
+        check_output("--out", out, model, Path(data).expanduser())
+        check_free("--out", out, force=force)
     scorer, tally = model_of(model, client), Tally()
     as_table = probabilities or key is not None or isinstance(scorer, StudyModel)
     if isinstance(scorer, StudyModel):

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from fedgram.cli.outputs import Force, check_free, write_file
 from fedgram.cli.stores import Json, StoreFolder, Wait, check_outside, existing
 from fedgram.core import terminal
-from fedgram.core.errors import InvalidParameter
 from fedgram.core.hashing import short
 from fedgram.core.progress import spinner
 from fedgram.core.terminal import one_line
@@ -21,6 +21,7 @@ def remove(
     store: StoreFolder,
     party: Annotated[str, typer.Argument(help="Whose contribution to remove.", show_default=False)],
     out: Annotated[Path | None, typer.Option(help="The certificate. Default: PARTY-removed.fgm")] = None,
+    force: Force = False,
     wait: Wait = False,
     as_json: Json = False,
 ) -> None:
@@ -33,15 +34,14 @@ def remove(
 
     """
     kept, path = existing(store, wait=wait), out or Path(file_name(party, "removed"))
-    if path.exists() and out is None:
-        raise InvalidParameter(f"{path} exists: say where the certificate is to go, with --out")
     check_outside("--out", path, store)
     earlier = removed(kept.log()).get(party)
     if earlier is None:
+        check_free("--out", path, force=force)  # before anything is removed
         with spinner(f"removing {party}"):
             kept.remove(party)
     data = kept.certificate(party)
-    files.write(path, data)
+    write_file(path, data, force=force)
     said = files.read(data).payload
     if as_json:
         typer.echo(json.dumps({**said, "certificate": str(path)}))

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.measure import Measurement
 
+from fedgram.cli.outputs import Force, check_free
 from fedgram.core import terminal
 from fedgram.core.errors import InvalidParameter, MissingExtra
 from fedgram.core.files import replace_file, writing
@@ -50,6 +51,7 @@ def report(
         Path | None, typer.Option(help="Write the page, the tables in all formats and the plots to this folder.")
     ] = None,
     title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
+    force: Force = False,
 ) -> None:
     """Make tables, plots and a page from results; nothing is computed again.
 
@@ -70,6 +72,7 @@ def report(
     tell_outdated(found, errors)
     name = title or found.title or results[0].resolve().parent.name
     if out is not None:
+        check_free("--out", out, force=force)
         _write_all(found, metric, out, name, errors)
         return
     match format_:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedgram.cli import options
+from fedgram.cli.outputs import Force, check_free
 from fedgram.cli.progress import progress_bar
 from fedgram.cli.report import RESULTS, print_tables
 from fedgram.cli.watching import already_in
@@ -57,6 +58,7 @@ def run(
         Path | None, typer.Option(help="Add the result to results.jsonl of this folder, for [b]fedgram report[/].")
     ] = None,
     save: Annotated[Path | None, typer.Option(help="Write the fit to this file.")] = None,
+    force: Force = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of a table.")] = False,
 ) -> None:
     """Run one method on one data set. Without --data it is digits.
@@ -71,10 +73,8 @@ def run(
       fedgram run --data patients.csv --label diagnosis --client-column hospital --save fit.safetensors
 
     """
-    if save is not None and not save.absolute().parent.is_dir():
-        raise InvalidParameter(f"cannot write {save}: there is no folder {save.parent}")
-    if save is not None and save.is_dir():
-        raise InvalidParameter(f"cannot write {save}: it is a folder")
+    if save is not None:
+        _check_target(save, force=force)
     if method is None:
         # A study's method is a name, so this never runs code that came with the study.
         method = Study.read(settings["study"]).method if settings.get("study") else "afl"
@@ -113,6 +113,15 @@ def run(
     else:
         _show(fit, prepared.score(fit), prepared)
         _show_sites(Result.of(record).judged)
+
+
+def _check_target(save: Path, *, force: bool) -> None:
+    """Refuse a file that cannot be written, or must not be, before anything is computed."""
+    if not save.absolute().parent.is_dir():
+        raise InvalidParameter(f"cannot write {save}: there is no folder {save.parent}")
+    if save.is_dir():
+        raise InvalidParameter(f"cannot write {save}: it is a folder")
+    check_free("--save", save, force=force)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from fedgram.cli.outputs import Force, check_free
 from fedgram.cli.publish import site_table, validated
 from fedgram.cli.stores import NOT_RIGHT, Json, StoreFolder, check_outside, existing, size
 from fedgram.core import terminal
@@ -26,6 +27,7 @@ def status(
         bool | None,
         typer.Option("--sites/--no-sites", help="Predict each party by the others' model. Default: for the page."),
     ] = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Show who is in, with how many samples and which keys, who is missing, and whether the ledger is whole.
@@ -39,6 +41,7 @@ def status(
     kept = existing(store)
     if html is not None:
         check_outside("--html", html, store)
+        check_free("--html", html, force=force)
     if sites is None:  # with a damaged ledger there is no total to compare with, and the page says so
         sites = None if html is not None and not problems(kept) else False
     errors = validated(kept, wanted=sites)

@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from fedgram.cli import Commands
+from fedgram.cli.outputs import Force, check_free
 from fedgram.core import terminal
 from fedgram.core.errors import InvalidData, InvalidParameter
 from fedgram.core.files import replace_file, writing
@@ -45,11 +46,11 @@ def new(
         str | None, typer.Option(help="The column that names each row's client; it is not used to predict.")
     ] = None,
     drop: Annotated[list[str] | None, typer.Option(help="A column that is not to be used; may be repeated.")] = None,
-    out: Annotated[Path, typer.Option(help="Where to write it; never over an existing file.")] = Path("study.toml"),
+    out: Annotated[Path, typer.Option(help="Where to write it.")] = Path("study.toml"),
+    force: Force = False,
 ) -> None:
     """Draft a study file from one party's table: kinds are guessed, comments say where you must decide."""
-    if out.exists():
-        raise InvalidParameter(f"{out} exists, and is not overwritten: give another name with --out, or remove it")
+    check_free("--out", out, force=force)
     text = draft(table, outcome, name=name, client=client_column, ignore=tuple(drop or ()))
     study = Study.parse(text, where=f"the study drafted from {table}")
     with writing(out):

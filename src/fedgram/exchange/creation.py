@@ -18,6 +18,7 @@ from fedgram.exchange.index import Index
 from fedgram.exchange.keys import PrivateKey
 from fedgram.exchange.objects import sync
 from fedgram.exchange.sums import Sum, about, kind_of
+from fedgram.studies.study import Study
 
 STUDY, KIND, SECRET = "study", "kind", "secret"  # settings of the index
 
@@ -64,10 +65,16 @@ def settings_of(terms: Terms) -> dict[str, bytes]:
 def terms_in(index: Index) -> Terms:
     """Return the terms that an index was told."""
     study, kind = index.get(STUDY), index.get(KIND)
-    if study is not None:
-        return Terms.of(wire.decode(study))
-    assert kind is not None
-    return Terms(None, kind_of(json.loads(kind)))
+    try:
+        if study is None and kind is not None:
+            return Terms(None, kind_of(json.loads(kind)))
+        found = wire.decode(study or b"", sender=str(index.path))
+        if isinstance(found, Study):
+            return Terms.of(found)
+    except (FedgramError, ValueError, KeyError, TypeError, RecursionError):
+        pass
+    what = STUDY if study is not None or kind is None else KIND
+    raise StoreError(f"the index {index.path} has lost its setting {what!r}: restore the store from a copy")
 
 
 def prepare(contributions: Path, index: Path, key: Path, given: PrivateKey | None = None) -> None:

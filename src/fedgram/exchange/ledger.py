@@ -108,8 +108,9 @@ def problems(entries: Iterable[Entry]) -> list[str]:
 def _problems(entries: Iterable[Entry]) -> Iterator[str]:
     last, previous, sure = 0, "", True  # `sure`: the entry before is there and has not been changed
     for entry in entries:
-        for missing in range(last + 1, entry.number):
-            yield f"entry {missing} is missing"
+        if (missing := entry.number - last - 1) > 0:
+            many = f"entries {last + 1} to {entry.number - 1} are" if missing > 1 else f"entry {last + 1} is"
+            yield f"{many} missing"
             sure = False
         unchanged = hash_text(entry.text) == entry.hash
         if not unchanged:

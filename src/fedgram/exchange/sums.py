@@ -166,7 +166,10 @@ def about(kind: Kind) -> dict[str, Any]:
 
 def kind_of(found: Mapping[str, Any]) -> Kind:
     """Return the kind that `about` told of."""
-    return Kind(**{**found, "classes": tuple(found["classes"]), "columns": tuple(found["columns"])})
+    dimension, features, bias = found["dimension"], found["features"], found["bias"]
+    if type(dimension) is not int or type(features) is not str or type(bias) is not bool:
+        raise NotMoments(f"moments of {dimension!r:.20} dimensions, features {features!r:.60} and bias {bias!r:.20}")
+    return Kind(tuple(found["classes"]), dimension, features, bias, as_columns(found["columns"]))
 
 
 def exact_gram(factor: Array, *, parties: int = 1) -> Fixed:
