@@ -20,7 +20,7 @@ import numpy.typing as npt
 from fedgram.core.arrays import Array
 from fedgram.core.errors import InvalidData
 from fedgram.core.files import open_regular
-from fedgram.data.own.cells import MISSING, Block, Coded, Mask, arrow_block, block_of, column_of_numbers
+from fedgram.data.own.cells import MISSING, Block, Coded, Mask, arrow_block, block_of, column_of_numbers, is_clean
 
 BYTES = 1 << 22  # of a piece: large enough for what is done once for each to cost little
 PLAIN = 1 << 17  # of a piece where pyarrow is not there: a cell of Python's takes ten times the memory
@@ -135,6 +135,7 @@ class _Piece:
     content: memoryview
     share: float
     quoted: bool
+    bracketed: bool
 
 
 def _pieces(path: Path, header: Header, size: int) -> Iterator[_Piece]:
@@ -157,7 +158,8 @@ def _pieces(path: Path, header: Header, size: int) -> Iterator[_Piece]:
                 raise _not_closed(path, _line_of(path, start + error.place), "a cell") from None
             cut = _end_of_rows(buffer, end, header.newline, marks) if got else end
             if cut:
-                yield _Piece(memoryview(buffer)[:cut], done / total, buffer.find(b'"', 0, cut) >= 0)
+                quoted, bracketed = (buffer.find(mark, 0, cut) >= 0 for mark in (b'"', b"("))
+                yield _Piece(memoryview(buffer)[:cut], done / total, quoted, bracketed)
                 buffer[: end - cut] = buffer[cut:end]
                 start += cut
             elif end == len(buffer):
@@ -286,6 +288,8 @@ def _with_arrow(
 
 def _has_odd_nan(piece: _Piece, block: Block, batch: Any) -> bool:
     """Say whether pyarrow has taken a text such as "nan(7)" for a number."""
+    if not piece.bracketed:
+        return False
     for name, values in block.numbers.items():
         bad = block.bad.get(name)
         known = batch.column(name).null_count + (0 if bad is None else np.count_nonzero(bad))
@@ -302,23 +306,24 @@ def _row_by_row(
     texts: Sequence[str],
     start: int,
 ) -> Block:
-    text = io.StringIO(str(piece.content, "utf-8"), newline="")
-    rows = [row for row in csv.reader(text, delimiter=delimiter) if row]
+    text = str(piece.content, "utf-8")
+    rows = [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if row]
     ragged = np.array([len(row) != len(names) for row in rows], dtype=bool)
     if ragged.any():
         empty = [""] * len(names)
         rows = [row if len(row) == len(names) else empty for row in rows]
+    clean = is_clean(text)
     columns = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(names, ())
     return block_of(
         start,
         len(rows),
-        {name: _numbers(columns[name], ragged) for name in numbers},
+        {name: _numbers(columns[name], ragged, clean=clean) for name in numbers},
         {name: Coded.of(columns[name]) for name in texts},
         ragged=ragged if ragged.any() else None,
         share=piece.share,
     )
 
 
-def _numbers(cells: Sequence[str], ragged: Mask) -> tuple[Array, Mask]:
-    values, bad = column_of_numbers(cells)
+def _numbers(cells: Sequence[str], ragged: Mask, *, clean: bool) -> tuple[Array, Mask]:
+    values, bad = column_of_numbers(cells, clean=clean)
     return values, ragged if bad is None else bad | ragged
