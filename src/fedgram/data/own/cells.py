@@ -178,7 +178,7 @@ def column_of_numbers(cells: Sequence[str], *, clean: bool) -> tuple[Array, Mask
 def is_clean(text: str) -> bool:
     """Say whether a text has only characters for which `float` and `number_of` agree on what a number is.
 
-    >>> is_clean("1.5,+7\\n"), is_clean("1_000"), is_clean("１２")
+    >>> is_clean("1.5,+7"), is_clean("1_000"), is_clean("１２")
     (True, False, False)
     """
     return text.isascii() and not any(mark in text for mark in _FOREIGN)
