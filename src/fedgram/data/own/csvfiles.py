@@ -130,12 +130,11 @@ def _size() -> int:
 
 @dataclass(frozen=True)
 class _Piece:
-    """Whole rows of a file: their bytes, valid until the next piece, and the share of the file read so far."""
+    """Whole rows of a file: their bytes, valid until the next piece, the share read so far, which marks they have."""
 
     content: memoryview
     share: float
-    quoted: bool
-    bracketed: bool
+    marks: frozenset[bytes]
 
 
 def _pieces(path: Path, header: Header, size: int) -> Iterator[_Piece]:
@@ -158,8 +157,8 @@ def _pieces(path: Path, header: Header, size: int) -> Iterator[_Piece]:
                 raise _not_closed(path, _line_of(path, start + error.place), "a cell") from None
             cut = _end_of_rows(buffer, end, header.newline, marks) if got else end
             if cut:
-                quoted, bracketed = (buffer.find(mark, 0, cut) >= 0 for mark in (b'"', b"("))
-                yield _Piece(memoryview(buffer)[:cut], done / total, quoted, bracketed)
+                there = frozenset(mark for mark in (b'"', b"(", b"\r") if buffer.find(mark, 0, cut) >= 0)
+                yield _Piece(memoryview(buffer)[:cut], done / total, there)
                 buffer[: end - cut] = buffer[cut:end]
                 start += cut
             elif end == len(buffer):
@@ -261,10 +260,13 @@ def _with_arrow(
     # Bytes in memory, not a file of Python's: pyarrow's threads would ask for the interpreter, and abort the process if
     # that has ended meanwhile.
     content = pa.py_buffer(piece.content)
+    quoted = b'"' in piece.marks
+    # Where a block ends inside of a cell between \r and \n, pyarrow loses the \n.
+    size = max(len(content), PARSED) if quoted and b"\r" in piece.marks else PARSED
     # Threads would take a quarter more time in all: what one has parsed is in another one's cache.
-    read = arrow_csv.ReadOptions(column_names=list(names), block_size=PARSED, use_threads=False)
+    read = arrow_csv.ReadOptions(column_names=list(names), block_size=size, use_threads=False)
     # To look for rows of several lines takes a seventh of the time, and without quotation marks there are none.
-    parse = arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=piece.quoted)
+    parse = arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=quoted)
     # If a cell is no number, all are read as texts, and only the column that has it is looked at text by text.
     for kind in (pa.float64(), pa.string()):
         convert = arrow_csv.ConvertOptions(
@@ -288,7 +290,7 @@ def _with_arrow(
 
 def _has_odd_nan(piece: _Piece, block: Block, batch: Any) -> bool:
     """Say whether pyarrow has taken a text such as "nan(7)" for a number."""
-    if not piece.bracketed:
+    if b"(" not in piece.marks:
         return False
     for name, values in block.numbers.items():
         bad = block.bad.get(name)
