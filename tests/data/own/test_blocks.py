@@ -82,6 +82,15 @@ def test_an_inch_mark_in_a_cell_encloses_nothing(tmp_path, arrow, monkeypatch):
     assert not bad
 
 
+def test_line_ends_in_cells_are_kept_wherever_pyarrow_ends_a_block(tmp_path, arrow, monkeypatch):
+    text = "x\r\n" * 20
+    with (tmp_path / "own.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("a", "note"), (1, text), (2, text)])
+    for parsed in range(2, 60):
+        monkeypatch.setattr(csvfiles, "PARSED", parsed)
+        assert whole(tmp_path / "own.csv", ["a"], ["note"])[1] == [[text, text]]
+
+
 UNCLOSED = {
     "the last cell": '"oops',
     "a doubled mark": '"oops ""again',
