@@ -36,7 +36,7 @@ def join(
     A file that is in already changes nothing. One that is refused is named, and the others are taken. Each that joins
     gets a signed receipt in the store's folder `receipts`, to be sent back.
 
-    Exit code 0 if all are in, 2 if one was refused.
+    Exit code 0 if all are in, 2 if one was refused, or if the store contradicts itself: then nothing is taken.
 
     Examples:
       fedgram join store/ north.fgm south.fgm east.fgm

@@ -32,8 +32,8 @@ def log(
 ) -> None:
     """Verify the ledger, and print what was done: joined, replaced, removed, published.
 
-    Exit code 0 if it is whole, 1 if an entry was changed, moved or taken away, or it lacks the expected head or says
-    something else than the expected file.
+    Exit code 0 if it is whole, 1 if an entry was changed, moved or taken away, or if something says otherwise: the
+    index, a file that the store has signed (total, receipts, publications), or the expected head or file.
 
     Examples:
       fedgram log store/

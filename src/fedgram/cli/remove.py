@@ -27,7 +27,8 @@ def remove(
 ) -> None:
     """Take a party's contribution out of the total, delete its file, and write a signed certificate of it.
 
-    The total is then as if the party had never joined, to the bit. Given again, it writes the certificate once more.
+    The total is then as if the party had never joined, to the bit. Given again, it writes the certificate once more. An
+    earlier file in its place stays, and nothing is removed, unless --force is given.
 
     Examples:
       fedgram remove store/ south --out south-removed.fgm

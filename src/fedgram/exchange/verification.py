@@ -1,6 +1,6 @@
 """Certificates and the ledger, checked against the files that a store has."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -66,6 +66,7 @@ def check_statement(store: Store, file: File) -> Entry:
 def _check_said(file: File, told: dict[str, Any], entry: Entry, entries: list[Entry]) -> None:
     """Refuse a receipt or certificate that says anything else of an entry than the ledger."""
     kinds: tuple[str, ...]
+    wanted: Callable[[Entry], dict[str, Any]]
     if file.header.kind == "receipt":
         kinds, wanted = (JOIN, REPLACE), said_by_receipt
     else:
