@@ -41,6 +41,7 @@ class Question:
     tested: int
     columns: Columns = ()
     outcomes: Columns = ()  # numeric ones, which stand beside the columns
+    centre: tuple[float, ...] = ()  # what is subtracted from the columns before they are summed
 
 
 class Kind(Protocol):
@@ -225,6 +226,7 @@ class MomentsOf:
             ("bias", kind.bias, self.bias),
             ("dimension", kind.dimension - kind.bias, dimension + len(question.outcomes)),
             ("columns", kind.columns, columns),
+            ("centre", kind.centre, question.centre if self.dimension is None else ()),
             ("number of samples", value.n, self.rows * question.samples),
         ):
             if got != want:

@@ -19,6 +19,7 @@ from fedgram.core.errors import InvalidData, Mismatch
 from fedgram.core.hashing import hash_text
 from fedgram.core.labels import NUMERIC, Classes, as_classes
 from fedgram.data.client import Client, warn_if_few
+from fedgram.moments import digits
 from fedgram.moments.basis import Basis
 from fedgram.moments.kind import Kind, study_features
 from fedgram.regressors import Outcomes
@@ -172,6 +173,7 @@ class Study:
             raise Mismatch(
                 f"sums of {len(self.sent)} columns and at least one sample are wanted, got {len(sums)} of {n:g}"
             )
+        self._warn_of_lost(sums, squares, n)
         by_name = dict(zip(self.sent, np.asarray(sums, dtype=np.float64).tolist(), strict=True))
         power = dict(zip(self.sent, np.asarray(squares, dtype=np.float64).tolist(), strict=True))
         made: dict[str, tuple[dict[str, float], float]] = {}
@@ -187,6 +189,20 @@ class Study:
                 scale = 1 / np.sqrt(spread) if spread > 64 * np.finfo(float).eps * mean_square else 0.0
                 made[design] = {part: value * scale for part, value in parts.items()}, -mean * scale
         return Basis.of(made, self.sent, self.numeric({name: -shift for name, (_, shift) in made.items()}))
+
+    def _warn_of_lost(self, sums: Array, squares: Array, n: float) -> None:
+        """Warn of numbers that are far from zero, in units of their range, for how little they vary."""
+        places = {sent: place for place, sent in enumerate(self.sent)}
+        numbers = {name: column for name, column in self.used.items() if isinstance(column, Number)}
+        chosen = [places[name] for name in numbers]
+        names, means = list(numbers), sums[chosen] / n
+
+        def remedy(place: int) -> str:
+            name, column = names[place], numbers[names[place]]
+            mean = column.centre + means[place] * column.half
+            return f"give it a {'range' if column.range is None else 'narrower range'} about {mean:.6g} in the study"
+
+        digits.warn(names, sums[chosen], squares[chosen], n, remedy, level=np.finfo(float).eps)
 
     def numeric(self, means: Mapping[str, float]) -> Outcomes | None:
         """Return the numeric outcomes with what was done to them: their range, and pooled means taken away, if any."""
