@@ -19,7 +19,8 @@ from fedgram.moments.statistic import Statistic
 # Standard deviations from zero beyond which columns get a centre, so that a variance loses three digits at most; and
 # beyond which it is said that ten are lost.
 FAR, LOST = 16.0, 1e5
-LOOKED_AT = 256  # rows of a client that say whether its columns are far from zero
+# Rows of a client that say whether its columns are far from zero, and numbers in them.
+LOOKED_AT, FEWEST, NUMBERS = 256, 16, 1 << 20
 EXACT = 2.0**53  # sums of whole numbers are exact below
 _SHOWN = 3
 
@@ -37,9 +38,16 @@ def far(sums: Array, squares: Array, n: float, deviations: float = FAR) -> npt.N
     return np.asarray(squared > deviations**2 * np.maximum(squares / max(n, 1) - squared, 0.0))
 
 
+def centre(sums: Array, squares: Array, n: float) -> Array | None:
+    """Return what is subtracted from columns, (d,): the means of those that are far from zero; None if there are none."""
+    found = np.where(far(sums, squares, n), sums / max(n, 1), 0.0)
+    return found if found.any() else None
+
+
 def far_in(rows: npt.NDArray[np.generic], deviations: float = FAR) -> npt.NDArray[np.bool_]:
     """Return which columns of samples (n, d) are far from zero, judged by some of the rows."""
-    some = np.asarray(rows[:: max(len(rows) // LOOKED_AT, 1)], dtype=np.float64)
+    most = max(min(LOOKED_AT, NUMBERS // rows.shape[1]), FEWEST)
+    some = np.asarray(rows[:: -(-len(rows) // most)], dtype=np.float64)
     means = some.mean(axis=0)
     return np.asarray(np.abs(means) > deviations * np.sqrt(np.square(some - means).mean(axis=0)))
 

@@ -157,9 +157,8 @@ class Clients:
         """
         if self.agreement.far and self._method.finds_columns and self._method.shift_invariant:
             told: Any = self.sum(self._method.column_sums)
-            sums, squares, n = told["sums"], told["squares"], float(told["n"])
-            centre = np.where(digits.far(sums, squares, n), sums / n, 0.0)
-            if centre.any():
+            centre = digits.centre(told["sums"], told["squares"], float(told["n"]))
+            if centre is not None:
                 self.agreement = replace(self.agreement, basis=Basis.about(centre, self.agreement.columns))
 
     def _seen(self, total: Moments) -> Moments:
