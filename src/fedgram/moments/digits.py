@@ -57,6 +57,9 @@ def warn_of_lost(moments: Statistic) -> None:
     columns, sums, n = moments.kind.columns, moments.cross.sum(axis=1), moments.n
     names = [*columns] if columns else list(range(moments.d - moments.kind.bias))
     level = solve.rounding_level(1, n)
+    if moments.kind.centre:  # what is left of a constant beside its centre is the centre's rounding, and is no mean
+        rounded = 8 * level * np.append(np.abs(moments.kind.centre), np.zeros(int(moments.kind.bias))) * n
+        sums = np.where(np.abs(sums) > rounded, sums, 0.0)
 
     def remedy(place: int) -> str:
         return f"subtract {sums[place] / n:.6g} from it, or give it a range in a study"
@@ -83,8 +86,7 @@ def warn(
             f"its mean is {abs(mean) / np.sqrt(variance):.1g} standard deviations, so that sums of squares keep few "
             "digits of how it varies"
             if known
-            else f"beside its mean of {mean:.6g}, how it varies is less than the rounding of its sums, so that it is "
-            "not known, and taken as constant"
+            else f"beside its mean of {mean:.6g}, how it varies is less than the rounding of its sums, and not known"
         )
         told.append(f"column {names[place]!r} is far from zero: {what}; {remedy(place)}")
     if told:

@@ -129,7 +129,7 @@ class Moments(Statistic):
         """
         if not self.kind.centre:
             return self
-        centre = np.append(self.kind.centre, np.zeros(self.kind.bias))
+        centre = np.append(self.kind.centre, np.zeros(int(self.kind.bias)))
         half = self.cross.sum(axis=1) + self.n / 2 * centre
         gram = np.tril(self.gram + np.outer(centre, half) + np.outer(half, centre))
         sums = (self.cross + np.outer(centre, self.counts)).T[self.counts > 0]
