@@ -16,8 +16,8 @@ from studies.test_basis import Table
 from support.campaign import examples
 
 EPS = np.finfo(np.float64).eps
-# Per column and sample: a shift of R standard deviations rounds the data to R · ε of one, and a closed form makes at most
-# so much more of it; a network computes in float32, whose own rounding a step of training makes larger.
+# A shift of R standard deviations rounds the data to R · ε of one, and a closed form makes at most so much more of it.
+# A network computes in float32, whose own rounding every step of training makes larger.
 CLOSED, TRAINED = 1e4, 2e-3
 COLUMNS, PARTIES, ROWS = ("a", "b", "c"), 3, 40
 
@@ -53,8 +53,7 @@ def test_shifting_and_scaling_a_column_changes_no_prediction(name, column, log_s
     if name not in _KNOWN:
         _KNOWN[name] = probabilities(method, *problem())
     found = probabilities(method, *problem(column, shift, 10**log_scale))
-    closed = CLOSED * (1 + abs(shift)) * EPS
-    bound = closed if method.rounding <= 1e-9 else TRAINED
+    bound = method.rounding + CLOSED * abs(shift) * EPS if method.rounding <= 1e-9 else TRAINED
     np.testing.assert_allclose(found, _KNOWN[name], atol=bound, rtol=0)
 
 

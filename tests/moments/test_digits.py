@@ -13,7 +13,7 @@ from fedgram.moments.digits import far, far_in
 def rows(offset, n=400, seed=0):
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(n, 3))
-    return x + [offset, 0.0, 0.0], (x[:, 0] + 0.5 * rng.normal(size=n) > 0).astype(int)
+    return x + np.array([offset, 0.0, 0.0]), (x[:, 0] + 0.5 * rng.normal(size=n) > 0).astype(int)
 
 
 @pytest.mark.parametrize("ask", [lambda m: m.model(1.0), lambda m: m.solve(1.0), lambda m: (m + m).model(1.0)])

@@ -1,4 +1,4 @@
-"""Columns far from zero in runs without a study: summed less a centre that clients agree on, also when they come late."""
+"""Columns far from zero in runs without a study: summed less a centre that clients agree on, late ones as well."""
 
 import numpy as np
 import pytest

@@ -27,7 +27,8 @@ class Basis:
     """A matrix T (source, columns), given by its elements other than 0, and a shift t.
 
     `values[i]` stands in row `rows[i]` and column `places[i]`. `columns` names what comes out, () where columns
-    have no names; `shift` has a number for each. Numeric `outcomes` are the last columns, both of what goes in and of what comes out.
+    have no names; `shift` has a number for each. Numeric `outcomes` are the last columns, both of what goes in and of
+    what comes out.
 
     >>> basis = Basis.of({"height in m": ({"height": 0.01}, 0.0)}, ("height", "weight"))
     >>> basis.apply(np.array([[180.0, 70.0]]))

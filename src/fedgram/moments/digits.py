@@ -20,7 +20,7 @@ from fedgram.moments.statistic import Statistic
 # beyond which it is said that ten are lost.
 FAR, LOST = 16.0, 1e5
 # Rows of a client that say whether its columns are far from zero, and numbers in them.
-LOOKED_AT, FEWEST, NUMBERS = 256, 16, 1 << 20
+LOOKED_AT, FEWEST, NUMBERS = 64, 16, 1 << 18
 EXACT = 2.0**53  # sums of whole numbers are exact below
 _SHOWN = 3
 
@@ -39,7 +39,7 @@ def far(sums: Array, squares: Array, n: float, deviations: float = FAR) -> npt.N
 
 
 def centre(sums: Array, squares: Array, n: float) -> Array | None:
-    """Return what is subtracted from columns, (d,): the means of those that are far from zero; None if there are none."""
+    """Return what is subtracted from columns, (d,): the means of those far from zero; None if there are none."""
     found = np.where(far(sums, squares, n), sums / max(n, 1), 0.0)
     return found if found.any() else None
 

@@ -162,8 +162,8 @@ class WeightedMoments:
         lost = np.where(varies, (level * before + blurred) / np.where(varies, left, 1.0), 0.0)
         if (worst := float(lost.max(initial=0.0))) > MOST_LOST:
             warnings.warn(
-                f"what is left of feature {int(lost.argmax())} is sure to {worst:.0e} of its variance only: it is small "
-                "beside what was subtracted; fitting the samples that are left anew is exact",
+                f"what is left of feature {int(lost.argmax())} is sure to {worst:.0e} of its variance only: it is "
+                "small beside what was subtracted; fitting the samples that are left anew is exact",
                 LostPrecision,
                 stacklevel=3,
             )

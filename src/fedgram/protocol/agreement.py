@@ -28,7 +28,9 @@ class Agreement:
     tested: Mapping[str, int] = field(default_factory=dict)  # for testing, by client
     far: bool = False  # whether columns of some client are far from zero
     recipe: Recipe | None = None  # how columns are made of those that clients have, if they are
-    basis: Basis | None = None  # that, once pooled sums are known; without a recipe, what is subtracted from the columns
+    basis: Basis | None = (
+        None  # that, once pooled sums are known; without a recipe, what is subtracted from the columns
+    )
 
     def __post_init__(self) -> None:
         """Take copies of the counts that nobody can change."""

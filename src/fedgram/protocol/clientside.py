@@ -186,8 +186,8 @@ class ClientSide:
         centre, samples = None if self.basis is None else self.basis.centre, self.data.x
         if centre is None or isinstance(samples, StreamedRows):
             return self.moments_of(lambda rows: rows, bias=bias, features=self.data.features)
-        about = {"bias": bias, "features": self.data.features, "columns": self.columns, "centre": centre}
-        return Moments.of_indices(as_features(samples), self.y, classes=self.classes, **about)
+        about: dict[str, Any] = {"bias": bias, "features": self.data.features, "centre": centre}
+        return Moments.of_indices(as_features(samples), self.y, classes=self.classes, columns=self.columns, **about)
 
     def moments_of(self, make: Callable[[Any], Any], *, features: str, bias: bool = False) -> Moments:
         """Return the moments of what a function makes of x, rows (n, p), with the labels or outcomes of its samples.

@@ -34,8 +34,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 NAMES, NUMBERS = "names as", "numbers as"  # what labels are
 # Classes that clients may find out among themselves; more of them would make every message large, so they are agreed.
 MOST_FOUND = 2**14
-# Standard deviations from zero beyond which a method that is not `shift_invariant` can hardly tell what varies from what
-# does not, and of how few samples that is not judged.
+# Standard deviations from zero beyond which a method that is not `shift_invariant` hardly sees how a column varies, and
+# of how few samples that is not judged.
 UNLIKE, FEW = 100.0, 8
 COUNT, LABEL = Number(0, MOST_SAMPLES, whole=True), Either(Text(), Number(-(2**63), 2**63 - 1, whole=True))
 HELLO = {

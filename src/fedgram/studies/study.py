@@ -198,7 +198,7 @@ class Study:
         names, means = list(numbers), sums[chosen] / n
 
         def remedy(place: int) -> str:
-            name, column = names[place], numbers[names[place]]
+            column = numbers[names[place]]
             mean = column.centre + means[place] * column.half
             return f"give it a {'range' if column.range is None else 'narrower range'} about {mean:.6g} in the study"
 
