@@ -131,7 +131,9 @@ class RankDeficient(UserWarning):
 
 
 class LostPrecision(UserWarning):
-    """What is left after a subtraction was smaller than the rounding errors of what it was taken from."""
+    """What was computed is smaller than rounding errors of what it was made of: of a subtraction, or of columns that
+    are far from zero.
+    """
 
 
 class Revealing(UserWarning):

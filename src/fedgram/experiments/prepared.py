@@ -15,6 +15,7 @@ from fedgram.data.dataset import Dataset
 from fedgram.evaluation import Calibration, Evaluation
 from fedgram.heads.leastsquares import least_squares
 from fedgram.models import Model
+from fedgram.moments import digits
 from fedgram.moments.basis import Basis
 from fedgram.moments.moments import Moments
 from fedgram.numeric_evaluation import NumericEvaluation, as_errors, sum_errors_of
@@ -63,13 +64,26 @@ class Prepared:
         classes = len(self.data.classes)
         return [np.bincount(self._indices(client.y), minlength=classes).tolist() for client in self.clients]
 
-    @cached_property
-    def total(self) -> Moments:
-        """The moments of all training samples pooled; only the reference looks at them."""
-        parts = (
-            Moments.of(_flat(client.x), client.y, classes=self.data.classes) for client in self.clients if len(client.x)
+    def total(self, about: Basis | None = None) -> Moments:
+        """Return the moments of all training samples pooled, in a basis; only the reference looks at them."""
+        return Moments.sum(
+            Moments.of(x if about is None else about.apply(x), client.y, classes=self.data.classes)
+            for client, x in self._samples()
         )
-        return Moments.sum(parts)
+
+    def _samples(self) -> list[tuple[Client, Any]]:
+        """Return the clients that have training samples, with these as rows."""
+        return [(client, _flat(client.x)) for client in self.clients if len(client.x)]
+
+    def _centre(self) -> Basis | None:
+        """Return what is subtracted from columns that are far from zero, as runs do; None where there are none."""
+        samples = [x for _, x in self._samples()]
+        if self.study is not None or not any(digits.far_in(x).any() for x in samples):
+            return None
+        sums = np.sum([x.sum(axis=0, dtype=np.float64) for x in samples], axis=0)
+        squares = np.sum([np.square(x, dtype=np.float64).sum(axis=0) for x in samples], axis=0)
+        centre = digits.centre(sums, squares, sum(map(len, samples)))
+        return None if centre is None else Basis.about(centre, self.data.columns)
 
     def fit(self, method: Method, **options: Any) -> Fit:
         """Fit a method to the clients, with the scenario's classes and seed; the options are those of `Method.fit`."""
@@ -97,9 +111,10 @@ class Prepared:
 
     def centralised(self, ridge: float, *, intercept: bool) -> Evaluation | NumericEvaluation:
         """Score the reference: least squares on all training samples pooled, which nobody could send."""
-        total = self.total
-        basis = None if self.study is None else basis_of(self.study, total)
-        seen = total if basis is None else basis.moments(total)
+        centre = self._centre() if intercept else None
+        total = self.total(centre)
+        basis = centre if self.study is None else basis_of(self.study, total)
+        seen = total if self.study is None or basis is None else basis.moments(total)
         model = least_squares(seen, ridge, len(self.units), intercept=intercept)
         tests = {client.name: (_flat(client.x_test), self._indices(client.y_test)) for client in self.clients}
         if not self.tested_by_clients:

@@ -239,14 +239,14 @@ class Design:
     @classmethod
     def of(cls, rows: Rows, *, intercept: bool) -> "Design | None":
         """Decompose rows; None where nothing can be learned from the others, and any ridge is as good."""
-        center = _mean(rows) * intercept
+        center = mean_of(rows) * intercept
         centred = lazily(lambda block: np.ascontiguousarray((block - center).T), as_blocks(rows))
         spectrum = Spectrum.of(centred)
         return cls(center, spectrum, intercept) if spectrum.n > 1 and len(spectrum.values) else None
 
     def regress(self, targets: Rows) -> OwnRidge:
         """Regress targets (n, c) on the rows."""
-        mean = _mean(targets) * self.intercept
+        mean = mean_of(targets) * self.intercept
         projected = self.spectrum.project(lazily(lambda block: block - mean, as_blocks(targets)))
         ridges, how = STEPS * self.spectrum.values.mean(), {"member": False, "centred": self.intercept}
         errors = projected.leave_one_out(1 / ridges, **how)
@@ -264,7 +264,7 @@ def own_ridge(rows: Rows, targets: Rows, *, intercept: bool) -> OwnRidge | None:
     return None if design is None else design.regress(targets)
 
 
-def _mean(rows: Rows) -> Array:
+def mean_of(rows: Rows) -> Array:
     """Return the mean (d,) of rows (n, d), in float64."""
     whole = together(as_blocks(rows))
     if isinstance(whole, np.ndarray):

@@ -17,7 +17,7 @@ from fedgram.heads.likelihood import Labels
 from fedgram.heads.temperature import ClassScores
 from fedgram.heads.temperature import temperature as best_temperature
 from fedgram.models import LinearModel, Temperature
-from fedgram.moments import packing, solve
+from fedgram.moments import digits, packing, solve
 from fedgram.moments.moments import Moments
 
 SHRINKAGES = np.geomspace(1e-4, 1e3, 29)
@@ -56,6 +56,7 @@ class Head:
 
         μ_c are the class means, Σ is their common covariance, shrunk towards its diagonal.
         """
+        digits.warn_of_lost(total)
         counts, n = total.counts.astype(np.float64), total.n
         means = total.cross / np.maximum(counts, 1)  # μ_c, (d, c)
         within = (total.gram - (means * counts) @ means.T) / n  # Σ
@@ -71,8 +72,10 @@ class Head:
         # tr(Σ_r⁻¹Σ): how far samples lie from the mean of their class on average, in the head's own metric
         inverse, _ = lapack.dtrtri(lower, lower=1, overwrite_c=1)
         leverage = max(total.d - shrinkage * float(np.vdot(inverse, inverse)), 0.0)
+        # What a sample's scores have in common changes no probability; it grows with the distance of features from 0.
+        apart = np.eye(len(counts)) - (counts > 0) / np.count_nonzero(counts)
         # (Σ + rI) W = μ, hence WᵀΣW, the covariance of scores within classes
-        covariance = means.T @ weights - shrinkage * weights.T @ weights
+        covariance = apart @ (means.T @ weights - shrinkage * weights.T @ weights) @ apart.T
         scores = means.T @ weights + intercept + log_frequencies(counts)
         kind = total.kind
         return cls(

@@ -46,7 +46,7 @@ def best_weights(experts: Sequence[Expert], offset: Array | Blocks[Array], label
     >>> best_weights([unsure], 0 * right, np.array([0, 1, 1])).values > 3
     array([ True])
     """
-    scores = lazily(lambda *parts: np.stack(parts), *(as_blocks(expert.scores) for expert in experts))
+    scores = lazily(_together, *(as_blocks(expert.scores) for expert in experts))
     offsets, known = as_blocks(offset), as_blocks(labels)
     expected, deviations = (np.array(column, dtype=float) for column in list(zip(*experts, strict=True))[1:])
 
@@ -81,6 +81,15 @@ def best_weights(experts: Sequence[Expert], offset: Array | Blocks[Array], label
         if near == LAST_STEPS:
             break
     return Weights(weights, value)
+
+
+def _together(*scores: Array) -> Array:
+    """Return the scores of all experts, (experts, n, c), each sample's about their mean.
+
+    What all classes of a sample have in common changes no probability. Where it is large, its rounding errors would.
+    """
+    stacked = np.stack(scores)
+    return np.asarray(stacked - stacked.mean(axis=2, keepdims=True))
 
 
 def _newton(weights: Array, gradient: Array, curvature: Array) -> Array:

@@ -24,10 +24,12 @@ class Accumulator:
         self._stacked = np.empty((0, d))
         self._height = 0
 
-    def add_samples(self, rows: npt.NDArray[Any], labels: Indices, *, bias: bool = False) -> None:
-        """Add samples (n, d), float32 or float64, never holding a float64 copy of them all."""
+    def add_samples(
+        self, rows: npt.NDArray[Any], labels: Indices, *, bias: bool = False, centre: Array | None = None
+    ) -> None:
+        """Add samples (n, d), float32 or float64, less a centre, never holding a float64 copy of them all."""
         for start in range(0, len(rows), ROWS_AT_ONCE):
-            block = as_block(rows[start : start + ROWS_AT_ONCE], bias=bias)
+            block = as_block(rows[start : start + ROWS_AT_ONCE], bias=bias, centre=centre)
             packing.add_gram(self.packed, block)
             self.sums += class_sums(block, labels[start : start + ROWS_AT_ONCE], len(self.sums))
 
@@ -69,12 +71,13 @@ def as_features(x: npt.ArrayLike) -> npt.NDArray[Any]:
     return rows
 
 
-def as_block(rows: npt.NDArray[Any], *, bias: bool) -> Array:
-    """Return the rows in float64 and C order, with a last column of ones if `bias`."""
-    if not bias:
+def as_block(rows: npt.NDArray[Any], *, bias: bool, centre: Array | None = None) -> Array:
+    """Return the rows less a centre (d,), in float64 and C order, with a last column of ones if `bias`."""
+    if not bias and centre is None:
         return np.ascontiguousarray(rows, dtype=np.float64)
-    block = np.ones((len(rows), rows.shape[1] + 1))
-    block[:, :-1] = rows
+    n, d = rows.shape
+    block = np.ones((n, d + bias))
+    np.subtract(rows, 0.0 if centre is None else centre, out=block[:, :d])
     return block
 
 

@@ -26,8 +26,9 @@ from fedgram.regressors import Outcomes
 class Basis:
     """A matrix T (source, columns), given by its elements other than 0, and a shift t.
 
-    `values[i]` stands in row `rows[i]` and column `places[i]`. `columns` names what comes out; it has a number in
-    `shift` for each. Numeric `outcomes` are the last columns, both of what goes in and of what comes out.
+    `values[i]` stands in row `rows[i]` and column `places[i]`. `columns` names what comes out, () where columns
+    have no names; `shift` has a number for each. Numeric `outcomes` are the last columns, both of what goes in and of
+    what comes out.
 
     >>> basis = Basis.of({"height in m": ({"height": 0.01}, 0.0)}, ("height", "weight"))
     >>> basis.apply(np.array([[180.0, 70.0]]))
@@ -38,8 +39,8 @@ class Basis:
     places: Annotated[npt.NDArray[np.int64], wire.Shape("k")]
     values: Annotated[Array, wire.Shape("k")]
     shift: Annotated[Array, wire.Shape("d")]
-    columns: Columns
-    source: int  # how many columns go in
+    columns: Columns = ()
+    source: int = 0  # how many columns go in
     outcomes: Outcomes | None = None
 
     @classmethod
@@ -62,8 +63,29 @@ class Basis:
             outcomes,
         )
 
+    @classmethod
+    def about(cls, centre: Array, columns: Columns = ()) -> "Basis":
+        """Return the basis in which each column is itself less a centre (d,).
+
+        >>> Basis.about(np.array([2026.0, 0.0])).apply(np.array([[2027.0, 5.0]]))
+        array([[1., 5.]])
+        """
+        places = np.arange(len(centre))
+        return cls(places, places, np.ones(len(centre)), -centre, columns, len(centre))
+
+    @cached_property
+    def centre(self) -> Array | None:
+        """What is subtracted from the columns that go in, where nothing else is done to them; else None."""
+        d = len(self.shift)
+        if self.source != d or len(self.values) != d or (self.values != 1).any():
+            return None
+        alone = np.array_equal(self.rows, np.arange(d)) and np.array_equal(self.places, np.arange(d))
+        return -self.shift if alone else None
+
     def check(self) -> None:
-        """Refuse elements outside the matrix."""
+        """Refuse elements outside the matrix, and one without columns."""
+        if self.source < 1:
+            raise Mismatch(f"field 'source' of a basis must be at least 1, got {self.source}")
         for name, found, size in (("rows", self.rows, self.source), ("places", self.places, len(self.shift))):
             if found.size and not (found.min() >= 0 and found.max() < size):
                 raise Mismatch(f"field {name!r} of a basis must be from 0 to {size - 1}")
@@ -101,6 +123,8 @@ class Basis:
         """Return the columns X (n, d) of samples Z (n, p)."""
         if z.ndim != 2 or z.shape[1] != self.source:
             raise Mismatch(f"samples of {self.source} columns are wanted, got shape {z.shape}")
+        if self.centre is not None:
+            return np.asarray(np.subtract(z, self.centre, dtype=np.float64))
         return np.asarray((self.matrix.T @ np.asarray(z, dtype=np.float64).T).T) + self.shift
 
     def outcome_values(self, z: npt.NDArray[Any]) -> Array:

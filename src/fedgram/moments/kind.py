@@ -43,7 +43,8 @@ class Kind:
 
     `features` is a fingerprint of how the features were made (backbone and options). With `bias` they have a column of
     ones at the end, and the dimension counts it. `columns` are the names of the table's columns that the features are,
-    or were made from; () where samples came without names.
+    or were made from; () where samples came without names. `centre` is what was subtracted from them before anything
+    was summed, the same for all whose moments add up; () for nothing.
     """
 
     classes: Classes
@@ -51,6 +52,7 @@ class Kind:
     features: str = ""
     bias: bool = False
     columns: Columns = ()
+    centre: tuple[float, ...] = ()
 
     @property
     def study(self) -> str:
@@ -63,6 +65,11 @@ class Kind:
             return
         if unlike := difference(other.columns, self.columns):
             raise Mismatch(f"moments of different columns cannot be combined: one {unlike}")
+        if self.centre != other.centre:
+            raise Mismatch(
+                "moments about different centres cannot be combined: columns far from zero were summed less a centre "
+                "of their run; make the moments of others with that run's fit.summarize(client)"
+            )
         for field in fields(self):
             mine, theirs = getattr(self, field.name), getattr(other, field.name)
             if field.name == "features" and mine != theirs:

@@ -13,6 +13,7 @@ moments away again is exact unlearning.
 
 import warnings
 from collections.abc import Iterable
+from dataclasses import replace
 from math import isfinite
 from typing import Any, Self
 
@@ -25,7 +26,7 @@ from fedgram.core.columns import Columns, as_columns, as_table, names_of, sample
 from fedgram.core.errors import InvalidData, LostPrecision, NotMoments
 from fedgram.core.labels import Classes, Label, as_classes, to_indices
 from fedgram.models import LinearModel
-from fedgram.moments import packing, solve
+from fedgram.moments import digits, packing, solve
 from fedgram.moments.accumulate import Accumulator, as_block, as_features, class_sums, not_finite
 from fedgram.moments.kind import Kind
 from fedgram.moments.plausible import nearest
@@ -72,22 +73,24 @@ class Moments(Statistic):
         bias: bool = False,
         features: str = "",
         columns: Columns = (),
+        centre: Array | None = None,
     ) -> Self:
-        """Do what `of` does with labels that are known to be indices into `classes`."""
+        """Do what `of` does with labels that are known to be indices into `classes`, about a centre (d,)."""
         if len(rows) != len(labels):
             raise InvalidData(f"{len(rows)} samples but {len(labels)} labels")
-        kind = Kind(classes, rows.shape[1] + bias, features, bias, columns)
+        about = () if centre is None else tuple(centre.tolist())
+        kind = Kind(classes, rows.shape[1] + bias, features, bias, columns, about)
         counts = np.bincount(labels, minlength=len(classes))
         [present] = counts.nonzero()
         ranks = present.searchsorted(labels)
         if len(rows) < kind.dimension / 4:
-            block = as_block(rows, bias=bias)
+            block = as_block(rows, bias=bias, centre=centre)
             factor = solve.triangular_factor(block)
             moments = cls(kind, sums=class_sums(block, ranks, len(present)), counts=counts, factor=factor)
             evidence = np.vdot(factor, factor)
         else:
             total = Accumulator(kind.dimension, len(present))
-            total.add_samples(rows, ranks, bias=bias)
+            total.add_samples(rows, ranks, bias=bias, centre=centre)
             moments = cls(kind, sums=total.sums, counts=counts, packed=total.packed)
             evidence = moments._diagonal().sum()
         # A NaN or infinity anywhere shows in the sum of all squares, and so do features too large to be squared.
@@ -100,22 +103,41 @@ class Moments(Statistic):
 
         With ridge 0 and features that do not span their space: the minimum-norm solution, and a warning with the rank.
         """
-        return solve.factor(self.packed, self.d, ridge=ridge, n=self.n).solve(self.cross)
+        moments = self.about_zero()
+        digits.warn_of_lost(moments)
+        return solve.factor(moments.packed, self.d, ridge=ridge, n=self.n).solve(moments.cross)
 
     def model(self, ridge: float = 0.0, *, intercept: bool = True) -> LinearModel:
         """Return the least-squares classifier, by default with an intercept that the ridge does not shrink.
 
         Where moments have a bias column, that becomes the intercept, and is shrunk like any other weight.
         """
-        if self.kind.bias:
+        kind = self.kind
+        if kind.bias or not intercept:
             weights = self.solve(ridge)
-            return LinearModel(weights[:-1], self.classes, weights[-1], self.kind.features, self.kind.columns)
-        problem = self.regression(intercept=intercept)
+            parts = (weights[:-1], weights[-1]) if kind.bias else (weights, None)
+            return LinearModel(parts[0], self.classes, parts[1], kind.features, kind.columns)
+        problem = self.regression(intercept=True)
         weights = problem.factor(ridge).solve(problem.cross)
-        return LinearModel(weights, self.classes, problem.offset(weights), self.kind.features, self.kind.columns)
+        offset = problem.target_mean - (problem.mean + (kind.centre or 0.0)) @ weights
+        return LinearModel(weights, self.classes, offset, kind.features, kind.columns)
+
+    def about_zero(self) -> Self:
+        """Return the moments of the features as they are, where they are about a centre (`Kind.centre`).
+
+        Columns that are far from zero lose digits by it, as if they had never had a centre.
+        """
+        if not self.kind.centre:
+            return self
+        centre = np.append(self.kind.centre, np.zeros(int(self.kind.bias)))
+        half = self.cross.sum(axis=1) + self.n / 2 * centre
+        gram = np.tril(self.gram + np.outer(centre, half) + np.outer(half, centre))
+        sums = (self.cross + np.outer(centre, self.counts)).T[self.counts > 0]
+        return type(self)(replace(self.kind, centre=()), sums=sums, counts=self.counts, packed=packing.pack(gram))
 
     def regression(self, *, intercept: bool) -> Regression:
         """Return the regression of the classes on the features, about the means if with an intercept."""
+        digits.warn_of_lost(self)
         counts, squares = self.counts.astype(np.float64), float(self.n)  # a one-hot row has length 1
         return Regression.of(
             self.packed, self.cross, self.cross.sum(axis=1), counts, squares, self.n, intercept=intercept

@@ -15,7 +15,7 @@ from fedgram.core.arrays import Array, unmasked
 from fedgram.core.columns import Columns, as_columns, as_table, names_of, samples_of
 from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch
 from fedgram.core.labels import NUMERIC
-from fedgram.moments import packing, solve
+from fedgram.moments import digits, packing, solve
 from fedgram.moments.accumulate import as_features
 from fedgram.moments.moments import Moments
 from fedgram.moments.regression import Regression
@@ -55,6 +55,7 @@ def regression_of(moments: Moments, outcomes: int = 0, *, intercept: bool) -> Re
     """Return the regression on the features: of the classes, or of the last `outcomes` columns where there are any."""
     if not outcomes:
         return moments.regression(intercept=intercept)
+    digits.warn_of_lost(moments)
     return Joint.of(moments, outcomes=outcomes).regression(intercept=intercept)
 
 

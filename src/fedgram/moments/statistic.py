@@ -41,6 +41,7 @@ class Statistic:
         "factor": wire.Field("float64", ("n", "d"), optional=True),
         "sums": wire.Field("float64", ("present", "d")),
         "counts": wire.Field("int64", ("c",)),
+        "centre": wire.Field("float64", (None,), optional=True),
     }
 
     def __init__(
@@ -146,7 +147,8 @@ class Statistic:
         if self.kind.features or len(places) + bias != self.d:
             raise Mismatch("these features were made from columns in another order: make them anew in the agreed one")
         places = np.append(places, self.d - 1) if bias else places
-        kind, sums = replace(self.kind, columns=tuple(columns)), self._sums[:, places]
+        centre = tuple(self.kind.centre[place] for place in places[: len(self.kind.centre)].tolist())
+        kind, sums = replace(self.kind, columns=tuple(columns), centre=centre), self._sums[:, places]
         if self._factor is not None:
             factor = solve.triangular_factor(np.ascontiguousarray(self._factor[:, places]))
             return type(self)(kind, sums=sums, counts=self.counts, factor=factor)
@@ -201,6 +203,7 @@ class Statistic:
             "classes": shorten(self.classes),
             "features": self.kind.features,
             "bias": self.kind.bias,
+            **({"centre": np.array(self.kind.centre)} if self.kind.centre else {}),
             **sent_columns(self.kind.columns),
         }
 
@@ -210,8 +213,11 @@ class Statistic:
         counts, sums = fields["counts"], fields["sums"]
         classes = read_classes(fields["classes"], len(counts))
         packed, factor = fields["gram"], fields["factor"]
-        columns = as_columns(fields.get("columns", ()))
-        kind = Kind(classes, sums.shape[1], str(fields["features"]), bool(fields["bias"]), columns)
+        columns, centre = as_columns(fields.get("columns", ())), fields.get("centre")
+        about = () if centre is None else tuple(centre.tolist())
+        kind = Kind(classes, sums.shape[1], str(fields["features"]), bool(fields["bias"]), columns, about)
+        if about and len(about) != kind.dimension - kind.bias:
+            raise NotMoments(f"field 'centre' has {len(about)} numbers for {kind.dimension - kind.bias} features")
         moments = cls(kind, sums=sums, counts=counts, packed=packed, factor=factor)
         d, n, present = moments.d, moments.n, np.count_nonzero(counts)
         if fields["n"] != n:

@@ -4,6 +4,7 @@ Unlike `Moments` they never travel, so they need no integer counts, and they are
 from zero (the year 2026, say) keep their digits. Classes are targets too, as one-hot rows.
 """
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import isfinite
@@ -16,7 +17,7 @@ from scipy.linalg.blas import dsyrk
 
 from fedgram.core import threads
 from fedgram.core.arrays import Array
-from fedgram.core.errors import InvalidData, NotMoments
+from fedgram.core.errors import InvalidData, LostPrecision, NotMoments
 from fedgram.moments import packing, solve
 from fedgram.moments.accumulate import ROWS_AT_ONCE, class_sums
 from fedgram.moments.plausible import TINY
@@ -24,6 +25,8 @@ from fedgram.moments.regression import Regression
 
 # Rounding errors of sums and differences, in units of what is expected of a single product.
 SLACK = 8
+# What part of a variance may be lost by a subtraction without a word.
+MOST_LOST = 1e-4
 
 
 class Samples(NamedTuple):
@@ -133,21 +136,39 @@ class WeightedMoments:
         return self._combined(other, 1, weight, self.weight * other.weight / weight)
 
     def __sub__(self, other: Self) -> Self:
-        """Return the moments without `other`, which was added before."""
+        """Return the moments without `other`, which was added before.
+
+        Where little is left of much, a warning says how few digits it has: what was added up is rounded.
+        """
         weight = self.weight - other.weight
         if other.n >= self.n or weight <= SLACK * solve.rounding_level(1, self.n) * self.weight:
             raise NotMoments(
                 f"cannot subtract {other.n} samples of weight {other.weight:g} from {self.n} of weight {self.weight:g}:"
                 " nothing would be left"
             )
-        rest = self._combined(other, -1, weight, -self.weight * other.weight / weight)
+        between = self.weight * other.weight / weight
+        rest = self._combined(other, -1, weight, -between)
         where, d = packing.diagonal(len(self.mean)), len(self.mean)
         before, level = self.packed[where], SLACK * solve.rounding_level(d, self.n)
-        noise = max(level * float(before.sum()), TINY)
+        # Means far from zero are rounded, too, and so is the scatter between them.
+        apart = np.abs(other.mean - self.mean)
+        rounded = SLACK * solve.EPS * (np.abs(self.mean) + np.abs(other.mean))
+        blurred = between * (2 * apart * rounded + rounded**2)
+        length, unsure = np.linalg.norm(apart), np.linalg.norm(rounded)
+        noise = max(level * float(before.sum()) + between * float(2 * length * unsure + unsure**2), TINY)
         if not solve.is_positive_semidefinite(rest.packed, d, noise):
             raise NotMoments("cannot subtract: these are not the moments of samples that were added")
         # A feature or target that only the others had leaves its rounding errors behind, and these are no feature.
-        varies = np.abs(rest.packed[where]) > level * before
+        left = np.abs(rest.packed[where])
+        varies = left > level * before + blurred
+        lost = np.where(varies, (level * before + blurred) / np.where(varies, left, 1.0), 0.0)
+        if (worst := float(lost.max(initial=0.0))) > MOST_LOST:
+            warnings.warn(
+                f"what is left of feature {int(lost.argmax())} is sure to {worst:.0e} of its variance only: it is "
+                "small beside what was subtracted; fitting the samples that are left anew is exact",
+                LostPrecision,
+                stacklevel=3,
+            )
         target_varies = rest.squares > level * self.squares
         full = packing.unpack(rest.packed, d)
         full *= varies

@@ -26,8 +26,9 @@ class Agreement:
     columns: Columns = ()  # their names, in the agreed order
     samples: Mapping[str, int] = field(default_factory=dict)  # for training, by client
     tested: Mapping[str, int] = field(default_factory=dict)  # for testing, by client
+    far: bool = False  # whether columns of some client are far from zero
     recipe: Recipe | None = None  # how columns are made of those that clients have, if they are
-    basis: Basis | None = None  # that, once pooled sums are known
+    basis: Basis | None = None  # that, once pooled sums are known; without a recipe, columns less a centre
     squares: Array | None = field(default=None, compare=False)  # sums over all clients, by column, where they are known
 
     def __post_init__(self) -> None:
@@ -45,6 +46,11 @@ class Agreement:
         """The shape of a sample as methods see it."""
         return self.shape if self.basis is None else (self.basis.of_features.shift.size,)
 
+    @property
+    def centre(self) -> Array | None:
+        """What is subtracted from the columns before anything is summed, None for nothing."""
+        return None if self.basis is None else self.basis.centre
+
     def question(self, client: str, payload: Payload, round: int) -> Question:
         """Return what a client is asked with this payload; its reply is checked against that."""
         return Question(
@@ -58,5 +64,6 @@ class Agreement:
             self.tested.get(client, 0),
             self.columns if self.basis is None else self.basis.of_features.columns,
             () if self.basis is None else self.outcomes,  # before, they are columns like the others
+            () if self.centre is None else tuple(self.centre.tolist()),
             self.squares,
         )

@@ -14,6 +14,8 @@ from fedgram.core.randomness import generator
 from fedgram.core.wire import Payload
 from fedgram.evaluation import Evaluation
 from fedgram.models import Model
+from fedgram.moments import digits
+from fedgram.moments.basis import Basis
 from fedgram.moments.moments import Moments
 from fedgram.numeric_evaluation import NumericEvaluation
 from fedgram.protocol import judging
@@ -147,6 +149,17 @@ class Clients:
             told: Any = self.sum(self._method.column_sums)
             basis = self.agreement.recipe.basis(told["sums"], told["squares"], float(told["n"]))
             self.agreement = replace(self.agreement, basis=basis)
+
+    def centre(self) -> None:
+        """Agree on what is subtracted from columns that are far from zero, where the result does not depend on it.
+
+        It is their pooled mean, from one sum that is asked for only if a client has such columns.
+        """
+        if self.agreement.far and self._method.finds_columns and self._method.shift_invariant:
+            told: Any = self.sum(self._method.column_sums)
+            centre = digits.centre(told["sums"], told["squares"], float(told["n"]))
+            if centre is not None:
+                self.agreement = replace(self.agreement, basis=Basis.about(centre, self.agreement.columns))
 
     def _seen(self, total: Moments) -> Moments:
         """Return pooled moments in the columns that methods see; the first that come say which these are."""

@@ -1,6 +1,7 @@
 """The client's side of a run: what a step sees, and how a request is carried out."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from fedgram.core.randomness import generator
 from fedgram.core.wire import Payload
 from fedgram.data.client import Client
 from fedgram.data.streams import StreamedLabels, StreamedRows
+from fedgram.heads import adapt
 from fedgram.heads.adapt import OwnRidge
 from fedgram.models import LinearModel, Model, with_columns
 from fedgram.moments.accumulate import as_features
@@ -183,7 +185,11 @@ class ClientSide:
 
     def moments(self, *, bias: bool = False) -> Moments:
         """Return the moments of the client's training samples; numeric outcomes are their last columns."""
-        return self.moments_of(lambda rows: rows, bias=bias, features=self.data.features)
+        centre, samples = None if self.basis is None else self.basis.centre, self.data.x
+        if centre is None or isinstance(samples, StreamedRows):
+            return self.moments_of(lambda rows: rows, bias=bias, features=self.data.features)
+        about: dict[str, Any] = {"bias": bias, "features": self.data.features, "centre": centre}
+        return Moments.of_indices(as_features(samples), self.y, classes=self.classes, columns=self.columns, **about)
 
     def moments_of(self, make: Callable[[Any], Any], *, features: str, bias: bool = False) -> Moments:
         """Return the moments of what a function makes of x, rows (n, p), with the labels or outcomes of its samples.
@@ -207,11 +213,18 @@ class ClientSide:
         """Return the least-squares model of the client's own samples, with a ridge or with the one that was chosen."""
         from fedgram.heads.leastsquares import least_squares, own_classifier  # takes a while
 
-        if isinstance(ridge, OwnRidge):
-            if self.outcomes is None:
-                return own_classifier(self.moments(), ridge, self.y_blocks, intercept=intercept)
-            ridge = ridge.ridge
-        return least_squares(self.moments(), ridge, len(self.outcomes or ()), intercept=intercept)
+        # Nothing of this leaves the client, so its samples can be about their own mean.
+        mean = adapt.mean_of(self.x_blocks) if intercept else None
+        make = (lambda rows: rows) if mean is None else (lambda rows: rows - mean)
+        moments = self.moments_of(make, features=self.data.features)
+        if isinstance(ridge, OwnRidge) and self.outcomes is None:
+            model = own_classifier(moments, ridge, self.y_blocks, intercept=intercept)
+        else:
+            ridge = ridge.ridge if isinstance(ridge, OwnRidge) else ridge
+            model = least_squares(moments, ridge, len(self.outcomes or ()), intercept=intercept)
+        if mean is None or model.intercept is None:
+            return model
+        return replace(model, intercept=model.intercept - mean @ model.weights)
 
     def admit(self, method: "Method") -> None:
         """Refuse to take part where the study's rules forbid it; a client without samples has nothing to send."""

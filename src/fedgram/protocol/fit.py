@@ -71,7 +71,7 @@ class Fit:
     carried: Mapping[str, int] = field(default_factory=dict)
     notes: Mapping[str, Any] = field(default_factory=dict)
     recipe: Recipe | None = None  # the study, where columns are made of those that clients have
-    basis: Basis | None = None  # how they were made
+    basis: Basis | None = None  # how they were made; without a study, what was subtracted from columns far from zero
     timing: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     errors: NumericEvaluation | None = None
     sites: Sites | None = field(default=None, repr=False)  # is not saved
@@ -135,7 +135,8 @@ class Fit:
         party = _client(client, "summarize")
         if self.recipe is not None:
             self.recipe.admit(party, len(party.y))
-        moments = method.summary(party, pool.sent.classes, pool.sent.kind.columns)
+        basis = self.basis if self.recipe is None else None  # what is sent under a study, the study alone says
+        moments = method.summary(party, pool.sent.classes, pool.sent.kind.columns, basis=basis)
         return pool.checked(client.name, moments)
 
     def add(self, moments: Moments, *, name: str | None = None) -> Self:
@@ -160,11 +161,12 @@ class Fit:
     def _of(self, method: Pooling, pool: Pool) -> Self:
         """Return the fit of another pool, by the same method."""
         model = with_columns(method.global_model(method.publish(pool)), pool.total.kind.columns)
-        model = in_source(model, pool.basis, pool.sent.kind.columns)
+        basis = self.basis if self.recipe is None else pool.basis
+        model = in_source(model, basis, pool.sent.kind.columns)
         changed: dict[str, Any] = {"evaluation": None, "errors": None, "sites": None, "rounds": ()}
         changed |= {name: {} for name in ("personal", "absent", "lost", "notes")}
         changed |= {
-            "basis": pool.basis,
+            "basis": basis,
             "total": pool.sent,
             "contributors": pool.contributors,
             "contributions": pool.contributions,

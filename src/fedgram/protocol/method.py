@@ -1,5 +1,6 @@
 """What a method is: hyper-parameters, a server's side, and client steps."""
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
@@ -9,12 +10,15 @@ from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias, TypeVar, o
 import numpy as np
 
 from fedgram.core.blocks import as_blocks
-from fedgram.core.columns import Columns
-from fedgram.core.errors import InvalidData, InvalidParameter, UnknownName
+from fedgram.core.columns import Columns, listed
+from fedgram.core.errors import Doubtful, InvalidData, InvalidParameter, UnknownName
 from fedgram.core.labels import Label
 from fedgram.data.client import Client
 from fedgram.evaluation import Calibration
 from fedgram.models import Model
+from fedgram.moments import digits
+from fedgram.moments.accumulate import not_finite
+from fedgram.moments.kind import study_of
 from fedgram.numeric_evaluation import sum_errors_of
 from fedgram.protocol import parameters, replies
 from fedgram.protocol.clients import Clients
@@ -32,6 +36,9 @@ NAMES, NUMBERS = "names as", "numbers as"  # what labels are
 MOST_FOUND = 2**14
 # Samples of one client. The server cannot count them, and many methods weigh clients by them.
 MOST_SAMPLES = 2**31
+# Standard deviations from zero beyond which a method that is not `shift_invariant` hardly sees how a column varies, and
+# of how few samples that is not judged.
+UNLIKE, FEW = 100.0, 8
 COUNT, LABEL = Number(0, MOST_SAMPLES, whole=True), Either(Text(), Number(-(2**63), 2**63 - 1, whole=True))
 HELLO = {
     "n": COUNT,
@@ -39,6 +46,7 @@ HELLO = {
     "features": Text(),
     "columns": ListOf(Text(), most=2**20),
     "kind": Text(choices=(NAMES, NUMBERS)),
+    "far": Number(0, 2**31, whole=True),
     "tested": COUNT,
 }
 
@@ -180,6 +188,14 @@ class Method:
         """Return of how few of a client's n samples a reply may be made, with these settings."""
         return n
 
+    @property
+    def shift_invariant(self) -> bool:
+        """Whether the model is the same, in other words, whatever is subtracted from a column of all samples.
+
+        It then gets samples less a centre where columns are far from zero; otherwise clients are warned of these.
+        """
+        return False
+
     def imports(self) -> list[str]:
         """Return what the settings name of code outside fedgram; whoever does not trust the sender looks here first."""
         return []
@@ -215,8 +231,21 @@ class Method:
             "columns": data.columns,
             "kind": NAMES if data.y.dtype.kind == "U" else NUMBERS,
             "labels": None if client.classes else data.labels(),
+            "far": self._far(client),
             "tested": 0 if data.x_test is None else len(data.x_test),
         }
+
+    def _far(self, client: ClientSide) -> int:
+        """Return how many columns of a client are far from zero; warn of them if the method depends on it.
+
+        A study brings columns near zero by their ranges.
+        """
+        x = client.data.x
+        if x.ndim != 2 or not len(x) or study_of(client.data.features) or not isinstance(x, np.ndarray):
+            return 0
+        if not self.shift_invariant:
+            _warn_of_far(self.name, client.data)
+        return int(digits.far_in(x).sum())
 
     @step(reply=ColumnSums())
     def column_sums(self, client: ClientSide) -> dict[str, Any]:
@@ -226,6 +255,8 @@ class Method:
             x = block.astype(np.float64, copy=False)
             sums += x.sum(axis=0)
             squares += np.square(x).sum(axis=0)
+            if not np.isfinite(squares).all():
+                raise not_finite(block)
         return {"sums": sums, "squares": squares, "n": client.n}
 
     @step
@@ -251,6 +282,20 @@ class Method:
         if client.model is None or client.basis is None or client.basis.outcomes is None:
             return None
         return sum_errors_of(client.model, as_blocks(client.data.x_test), client.basis)
+
+
+def _warn_of_far(method: str, data: Client) -> None:
+    """Warn of columns whose size hides how they vary; in the same words for all clients, so that it is shown once."""
+    found = np.flatnonzero(digits.far_in(data.x, UNLIKE)) if len(data.x) >= FEW else np.zeros(0, dtype=np.int64)
+    varying = [place for place in found.tolist() if np.ptp(data.x[:, place]) > 0]
+    if varying:
+        names = listed([data.columns[place] for place in varying]) if data.columns else f"columns {varying[:6]}"
+        warnings.warn(
+            f"{names}: the mean is more than {UNLIKE:.0f} standard deviations from zero, and {method} depends on where "
+            "zero is: standardise the columns, or give a study with their ranges",
+            Doubtful,
+            stacklevel=3,
+        )
 
 
 def check_outcomes(methods: Iterable[Method], outcomes: Columns) -> None:

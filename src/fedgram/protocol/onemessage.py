@@ -45,7 +45,8 @@ class Publishing(Method):
             raise Mismatch(
                 f"client {client.name!r} has {described(client.features)}, not {described(published.features)}"
             )
-        columns: Columns = () if basis is not None else getattr(published, "columns", ())
+        made = basis is not None and basis.centre is None
+        columns: Columns = () if made else getattr(published, "columns", ())
         if columns and (unlike := difference(client.columns, columns)):
             raise Mismatch(f"client {client.name!r} {unlike}")
         if not len(client.x):
@@ -100,6 +101,11 @@ class OneMessage(Publishing):
         """Keep the client's own model; a method without personal ones is never asked."""
         client.keep(self.global_model(published))
 
-    def summary(self, client: Client, classes: Classes, columns: Columns = ()) -> Moments:
-        """Return what the client would send to others who have agreed on these classes and columns."""
-        return self.summarize(ClientSide(client, classes=classes, columns=columns))
+    def summary(
+        self, client: Client, classes: Classes, columns: Columns = (), *, basis: Basis | None = None
+    ) -> Moments:
+        """Return what the client would send to others who have agreed on these classes and columns.
+
+        `basis` says what they subtract from columns that are far from zero.
+        """
+        return self.summarize(ClientSide(client, classes=classes, columns=columns, basis=basis))

@@ -111,6 +111,8 @@ class Pooling(Publishes, Protocol):
         """Return the global model in what was published."""
         ...
 
-    def summary(self, client: Client, classes: Classes, columns: Columns = ()) -> Moments:
+    def summary(
+        self, client: Client, classes: Classes, columns: Columns = (), *, basis: Basis | None = None
+    ) -> Moments:
         """Return what a client would contribute."""
         ...

@@ -61,6 +61,7 @@ class Question:
     tested: int
     columns: Columns = ()
     outcomes: Columns = ()  # numeric ones, which stand beside the columns
+    centre: tuple[float, ...] = ()  # what is subtracted from the columns before they are summed
     squares: Array | None = field(default=None, compare=False)  # sums over all clients, by column, where they are known
     sizes: dict[str, Size] = field(default_factory=dict, compare=False, repr=False)  # what kinds noted of the reply
 
@@ -292,6 +293,7 @@ class MomentsOf:
             ("bias", kind.bias, self.bias),
             ("dimension", kind.dimension - kind.bias, dimension + len(question.outcomes)),
             ("columns", kind.columns, columns),
+            ("centre", kind.centre, question.centre if self.dimension is None else ()),
             ("number of samples", value.n, self.rows * question.samples),
         ):
             if got != want:

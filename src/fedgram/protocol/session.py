@@ -71,7 +71,9 @@ def run(
         about = {"method": method.name, "revision": method.revision, "settings": method.settings(), "seed": seed}
         about |= {"classes": list(agreement.classes), "features": agreement.features}
         clients.checkpoint = Checkpoint(path, lambda: about | {"data": fingerprint()}, clients, channel, quorum)
-    if not method.finds_columns:
+    if recipe is None:
+        clients.centre()
+    elif not method.finds_columns:
         clients.settle()
     model = method.serve(clients)
     if model is not None:
@@ -181,6 +183,7 @@ def agree(channel: Channel, quorum: Quorum, classes: Classes) -> Agreement:
         shape,
         features,
         _usual_order(tuple(hello["columns"]) for hello in alike),
+        far=any(hello["far"] for hello in alike),
         samples={name: hello["n"] for name, hello in hellos.items()},
         tested={name: hello["tested"] for name, hello in hellos.items()},
     )

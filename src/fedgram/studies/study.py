@@ -18,6 +18,7 @@ from fedgram.core.files import read_regular
 from fedgram.core.labels import NUMERIC, Classes, as_classes
 from fedgram.core.wire.container import MOST_HEADER
 from fedgram.data.client import Client, warn_if_few
+from fedgram.moments import digits
 from fedgram.moments.basis import Basis
 from fedgram.moments.kind import Kind, study_features
 from fedgram.regressors import Outcomes
@@ -179,6 +180,7 @@ class Study:
             raise Mismatch(
                 f"sums of {len(self.sent)} columns and at least one sample are wanted, got {len(sums)} of {n:g}"
             )
+        self._warn_of_lost(sums, squares, n)
         by_name = dict(zip(self.sent, np.asarray(sums, dtype=np.float64).tolist(), strict=True))
         power = dict(zip(self.sent, np.asarray(squares, dtype=np.float64).tolist(), strict=True))
         made: dict[str, tuple[dict[str, float], float]] = {}
@@ -200,6 +202,20 @@ class Study:
         from fedgram.studies.plausible import check_basis  # which needs this module
 
         check_basis(self, basis)
+
+    def _warn_of_lost(self, sums: Array, squares: Array, n: float) -> None:
+        """Warn of numbers that are far from zero, in units of their range, for how little they vary."""
+        places = {sent: place for place, sent in enumerate(self.sent)}
+        numbers = {name: column for name, column in self.used.items() if isinstance(column, Number)}
+        chosen = [places[name] for name in numbers]
+        names, means = list(numbers), sums[chosen] / n
+
+        def remedy(place: int) -> str:
+            column = numbers[names[place]]
+            mean = column.centre + means[place] * column.half
+            return f"give it a {'range' if column.range is None else 'narrower range'} about {mean:.6g} in the study"
+
+        digits.warn(names, sums[chosen], squares[chosen], n, remedy, level=np.finfo(float).eps)
 
     def numeric(self, means: Mapping[str, float]) -> Outcomes | None:
         """Return the numeric outcomes with what was done to them: their range, and pooled means taken away, if any."""

@@ -33,14 +33,16 @@ def test_features_that_only_seem_to_vary(value, ridge):
     x, y = logistic_problem()
     nothing = fg.FedLogit(ridge=ridge).fit(as_clients(np.full_like(x, value), y, [np.arange(240)]), classes=3).model
     np.testing.assert_allclose(softmax(nothing.scores(np.full_like(x[:1], value)))[0], np.bincount(y) / 240, atol=1e-3)
-    shifted = x.copy()
-    shifted[:, 2] += 1e11  # its deviation is lost
+    shifted, lost = x.copy(), x.copy()
+    shifted[:, 2] += 1e11
+    lost[:, 2] += 1e19  # beyond, numbers do not hold its deviation
     without = np.delete(x, 2, axis=1)
-    ours, theirs = (
+    predicted = [
         fg.FedLogit(ridge=ridge).fit(as_clients(rows, y, [np.arange(240)]), classes=3).model.predict(rows)
-        for rows in (shifted, without)
-    )
-    assert (ours == theirs).mean() > 0.95
+        for rows in (shifted, x, lost, without)
+    ]
+    assert (predicted[0] == predicted[1]).all()
+    assert (predicted[2] == predicted[3]).mean() > 0.95
 
 
 @pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])

@@ -41,6 +41,11 @@ class AFL(OneMessage):
     ri: bool = True
     intercept: bool = True
 
+    @property
+    def shift_invariant(self) -> bool:
+        """With an intercept the model is that of the columns less any numbers."""
+        return self.intercept
+
     # server: aggregation stage
     def publish(self, pool: Pool) -> LinearModel:
         """Solve once for all clients: the total is C_agg − KγI, and C_agg Ŵ_agg — (9)–(11), (15)."""

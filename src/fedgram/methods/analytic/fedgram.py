@@ -43,6 +43,11 @@ class FedGram(OneMessage):
     shrinkage: Positive | Literal["auto"] = "auto"
     refine: bool = True
 
+    @property
+    def shift_invariant(self) -> bool:
+        """Means and covariances are those of the columns less any numbers."""
+        return True
+
     # server
     def publish(self, pool: Pool) -> Head | System:
         """Turn the pooled moments into means and a covariance, or for numeric outcomes into a ridge regression."""

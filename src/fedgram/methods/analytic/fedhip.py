@@ -44,6 +44,11 @@ class FedHiP(OneMessage):
     intercept: bool = True
     alone: bool = True
 
+    @property
+    def shift_invariant(self) -> bool:
+        """With an intercept the models are those of the columns less any numbers."""
+        return self.intercept
+
     # phase 1 is OneMessage's: F_kᵀF_k and F_kᵀY_k go up, which (6) and (7) are made of
     # server: phase 2
     def publish(self, pool: Pool) -> System:

@@ -51,6 +51,11 @@ class FedLogit(Publishing):
     ridge: Positive | Literal["auto"] = "auto"
     refine: bool = True
 
+    @property
+    def shift_invariant(self) -> bool:
+        """The intercept takes what is subtracted from columns."""
+        return True
+
     # server
     def serve(self, clients: Clients) -> LinearModel:
         """Climb, then publish the head."""

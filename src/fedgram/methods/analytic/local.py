@@ -27,6 +27,11 @@ class Local(Method):
     ridge: NotNegative | Literal["auto"] = "auto"
     intercept: bool = True
 
+    @property
+    def shift_invariant(self) -> bool:
+        """With an intercept the model is that of the columns less any numbers."""
+        return self.intercept
+
     def serve(self, clients: Clients) -> None:
         """Let every client train alone."""
         for _ in clients.call(self.train):
