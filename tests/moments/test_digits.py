@@ -63,3 +63,9 @@ def test_a_run_is_as_good_as_the_columns_less_their_offset(ratio):
     z, t = (z - z.mean(axis=0)).astype(float), np.eye(2)[y]
     weights = np.linalg.solve(z.T @ z + np.eye(3), z.T @ (t - t.mean(axis=0)))
     np.testing.assert_allclose(fit.model.scores(x), z @ weights + t.mean(axis=0), atol=ratio * 1e-14 + 1e-12)
+
+
+def test_features_made_of_columns_are_no_columns():
+    x, y = rows(1e6)
+    with pytest.warns(LostPrecision, match="feature 0 is far from zero: .*; standardise the columns"):
+        fg.Moments.of(x, y, classes=2, features="relu").model(1.0)

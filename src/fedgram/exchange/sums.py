@@ -27,6 +27,7 @@ from fedgram.moments.plausible import MOST_SAMPLES, check_counts
 from fedgram.moments.statistic import Counts
 
 MANTISSA = 53  # bits of a float64
+LISTS = ("classes", "columns", "centre")  # fields of a kind that JSON has as lists
 SLICES = 3  # of a factor's numbers: three times 20 bits or more are more than a float64 has
 
 
@@ -129,7 +130,10 @@ class Sum:
         """Put a sum together from the wire."""
         classes = read_classes(fields["classes"], len(fields["counts"]))
         columns, dimension = as_columns(fields["columns"]), fields["dimension"]
-        kind = Kind(classes, dimension, str(fields["features"]), bool(fields["bias"]), columns)
+        centre = fields["centre"]
+        if not isinstance(centre, list) or not all(type(number) is float for number in centre):
+            raise NotMoments("field 'centre' must be a list of numbers")
+        kind = Kind(classes, dimension, str(fields["features"]), bool(fields["bias"]), columns, tuple(centre))
         if type(dimension) is not int or dimension < 1 or size(kind) != len(fields["low"]):
             raise NotMoments(f"a sum of {len(fields['low'])} numbers does not have {dimension!r:.20} dimensions")
         return cls(kind, fields["counts"], Fixed(fields["high"], fields["low"]))
@@ -161,7 +165,7 @@ def size(kind: Kind) -> int:
 def about(kind: Kind) -> dict[str, Any]:
     """Return what moments are moments of, as JSON can say it."""
     found = {field.name: getattr(kind, field.name) for field in fields(kind)}
-    return found | {"classes": list(kind.classes), "columns": list(kind.columns)}
+    return found | {name: list(found[name]) for name in LISTS}
 
 
 def kind_of(found: Mapping[str, Any]) -> Kind:
@@ -169,7 +173,8 @@ def kind_of(found: Mapping[str, Any]) -> Kind:
     dimension, features, bias = found["dimension"], found["features"], found["bias"]
     if type(dimension) is not int or type(features) is not str or type(bias) is not bool:
         raise NotMoments(f"moments of {dimension!r:.20} dimensions, features {features!r:.60} and bias {bias!r:.20}")
-    return Kind(tuple(found["classes"]), dimension, features, bias, as_columns(found["columns"]))
+    centre = tuple(float(number) for number in found["centre"])
+    return Kind(tuple(found["classes"]), dimension, features, bias, as_columns(found["columns"]), centre)
 
 
 def exact_gram(factor: Array, *, parties: int = 1) -> Fixed:

@@ -54,21 +54,28 @@ def far_in(rows: npt.NDArray[np.generic], deviations: float = FAR) -> npt.NDArra
 
 def warn_of_lost(moments: Statistic) -> None:
     """Warn of columns whose variance the moments hardly have any more, by name or number."""
-    columns, sums, n = moments.kind.columns, moments.cross.sum(axis=1), moments.n
-    names = [*columns] if columns else list(range(moments.d - moments.kind.bias))
+    kind, sums, n = moments.kind, moments.cross.sum(axis=1), moments.n
+    width, made = (
+        moments.d - kind.bias,
+        bool(kind.features) and not kind.study,
+    )  # of other columns, by a map or backbone
+    named = kind.columns if len(kind.columns) == width and not made else tuple(range(width))
+    names = [f"{'feature' if made else 'column'} {name!r}" for name in named]
     level = solve.rounding_level(1, n)
-    if moments.kind.centre:  # what is left of a constant beside its centre is the centre's rounding, and is no mean
-        rounded = 8 * level * np.append(np.abs(moments.kind.centre), np.zeros(int(moments.kind.bias))) * n
+    if kind.centre:  # what is left of a constant beside its centre is the centre's rounding, and is no mean
+        rounded = 8 * level * np.append(np.abs(kind.centre), np.zeros(int(kind.bias))) * n
         sums = np.where(np.abs(sums) > rounded, sums, 0.0)
 
     def remedy(place: int) -> str:
+        if made:
+            return "standardise the columns that features are made of"
         return f"subtract {sums[place] / n:.6g} from it, or give it a range in a study"
 
     warn(names, sums[: len(names)], moments.squares[: len(names)], n, remedy, level=level)
 
 
 def warn(
-    names: Sequence[object], sums: Array, squares: Array, n: float, remedy: Callable[[int], str], *, level: float
+    names: Sequence[str], sums: Array, squares: Array, n: float, remedy: Callable[[int], str], *, level: float
 ) -> None:
     """Warn of columns beyond `LOST` standard deviations, given pooled sums (d,); `level` is how far sums are rounded.
 
@@ -88,7 +95,7 @@ def warn(
             if known
             else f"beside its mean of {mean:.6g}, how it varies is less than the rounding of its sums, and not known"
         )
-        told.append(f"column {names[place]!r} is far from zero: {what}; {remedy(place)}")
+        told.append(f"{names[place]} is far from zero: {what}; {remedy(place)}")
     if told:
         more = f"; and {len(lost) - len(told)} more columns" if len(lost) > len(told) else ""
         warnings.warn("; ".join(told) + more, LostPrecision, stacklevel=3)

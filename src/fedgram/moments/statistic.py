@@ -112,7 +112,8 @@ class Statistic:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the kind and all the numbers, in hexadecimal: one for one content, whatever message it is in."""
-        kind = [getattr(self.kind, field.name) for field in fields(self.kind)]
+        kind = [getattr(self.kind, field.name) for field in fields(self.kind) if field.name != "centre"]
+        kind += [self.kind.centre] if self.kind.centre else []
         parts = {"counts": self.counts, "sums": self._sums, "gram": self._packed, "factor": self._factor}
         shapes = {name: array.shape for name, array in parts.items() if array is not None}
         numbers = (

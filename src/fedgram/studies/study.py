@@ -215,7 +215,9 @@ class Study:
             mean = column.centre + means[place] * column.half
             return f"give it a {'range' if column.range is None else 'narrower range'} about {mean:.6g} in the study"
 
-        digits.warn(names, sums[chosen], squares[chosen], n, remedy, level=np.finfo(float).eps)
+        digits.warn(
+            [f"column {name!r}" for name in names], sums[chosen], squares[chosen], n, remedy, level=np.finfo(float).eps
+        )
 
     def numeric(self, means: Mapping[str, float]) -> Outcomes | None:
         """Return the numeric outcomes with what was done to them: their range, and pooled means taken away, if any."""
