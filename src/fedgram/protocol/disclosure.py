@@ -7,13 +7,14 @@ to sums that it has sent before. What it has sent stands in a local record that 
 
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from secrets import token_bytes
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,9 +22,10 @@ import numpy.typing as npt
 from fedgram.core import wire
 from fedgram.core.arrays import Array
 from fedgram.core.blocks import as_blocks
-from fedgram.core.errors import Doubtful, FedgramError, InvalidData
+from fedgram.core.errors import Doubtful, FedgramError, InvalidData, Revealing
 from fedgram.core.files import locked, replacing, sweep_unfinished, writing
 from fedgram.core.hashing import hash_bytes, hash_text
+from fedgram.data.client import warn_if_few
 from fedgram.protocol.clientside import ClientSide, perform
 
 if TYPE_CHECKING:
@@ -77,14 +79,40 @@ def effective_rows(weights: Array, labels: "Labels", earlier: Array | None = Non
     1.0
     """
     largest = np.abs(weights).max(axis=0, initial=0.0)
-    new = weights
-    if earlier is not None:
-        largest = np.maximum(largest, np.abs(earlier).max(axis=0, initial=0.0))
-        new = weights - earlier
+    if earlier is None:
+        return _fewest_rows(_about_class_means(weights, labels), labels, largest)
+    # What two answers tell apart from each other is in their difference, or in any other combination: where the models
+    # mirror each other or swap classes, in their sum. What is left of the one beside the other covers these.
+    largest = np.maximum(largest, np.abs(earlier).max(axis=0, initial=0.0))
+    differences = _about_class_means(weights - earlier, labels)
+    beside = _beside(_about_class_means(weights, labels), _about_class_means(earlier, labels))
+    return min(
+        _fewest_rows(differences, labels, largest), _fewest_rows(beside, labels, np.full(len(largest), largest.sum()))
+    )
+
+
+def _about_class_means(weights: Array, labels: "Labels") -> Array:
+    """Return weights less their mean in each class: what sums tell beyond those of the summary."""
     counts = np.bincount(labels)
-    means = np.zeros((len(counts), new.shape[1]))
-    np.add.at(means, labels, new)
-    new = new - (means / np.maximum(counts, 1)[:, None])[labels]
+    means = np.zeros((len(counts), weights.shape[1]))
+    np.add.at(means, labels, weights)
+    found: Array = weights - (means / np.maximum(counts, 1)[:, None])[labels]
+    return found
+
+
+def _beside(weights: Array, earlier: Array) -> Array:
+    """Return what is left of weights that earlier ones do not have in any combination."""
+    lengths = np.linalg.norm(earlier, axis=0)
+    directions, sizes, _ = np.linalg.svd(earlier[:, lengths > 0] / lengths[lengths > 0], full_matrices=False)
+    directions = directions[:, sizes > SAME]
+    for _ in range(2):  # the second time takes away what rounding has left
+        weights = weights - directions @ (directions.T @ weights)
+    return weights
+
+
+def _fewest_rows(new: Array, labels: "Labels", largest: Array) -> float:
+    """Return of how many samples the most telling combination is, where rounding is that of numbers up to `largest`."""
+    counts = np.bincount(labels)
     lengths, rounding = np.linalg.norm(new, axis=0), 8 * EPS * largest * np.sqrt(len(new))
     kept = lengths > rounding
     if not kept.any():
@@ -102,14 +130,30 @@ def _effective(weights: Array) -> float:
     return float(squares.sum() ** 2 / np.square(squares).sum())
 
 
-def fewest_of_columns(blocks: Iterator[Array]) -> float:
-    """Return of how many samples the sum is, of those with weights (n, k) in blocks, that is of the fewest."""
-    total = spread = np.zeros(1)
-    for block in blocks:
-        squares = np.square(block)
-        total, spread = total + squares.sum(axis=0), spread + np.square(squares).sum(axis=0)
-    some = spread > 0
-    return float(np.min(total[some] ** 2 / spread[some], initial=np.inf))
+class Columnwise(NamedTuple):
+    """Of how many samples sums are: how many sums, the fewest of any, and of those over one class alone."""
+
+    sums: int
+    fewest: float
+    in_a_class: float
+
+
+def fewest_of_columns(blocks: Iterator[Array], labels: "Iterable[Labels]") -> Columnwise:
+    """Return of how many samples the sums are, over all samples and over each class, with weights (n, k) in blocks."""
+    sums, squares, fourths = 0, defaultdict[int, Any](float), defaultdict[int, Any](float)
+    for block, own in zip(blocks, labels, strict=True):
+        sums = block.shape[1]
+        for place in np.unique(own).tolist():
+            of_class = np.square(block[own == place])
+            squares[place] += of_class.sum(axis=0)
+            fourths[place] += np.square(of_class).sum(axis=0)
+    alone = min((_fewest(squares[place], fourths[place]) for place in squares), default=np.inf)
+    return Columnwise(sums, _fewest(sum(squares.values()), sum(fourths.values())), alone)
+
+
+def _fewest(squares: Any, fourths: Any) -> float:
+    some = np.asarray(fourths) > 0
+    return float(np.min(np.square(squares)[some] / fourths[some], initial=np.inf)) if some.any() else np.inf
 
 
 @dataclass(eq=False)
@@ -127,11 +171,6 @@ class Record:
     samples: dict[str, npt.NDArray[np.uint8]] = field(default_factory=dict)
     answers: list[dict[str, Any]] = field(default_factory=list)
 
-    @property
-    def latest(self) -> str | None:
-        """The digest of the samples of the last answer."""
-        return str(self.answers[-1]["samples"]) if self.answers else None
-
     def digests(self, side: ClientSide) -> npt.NDArray[np.uint8]:
         """Return the keyed digests of a client's samples with their labels, sorted: which samples, in no order."""
         key, found = self.secret.tobytes(), []
@@ -141,13 +180,15 @@ class Record:
         return np.frombuffer(b"".join(sorted(found)), dtype=np.uint8).reshape(-1, DIGEST_BYTES)
 
     def changed(self, found: npt.NDArray[np.uint8]) -> int:
-        """Return how many samples have come or gone since the last answer, the larger of the two; 0 for none."""
-        if self.latest is None:
-            return 0
-        old, new = (_counted(digests) for digests in (self.samples[self.latest], found))
-        gone = sum(max(count - new.get(one, 0), 0) for one, count in old.items())
-        come = sum(max(count - old.get(one, 0), 0) for one, count in new.items())
-        return max(gone, come)
+        """Return how many samples have come or gone since an earlier answer, the larger of the two; 0 for none.
+
+        It is the smallest such number of all earlier answers with other samples: tables may come near an older one.
+        """
+        new, changes = _counted(found), [0]
+        for digests in self.samples.values():
+            old = _counted(digests)
+            changes.append(max((old - new).total(), (new - old).total()))
+        return min(filter(None, changes), default=0)
 
     def add(self, entry: dict[str, Any], digests: npt.NDArray[np.uint8]) -> None:
         """Keep an answer."""
@@ -156,12 +197,8 @@ class Record:
         self.answers.append({**entry, "samples": which})
 
 
-def _counted(digests: npt.NDArray[np.uint8]) -> dict[bytes, int]:
-    counts: dict[bytes, int] = {}
-    for row in digests:
-        one = row.tobytes()
-        counts[one] = counts.get(one, 0) + 1
-    return counts
+def _counted(digests: npt.NDArray[np.uint8]) -> Counter[bytes]:
+    return Counter(row.tobytes() for row in digests)
 
 
 def record_path(folder: Path, study: str, party: str) -> Path:
@@ -256,7 +293,10 @@ def answered(
         return reply
     weights = weighing.weights(method, side, request["payload"])
     if not weighing.linear:
-        _check_enough(fewest_of_columns(weights), limit, side, minimum_cell, "")
+        found = fewest_of_columns(weights, side.y_blocks)
+        _check_enough(found.fewest, limit, side, minimum_cell, "")
+        entry["sums"] = found.sums
+        _warn_of_columns(found, limit, side, record)
     else:
         own, labels = np.concatenate(list(weights)), side.y
         _check_enough(effective_rows(own, labels), limit, side, minimum_cell, "")
@@ -267,6 +307,23 @@ def answered(
                 _check_enough(effective_rows(own, labels, before), limit, side, minimum_cell, what)
     record.add(entry, digests)
     return reply
+
+
+def _warn_of_columns(found: Columnwise, limit: float, side: ClientSide, record: Record) -> None:
+    """Warn a party of sums that show few samples where an honest coordinator's do so, too, so that none is refused."""
+    if found.sums >= side.n:  # which is warned of before anything is computed
+        return
+    if found.in_a_class < limit:
+        warnings.warn(
+            f"party {side.name!r} answers with sums over each class of {found.sums} features, and the one of the "
+            f"fewest samples is mostly of {found.in_a_class:.1f}: a coordinator that has chosen the features can "
+            "compute such rows, with their labels; send it only to one that you trust with single rows",
+            Revealing,
+            stacklevel=2,
+        )
+    earlier = sum(entry.get("sums", 0) for entry in record.answers)
+    if earlier:
+        warn_if_few(side.name, earlier + found.sums, side.n)
 
 
 def _earlier_weights(weighing: Weighing, method: "Method", side: ClientSide, old: dict[str, Any]) -> Array:

@@ -7,6 +7,7 @@ from fedgram.core.columns import Columns
 from fedgram.data.client import Client
 from fedgram.models import LinearModel, Model
 from fedgram.moments.basis import Basis, InBasis
+from fedgram.moments.kind import Kind
 from fedgram.moments.moments import Moments
 from fedgram.regressors import Regressor
 
@@ -18,6 +19,11 @@ class Recipe(Protocol):
     @property
     def features(self) -> str:
         """The fingerprint of what clients have; whoever has another is in another study."""
+        ...
+
+    @property
+    def kind(self) -> Kind:
+        """What moments of clients' data are moments of: the agreed classes and columns, in their order."""
         ...
 
     @property

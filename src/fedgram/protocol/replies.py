@@ -103,6 +103,20 @@ class Numbers:
         return max(-lowest, highest)
 
 
+@dataclass(frozen=True, eq=False)
+class UpTo:
+    """An array of float64 with a bound of its own for each element, which is from -largest to largest."""
+
+    largest: Array
+
+    def check(self, value: Any, question: Question, where: str) -> None:
+        """Refuse anything else."""
+        Numbers(self.largest.shape).largest(value, where)
+        if len(wrong := np.argwhere(~(np.abs(value) <= self.largest))):
+            place = tuple(wrong[0].tolist())
+            raise _wrong(f"{where}/{place}", f"at most {self.largest[place]:g} but for its sign", f"{value[place]:g}")
+
+
 @dataclass(frozen=True)
 class Learnt:
     """An array of numbers whose size only the other clients' replies can tell, such as weights after training.

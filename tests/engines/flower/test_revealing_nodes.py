@@ -45,7 +45,7 @@ class Server:
 
     def told(self, step, payload=None, **more):
         """Return a reply, or the node's refusal."""
-        request = {"round": 0, "seed": 0, "step": step, "classes": STUDY.classes, "payload": payload, **more}
+        request = {"round": 0, "seed": 0, "step": step, "classes": STUDY.classes, "payload": payload} | more
         self.grid.push_messages([Message(envelope.letter(wire.encode(request)), 1, envelope.STEP)])
         reply = self.grid.seen[-1]
         return reply.error.reason if reply.has_error() else wire.decode(envelope.body(reply))
@@ -84,3 +84,14 @@ def test_a_node_takes_the_studys_own_columns_only(node, side, caplog):
     refusal = Server(node).gradient(side, 0.0, 0.0, basis=wide)
     assert refusal.startswith("Mismatch: this step cannot be performed here")
     assert "got 100000 of" in caplog.text
+
+
+def test_classes_and_columns_come_in_the_studys_order(node, side, caplog):
+    """In another order each number would be compared with that of another class, and two rounds could show a row."""
+    server, classes = Server(node), STUDY.classes[::-1]
+    model = LinearModel(np.zeros((side.shape[0], 2)), classes, np.zeros(2), "", side.columns)
+    asked = {"model": model, "leverage": 0.0}
+    for order in ({"classes": classes}, {"columns": STUDY.sent[::-1]}):
+        refusal = server.told("gradient", asked, basis=side.basis, **order)
+        assert refusal.startswith("Mismatch: this step cannot be performed here")
+    assert caplog.text.count("classes and columns: expected those of the study, in its order, got others") == 2

@@ -17,7 +17,9 @@ from flwr.app import Context, Error, Message
 from flwr.clientapp import ClientApp
 
 from fedgram.core import wire
-from fedgram.core.errors import ClientFailed, InvalidData, about_the_request
+from fedgram.core.columns import as_columns
+from fedgram.core.errors import ClientFailed, InvalidData, Mismatch, about_the_request
+from fedgram.core.labels import as_classes
 from fedgram.data.client import Client, warn_if_few
 from fedgram.engines.flower import envelope
 from fedgram.engines.flower.kept import keep_of_run, start_of_run
@@ -118,9 +120,23 @@ def _reply_to(party: Party, side: ClientSide, request: dict[str, Any]) -> wire.P
     if party.recipe is None or party.records is None or weighing is None:
         [reply] = perform(party.method, [side], [request])
         return reply
+    _check_agreed(party.recipe, request)
     features, name = party.recipe.features, party.client.name
     with recording(record_path(party.records, features, name), features, name) as record:
         return answered(party.method, side, request, side.minimum_cell, record)
+
+
+def _check_agreed(study: Recipe, request: dict[str, Any]) -> None:
+    """Refuse classes and columns in another order than the study's: answers would be compared with others' columns."""
+    classes, columns = request["classes"], request.get("columns")
+    if (classes is None or as_classes(classes) == study.kind.classes) and (
+        not columns or as_columns(columns) == study.kind.columns
+    ):
+        return
+    raise Mismatch(
+        "classes and columns: expected those of the study, in its order, got others; ask with the study that this node "
+        "has agreed to"
+    )
 
 
 def _recall(side: ClientSide, party: Party, context: Context) -> float:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import inf, sqrt
+from math import inf, log, sqrt
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
@@ -22,8 +22,9 @@ from fedgram.protocol.method import step
 from fedgram.protocol.onemessage import Publishing
 from fedgram.protocol.parameters import Count, Positive
 from fedgram.protocol.registry import register
-from fedgram.protocol.replies import Number, Numbers, Question
+from fedgram.protocol.replies import MUCH, Number, Question, UpTo
 
+VANISHING = 1e-9  # of one class, sums that are 0 but for rounding
 CALIBRATED = 1.0  # what is trained for the likelihood is as sure as it should be
 
 
@@ -60,7 +61,10 @@ class FedLogit(Publishing):
     def serve(self, clients: Clients) -> LinearModel:
         """Climb, then publish the head."""
         total = clients.sum(self.summarize, validate=True)
-        clients.agreement = replace(clients.agreement, squares=total.squares)
+        # Columns that a study makes have one unit, and the squares of a constant one are rounding; others have units of
+        # their own, so that each has its own bound.
+        squares = total.squares if clients.agreement.basis is None else np.full(total.d, total.squares.max())
+        clients.agreement = replace(clients.agreement, squares=squares)
         ascent = Logistic(total, self.ridge)
         members = clients.names
         remains: dict[str, str] = {}
@@ -98,16 +102,21 @@ class FedLogit(Publishing):
 
     def gradient_of(self, question: Question) -> dict[str, Any]:
         """Return what a client's gradient must be."""
+        n, c = question.samples, len(question.classes)
         # Σ xᵢ rᵢ of residuals up to 1 is at most √n √(Σ xᵢ²), by Cauchy and Schwarz; twice that is room for rounding.
-        largest = inf if question.squares is None else max(float(question.squares.max()), question.samples)
-        most = 2 * sqrt(max(question.samples, 1)) * sqrt(largest)
-        gradient = Numbers((question.shape[0] + 1, len(question.classes)), low=-most, high=most)
-        undecided = Number(0, question.samples)
-        wrong = Number(0, 2 * question.samples)
-        ridge = {"unexplained": wrong, "undecided": undecided, "left_out": undecided}
-        far = abs(logistic.IMPOSSIBLE)
-        sharper, bend = Number(-far * question.samples, far * question.samples), Number(0, far**2 * question.samples)
-        return {"gradient": gradient, **ridge, "sharper": sharper, "bend": bend}
+        squares = np.full(question.shape[0], inf) if question.squares is None else question.squares
+        lengths = np.sqrt(np.append(np.maximum(squares, 0), n))
+        gradient = UpTo(np.outer(2 * sqrt(max(n, 1)) * lengths, np.ones(c)))
+        # As in fedgram.exchange.bounds, where a party's own moments are known and say more.
+        undecided, far = Number(0, n * (1 - 1 / c) * MUCH + VANISHING * n), abs(logistic.IMPOSSIBLE)
+        return {
+            "gradient": gradient,
+            "unexplained": Number(0, 2 * n * MUCH),
+            "undecided": undecided,
+            "left_out": undecided,
+            "sharper": Number(-far * n * MUCH, n * log(c) * MUCH + VANISHING * n),
+            "bend": Number(0, n * (1 + log(max(c - 1, 1)) ** 2 / 4) * MUCH),
+        }
 
     @step
     def personalize(self, client: ClientSide, head: Head) -> None:
