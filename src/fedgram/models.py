@@ -179,7 +179,7 @@ def probabilities(model: Model, scores: Array) -> Array:
     from scipy.special import softmax
 
     temperature = temperature_of(model)
-    return np.asarray(softmax(scores if temperature is None else scores / temperature, axis=1))
+    return np.asarray(softmax(scores if temperature is None else finite(scores / temperature), axis=1))
 
 
 def with_columns(model: T, columns: Columns) -> T:
