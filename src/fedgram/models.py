@@ -179,7 +179,10 @@ def probabilities(model: Model, scores: Array) -> Array:
     from scipy.special import softmax
 
     temperature = temperature_of(model)
-    return np.asarray(softmax(scores if temperature is None else scores / temperature, axis=1))
+    if temperature is not None:
+        with np.errstate(over="ignore"):  # which is refused
+            scores = finite(scores / temperature)
+    return np.asarray(softmax(scores, axis=1))
 
 
 def with_columns(model: T, columns: Columns) -> T:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.special import log_softmax
 
 import fedgram as fg
-from fedgram.core.errors import FedgramError
+from fedgram.core.errors import FedgramError, InvalidData
 from fedgram.evaluation import expected_calibration_error
 from fedgram.heads.leastsquares import least_squares
 from fedgram.heads.logistic import gradient
@@ -188,3 +188,9 @@ def test_fedlogit_refuses_impossible_news_of_the_temperature():
         for bad in (1e12, np.inf, np.nan):
             with pytest.raises(FedgramError):
                 wanted[name].check(bad, question, name)
+
+
+def test_scores_that_are_too_large_for_probabilities_are_refused():
+    model = fg.models.LinearModel(np.eye(2) * 1e308, ("cat", "dog"), temperature=0.1)
+    with pytest.raises(InvalidData, match="not finite"):
+        fg.models.probabilities(model, model.scores([[1.0, 0.5]]))

@@ -1,5 +1,7 @@
 """Tables of parties that were left out in turn: who does not fit the others is named."""
 
+import pytest
+
 from fedgram.experiments.judged import Validation
 from fedgram.experiments.results import load_results
 from fedgram.report.sites import STRANGE, site_tables, tables_by_column
@@ -39,3 +41,14 @@ def test_the_tables_are_in_markdown_and_latex(tmp_path):
     assert len(tables_by_column(load_results([path]))) == 1
     assert STRANGE in report(path, "--format", "markdown").output
     assert STRANGE in report(path, "--format", "latex").output
+
+
+@pytest.mark.parametrize("measure", ["brier", "mse", "r2"])
+def test_a_measure_that_is_missing_is_a_wrong_record(measure):
+    told = validation(target="")
+    for model in told["errors"][""].values():
+        model.setdefault("brier", model["mse"])
+    assert Validation.of(told)
+    del told["errors"][""]["left_out"][measure]
+    with pytest.raises(ValueError, match="validation must have brier, mse, r2"):
+        Validation.of(told)

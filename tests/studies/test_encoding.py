@@ -7,10 +7,11 @@ import pytest
 
 from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch, Skipped
 from fedgram.data.own import blocks, csvfiles
-from fedgram.studies import Study
+from fedgram.data.own.cells import Coded
+from fedgram.studies import Study, kinds
 from fedgram.studies.checking import check_table
 from fedgram.studies.encoding import gather, open_for, read_client
-from fedgram.studies.kinds import Number
+from fedgram.studies.kinds import Category, Number
 from studies.test_study_file import STROKE
 
 HEADER = ["age", "sex", "smoker", "patient_id", "diagnosis"]
@@ -249,3 +250,35 @@ def test_ten_thousand_columns(tmp_path):
     values = rng.normal(size=(3, 10_000)).round(3)
     path = write(tmp_path / "wide.csv", [[*map(str, row), "ab"[k % 2]] for k, row in enumerate(values)], [*names, "y"])
     np.testing.assert_allclose(read_client(Study.parse(text), "north", path).x, values)
+
+
+def test_a_value_that_was_composed_otherwise_is_the_value_that_the_study_lists(tmp_path, reader):
+    """macOS writes a letter and its dots as two characters."""
+    described = 'kind = "category"\nvalues = ["Bern", "Z\u00fcrich"]\n'
+    study = Study.parse(f'[study]\nname = "s"\noutcome = "d"\nclasses = [0, 1]\n[columns.city]\n{described}')
+    path = write(tmp_path / "a.csv", [["Zu\u0308rich", "-0"], ["Bern", "1"]], ["city", "d"])
+    client = read_client(study, "north", path)
+    assert (client.x.tolist(), client.y.tolist()) == ([[1.0], [0.0]], ["0", "1"])
+
+
+def test_a_client_column_may_be_a_number_of_the_study(study, north, tmp_path, reader):
+    path = write(tmp_path / "a.csv", [["30", *row[1:]] for row in ROWS if row[1]])
+    x, _, groups = gather(open_for(study, path, group="age"), "refuse")
+    assert (x[:, 0].tolist(), groups.tolist()) == ([-0.5] * 3, ["30"] * 3)
+
+
+def test_wrong_cells_of_a_column_with_many_values_are_told_in_time(monkeypatch):
+    """Codes of diagnoses, say: each was compared with all, which took ten seconds a block."""
+    compared = []
+    monkeypatch.setattr(kinds, "get_close_matches", lambda cell, values, **_: compared.append(cell) or [])
+    column = Category(tuple(f"A{place}" for place in range(1000)))
+    cells = Coded.of(f"wrong {place}" for place in range(500))
+    [problem] = column.encode("code", cells, None, np.zeros((500, 999), order="F"))
+    assert not compared
+    assert [problem.of(row) for row in range(500)][-1].endswith("got wrong 499")
+    assert len(compared) == kinds.HINTED
+
+
+def test_values_are_looked_up_not_compared_in_turn():
+    values = tuple(f"A{place}" for place in range(50_000))
+    assert kinds.spelt(Coded.of(values), values).values == values  # in turn, that takes a minute

@@ -194,3 +194,24 @@ def test_a_draft_ignores_lists_in_cells(tmp_path):
     )
     study = Study.parse(draft(table, "ill"))
     assert [study.columns[name].kind for name in ("scores", "parts", "age")] == ["ignore", "ignore", "number"]
+
+
+@pytest.mark.parametrize("other", ["scan.0", "scan missing"])
+def test_no_column_is_sent_by_the_name_of_a_backbones_feature(other):
+    scan = f'[columns.scan]\nkind = "image"\nbackbone = "lite0:96"\nmissing = "mean"\ndigest = "{64 * "a"}"\n'
+    number = f'[columns."{other}"]\nkind = "number"\n'
+    for columns in (f"{scan}features = 3\n{number}", f"{number}{scan}features = 3\n"):
+        with pytest.raises(InvalidData, match=f"are both sent as '{other}'"):
+            Study.parse(f"{STROKE}{columns}")
+
+
+@pytest.mark.parametrize("twins", [("1", "1.0"), ("Z\u00fcrich", "Zu\u0308rich")])
+def test_values_and_classes_that_cells_cannot_tell_apart_are_refused(tmp_path, twins):
+    one, other = twins
+    for old in ('values = ["F", "M"]', 'classes = ["ill", "well"]'):
+        assert old in STROKE
+        with pytest.raises(InvalidData, match="all different"):
+            Study.parse(STROKE.replace(old, f'{old.partition(" ")[0]} = ["{one}", "{other}"]'))
+    rows = [f"{k % 5}.5,{(one, other, 'x')[k % 3]},{'ny'[k % 2]}" for k in range(30)]
+    found = Study.parse(draft(write(tmp_path / "a.csv", "\n".join(["age,code,ill", *rows])), "ill"))
+    assert found.columns["code"].values == tuple(sorted((one, "x")))

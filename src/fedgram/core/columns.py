@@ -107,7 +107,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def _numbers(column: Any, name: str) -> npt.NDArray[Any]:
-    values = np.asarray(column)
+    values = np.asarray(unmasked(column, f"column {name!r}"))
     if values.ndim != 1 or values.dtype.kind not in "fiub":
         raise InvalidData(f"column {name!r} holds {values.dtype}, not numbers: drop it or encode it")
     return values

@@ -39,6 +39,10 @@ class Validation:
         lengths = {len(samples), *(len(values) for model in models for values in model.values())}
         if lengths - {len(names)}:
             raise ValueError(f"validation has lists that are not of its {len(names)} parties")
+        for target, by_model in errors.items():
+            wanted = {"mse", "r2", *(() if target else ("brier",))}
+            if not all(wanted <= model.keys() for model in by_model.values()):
+                raise ValueError(f"validation must have {', '.join(sorted(wanted))} for each model")
         return cls(names, samples, errors, maybe(text, record, "left_out") or "")
 
 

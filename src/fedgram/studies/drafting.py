@@ -14,7 +14,7 @@ from fedgram.core.errors import Doubtful, InvalidData, InvalidParameter, Unknown
 from fedgram.core.progress import with_bar
 from fedgram.data.own.blocks import TableFile, open_table
 from fedgram.data.own.cells import is_missing, parse_numbers
-from fedgram.data.own.labels import are_dates, whole_number
+from fedgram.data.own.labels import are_dates, one_form
 from fedgram.data.own.tables import LABEL_NAMES
 from fedgram.studies.kinds import NO, YES
 from fedgram.studies.ranges import rounded_outward, written
@@ -183,7 +183,7 @@ def _outcome_lines(column: Seen) -> list[str]:
             f"outcome {column.name!r} holds dates, which are neither classes nor numbers: name another column, or make "
             "it a number of days since an event"
         )
-    found = sorted({whole_number(cell) or cell for cell in column.cells})
+    found = sorted({one_form(cell) for cell in column.cells})
     if len(found) < 2:
         here = f"only {found[0]!r} in it" if found else "nothing in it"
         raise InvalidData(f"outcome {column.name!r} has {here} here: draft the study from a table with two classes")
@@ -222,7 +222,7 @@ def _column_lines(column: Seen, *, wanted: bool, outcome: bool) -> list[str]:
     wrong = _wrong(column, bad)
     if _numeric(column, bad):
         return _number_lines(head, values[~bad], wrong, "refuse" if outcome else "mean")
-    listed = ", ".join(_quoted(cell) for cell in sorted(column.cells))
+    listed = ", ".join(_quoted(cell) for cell in sorted({one_form(cell) for cell in column.cells}))
     missing = "category" if column.empty else "refuse"
     return [
         head,

@@ -18,8 +18,9 @@ from fedgram.data.client import Client
 from fedgram.data.own.bad import SHOWN, OnBad, Reason, check_on_bad, settle
 from fedgram.data.own.blocks import TableFile, open_table
 from fedgram.data.own.cells import Block, Coded, Mask, is_missing
+from fedgram.data.own.labels import one_form
 from fedgram.studies import streams
-from fedgram.studies.kinds import Column, Problem, nearest, spelt
+from fedgram.studies.kinds import Column, Problem, spelt
 from fedgram.studies.media import Media
 from fedgram.studies.streams import collect
 from fedgram.studies.study import Study
@@ -164,8 +165,8 @@ class StudyTable:
         if empty.any():
             found.append(Problem(empty, f"outcome {name!r} must not be empty"))
         if wrong.any():
-            near = nearest(labels, wrong, [str(label) for label in self.study.classes])
-            found.append(Problem(wrong, f"outcome {name!r} must be one of {classes}", near))
+            rule = f"outcome {name!r} must be one of {classes}"
+            found.append(Problem(wrong, rule, labels, tuple(str(label) for label in self.study.classes)))
         return found
 
     def clean_rows(self) -> Iterator[Rows]:
@@ -243,7 +244,7 @@ def as_client(study: Study, name: str, x: Any, labels: Any, **test: Any) -> Clie
 def gather(table: StudyTable, on_bad: OnBad) -> tuple[Array, Any, Any]:
     """Return all rows that break no rule, their labels and groups."""
     found = collect(table, on_bad)
-    groups = Coded.joined(found.groups).map(str, np.str_) if table.group is not None else None
+    groups = Coded.joined(found.groups).map(one_form, np.str_) if table.group is not None else None
     return *found.samples(), groups
 
 

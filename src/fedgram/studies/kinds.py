@@ -4,6 +4,7 @@ What is sent is made of single rows, so that nobody needs to know the others' da
 sums afterwards: the mean that stands in for a missing value is the mean of all parties.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -15,11 +16,12 @@ from fedgram.core.arrays import Array
 from fedgram.core.errors import InvalidData
 from fedgram.core.labels import Label
 from fedgram.data.own.cells import Coded, Mask, is_missing
-from fedgram.data.own.labels import whole_number
+from fedgram.data.own.labels import one_form
 from fedgram.studies.ranges import written
 
 Missing: TypeAlias = Literal["mean", "flag", "refuse"]
 Outside: TypeAlias = Literal["refuse", "clip", "missing"]
+HINTED, MOST_COMPARED = 20, 1000  # of wrong cells in a block, those with a hint; values that one is compared with
 _ABSENT, _WRONG = -1, -2  # codes of cells in which nothing is, or nothing that is known
 YES, NO = ("1", "1.0", "true", "yes", "y", "t"), ("0", "0.0", "false", "no", "n", "f")
 
@@ -31,13 +33,16 @@ class Problem:
     cells: Mask
     rule: str
     found: Mapping[int, str] | Coded | Array | None = None  # the cells' content, for those who may see it
+    known: tuple[str, ...] = ()  # what a cell may have been meant to be
 
     def of(self, row: int) -> str:
         """Say what is wrong with one row, to somebody who may see it."""
         found = (
             self.found.get(row) if isinstance(self.found, Mapping) else None if self.found is None else self.found[row]
         )
-        return self.rule if found is None else f"{self.rule}, got {found}"
+        # To compare texts is slow, and a table may have a wrong cell in each row.
+        near = nearest(str(found), self.known) if np.count_nonzero(self.cells[:row]) < HINTED else ""
+        return self.rule if found is None else f"{self.rule}, got {found}{near}"
 
 
 class Column(Protocol):
@@ -213,7 +218,7 @@ class Category:
         elif absent.any():
             problems.append(Problem(absent, f"column {name!r} must not be empty"))
         if (wrong := codes == _WRONG).any():
-            problems.append(Problem(wrong, self._rule(name), nearest(cells, wrong, self.values)))
+            problems.append(Problem(wrong, self._rule(name), cells, self.values))
         return problems
 
     def _rule(self, name: str) -> str:
@@ -254,30 +259,33 @@ def _flag(cell: str) -> int:
 def refuse_twice_sent(columns: Mapping[str, Column]) -> None:
     """Refuse two columns of a study that would be sent by one name, such as `age missing` and what `age` sends."""
     seen: dict[str, str] = {}
+    # Features of a backbone are not named without its weights, which whoever reads a study need not have.
+    named = {name: isinstance(column, Number | Flag | Category | Ignore) for name, column in columns.items()}
     for name, column in columns.items():
-        # Features of a backbone are not named without its weights, which whoever reads a study need not have.
-        for sent in column.sent(name) if isinstance(column, Number | Flag | Category) else ():
-            if (other := seen.setdefault(sent, name)) != name:
+        sends = column.sent(name) if named[name] else [unknown(name)] * (getattr(column, "missing", "") != "refuse")
+        for sent in sends:
+            feature = _FEATURE.fullmatch(sent)
+            other = feature["name"] if feature and not named.get(feature["name"], True) else name
+            if other != name or (other := seen.setdefault(sent, name)) != name:
                 raise InvalidData(f"columns {other!r} and {name!r} are both sent as {sent!r}: give one another name")
 
 
+_FEATURE = re.compile(r"(?P<name>.*)\.[0-9]+", re.DOTALL)  # of a backbone, as it is sent
+
+
 def spelt(cells: Coded, known: Sequence[Label]) -> Coded:
-    """Return the cells with whole numbers as the study writes them: other programs write 1 as 1.0 if there are gaps.
+    """Return the cells as the study writes them: other programs write 1 as 1.0 if there are gaps.
 
     >>> spelt(Coded.of(["1.0", "2", "01"]), ("1", "2")).values
     ('1', '2', '01')
     """
-    if all(value in known for value in cells.values):
-        return cells
-    numbers = {number: str(value) for value in known if (number := whole_number(str(value))) is not None}
-    found = (value if value in known else numbers.get(whole_number(value) or "", value) for value in cells.values)
-    return Coded(tuple(found), cells.codes)
+    forms = {one_form(str(value)): str(value) for value in known}
+    return Coded(tuple(forms.get(one_form(value), value) for value in cells.values), cells.codes)
 
 
-def nearest(cells: Coded, wrong: Mask, values: Sequence[str]) -> dict[int, str]:
-    """Return what stands in the wrong cells, with the value that was probably meant."""
-    found = {}
-    for row in np.flatnonzero(wrong)[:100].tolist():
-        near = get_close_matches(cells[row], values, n=1, cutoff=0.6)
-        found[row] = f"{cells[row]} (did you mean {near[0]}?)" if near else cells[row]
-    return found
+def nearest(cell: str, values: tuple[str, ...]) -> str:
+    """Return a hint at the value that was probably meant, "" if there is none or it would take long to find."""
+    if len(values) > MOST_COMPARED or len(cell) > 200:
+        return ""
+    near = get_close_matches(cell, values, n=1, cutoff=0.6)
+    return f" (did you mean {near[0]}?)" if near else ""

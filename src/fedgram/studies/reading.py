@@ -2,12 +2,13 @@
 
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
 from math import isfinite
 from typing import Any, get_args, get_type_hints
 
 from fedgram.core.errors import InvalidData, UnknownName
+from fedgram.data.own.labels import one_form
 from fedgram.studies.kinds import Category, Column, Flag, Ignore, Number
 from fedgram.studies.media import Image, Media, Text
 from fedgram.studies.ranges import MOST_NARROW
@@ -191,7 +192,7 @@ def _choice(value: Any, at: str, cls: type) -> str:
 
 def _values(value: Any, at: str, _: type) -> tuple[str, ...]:
     found = tuple(text.strip() for text in _texts(value, at))
-    if len(found) < 2 or len(set(found)) < len(found) or "" in found:
+    if not _differ(found):
         raise InvalidData(f"{at} = {shown(value)}: at least two values are wanted, all different and none empty")
     return found
 
@@ -238,9 +239,14 @@ def _classes(value: Any, at: str) -> list[str]:
     if isinstance(value, list) and any(not isinstance(label, str) for label in value):
         value = [str(label) if isinstance(label, int) and not isinstance(label, bool) else label for label in value]
     found = [label.strip() for label in _texts(value, at)]
-    if len(found) < 2 or len(set(found)) < len(found) or "" in found:
+    if not _differ(found):
         raise InvalidData(f"{at} = {shown(value)}: at least two classes are wanted, all different and none empty")
     return found
+
+
+def _differ(texts: Collection[str]) -> bool:
+    """Say whether there are two texts or more, none empty, and no two that cells could not be told apart by."""
+    return len(texts) > 1 and "" not in texts and len(set(map(one_form, texts))) == len(texts)
 
 
 def _texts(value: Any, at: str) -> list[str]:

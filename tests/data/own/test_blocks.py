@@ -310,3 +310,82 @@ def test_ten_thousand_columns_of_numbers(tmp_path, arrow):
     rows = "\n".join(",".join([*map(str, row), "uvu"[k]]) for k, row in enumerate(values.tolist()))
     header = ",".join([*(f"c{k}" for k in range(10_000)), "y"])
     np.testing.assert_array_equal(open_path(write(tmp_path / "own.csv", f"{header}\n{rows}\n")).x, values)
+
+
+def test_a_byte_order_mark_inside_a_table_is_part_of_its_cell(tmp_path, arrow, monkeypatch):
+    """Files with marks that were put together: pyarrow drops a mark wherever it begins to read."""
+    path = write(tmp_path / "own.csv", "\ufeffa,b\n\ufeff1,\ufeffx\n2,y\n\ufeff3,z\n")
+    for some in (8, 1 << 20):
+        monkeypatch.setattr(csvfiles, "BYTES", some)
+        found, cells, bad = whole(path, ["a"], ["b"])
+        assert (found, cells, bad) == ([[-1e300, 2, -1e300]], [["\ufeffx", "y", "z"]], [0, 2])
+        assert whole(path, ["b"], ["a"])[1] == [["\ufeff1", "2", "\ufeff3"]]
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "memory"])
+def test_a_column_may_be_wanted_as_numbers_and_as_texts(tmp_path, arrow, kind):
+    if kind != "csv" and not arrow:
+        pytest.skip("needs pyarrow")
+    path = write(tmp_path / "own.csv", "ward,b\n1,x\nA,y\n3\n")
+    source = path
+    if kind != "csv":
+        source = pa.table({"ward": ["1", "A", ""], "b": ["x", "y", ""]})
+    if kind == "parquet":
+        pq.write_table(source, tmp_path / "own.parquet")
+        source = tmp_path / "own.parquet"
+    [block] = open_table(source).blocks(["ward"], ["b", "ward"])
+    np.testing.assert_array_equal(block.numbers["ward"], [1, np.nan, np.nan])
+    assert block.texts["ward"].tolist() == ["1", "A", ""]
+    assert block.bad["ward"].tolist() == [False, True, kind == "csv"]
+
+
+def test_times_and_bytes_are_texts_not_numbers(tmp_path):
+    """Arrow has times that Python has no object for, zones that the system does not know, and texts without a mark."""
+    columns = {
+        "ns": pa.array([1, None], pa.timestamp("ns")),
+        "far": pa.array([10**18, None], pa.timestamp("us")),
+        "zone": pa.array([0, None], pa.timestamp("ms", "Mars/Phobos")),
+        "long": pa.array([1500, None], pa.duration("ns")),
+        "day": pa.array([1, None], pa.date32()),
+        "bytes": pa.array([b"ill", None]),
+        "coded": pa.array([1, None], pa.timestamp("ns")).dictionary_encode(),
+        "view": pa.array(["ill", None], pa.string_view()),
+    }
+    table = pa.table(columns)
+    pq.write_table(table, tmp_path / "own.parquet")
+    for source in (table, tmp_path / "own.parquet"):
+        [block] = open_table(source).blocks([], list(columns))
+        texts = {name: block.texts[name].tolist() for name in columns}
+        assert all(cells[1] == "" for cells in texts.values())
+        assert {name: cells[0] for name, cells in texts.items() if name != "far"} == {
+            "ns": "1970-01-01 00:00:00.000000001",
+            "zone": "1970-01-01 00:00:00.000",
+            "long": "1500 ns",
+            "day": "1970-01-02",
+            "bytes": "ill",
+            "coded": "1970-01-01 00:00:00.000000001",
+            "view": "ill",
+        }
+        [block] = open_table(source).blocks(list(columns), [])
+        assert all(block.bad[name].tolist() == [True, False] for name in columns)
+    with pytest.raises(InvalidData, match="no UTF-8 text"):
+        list(open_table(pa.table({"a": [b"\xff"]})).blocks([], ["a"]))
+
+
+class Frame(dict):
+    """A table in memory, as other libraries have them."""
+
+    columns = property(list)
+
+    def __len__(self):
+        return len(next(iter(self.values())))
+
+
+def test_masked_values_and_times_in_memory_are_no_numbers():
+    with pytest.raises(InvalidData, match="expected an array without a mask"):
+        list(open_table(Frame(a=np.ma.masked_array([1.0, -99.0], [False, True]))).blocks(["a"], []))
+    times = Frame(
+        when=np.array(["2026-01-31", "NaT"], "M8[ns]"), long=np.array([1, 2], "m8[ns]"), x=np.array([1.0, 2.0])
+    )
+    [block] = open_table(times).blocks(["when", "long"], [])
+    assert {name: marked.tolist() for name, marked in block.bad.items()} == {"when": [True, False], "long": [True] * 2}

@@ -268,3 +268,38 @@ def test_what_is_not_a_regular_file_is_not_read(folder: Path, tmp_path: Path) ->
         (tmp_path / name).symlink_to("/dev/zero")
         with pytest.raises(InvalidData, match=f"{name}.*expected a regular file, got a pipe, socket or device"):
             open_path(tmp_path / name)
+
+
+def png_of_16_bits(colours: int, kind: int) -> bytes:
+    rows = (b"\0" + b"\x01\x02" * (8 * colours)) * 8
+    parts = {b"IHDR": struct.pack(">IIBBBBB", 8, 8, 16, kind, 0, 0, 0), b"IDAT": zlib.compress(rows), b"IEND": b""}
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(part)) + name + part + struct.pack(">I", zlib.crc32(name + part))
+        for name, part in parts.items()
+    )
+
+
+def tiff_of_16_bits() -> bytes:
+    tags = {256: 4, 257: 4, 258: 200, 259: 1, 262: 2, 273: 300, 277: 3, 278: 4, 279: 96, 284: 1}
+    entries = b"".join(
+        struct.pack("<HHII", tag, *((3, 3) if tag == 258 else (4, 1)), value) for tag, value in tags.items()
+    )
+    head = struct.pack("<2sHIH", b"II", 42, 8, len(tags)) + entries + bytes(4)
+    return (head.ljust(200, b"\0") + struct.pack("<HHH", 16, 16, 16)).ljust(300, b"\0") + b"\x02\x01" * 48
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(png_of_16_bits(colours, kind) for colours, kind in ((1, 0), (3, 2), (2, 4), (4, 6))),
+        tiff_of_16_bits(),
+        b"P6\n4 4\n65535\n" + b"\x01\x02" * 48,
+        b"P3\n2 2\n300\n" + b"1 2 3 " * 4,
+        b"P5\n4 4\n65535\n" + b"\x01\x02" * 16,
+    ],
+    ids=["png grey", "png colour", "png grey and alpha", "png alpha", "tiff", "ppm", "ppm in digits", "pgm"],
+)
+def test_more_than_8_bits_are_refused_not_cut(content: bytes) -> None:
+    """Pillow takes the upper 8 of 16 bits of colours: what 12-bit devices write would be nearly black."""
+    with pytest.raises(BadImage, match="convert it to 8 bits"):
+        decode(content)

@@ -109,3 +109,16 @@ def test_whole_numbers_that_are_hardly_classes_are_warned_of(tmp_path: Path) -> 
         warnings.simplefilter("error", Doubtful)
         open_path(write(tmp_path / "many.csv", "\n".join(["a,label", *rows, *rows])))
         open_path(write(tmp_path / "few.csv", "\n".join(["a,label", *rows[:20]])))
+
+
+@pytest.mark.parametrize(("one", "other"), [("1", "1.0"), ("Z\u00fcrich", "Zu\u0308rich"), ("0", "-0")])
+def test_one_text_in_two_forms_is_one_label_and_one_client(tmp_path: Path, arrow: bool, one: str, other: str) -> None:
+    """Programs write 1 as 1.0 where there are gaps, and macOS writes a letter and its dots as two characters."""
+    text = f"a,client,label\n1,{one},{one}\n2,{other},{other}\n3,x,x\n"
+    data = open_path(write(tmp_path / "own.csv", text))
+    assert (data.classes, data.groups is not None and data.groups.tolist()) == ((one, "x"), [one, one, "x"])
+
+
+def test_invisible_characters_are_warned_of(tmp_path: Path, arrow: bool) -> None:
+    with pytest.warns(Doubtful, match=r"'Berlin' and 'Ber\\u200blin' in .* differ only in .* invisible characters"):
+        open_path(write(tmp_path / "own.csv", "a,label\n1,Berlin\n2,Ber\u200blin\n"))

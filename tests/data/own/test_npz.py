@@ -1,5 +1,7 @@
 """The user's own .npz files, good and bad."""
 
+import warnings
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -97,3 +99,17 @@ def test_names_of_columns_in_an_npz(tmp_path: Path) -> None:
     np.savez(tmp_path / "own.npz", x=np.eye(2), y=np.arange(2), columns=np.array(["age"]))
     with pytest.raises(InvalidData, match="1 column names for 2 columns"):
         open_path(tmp_path / "own.npz")
+
+
+def test_an_array_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "own.npz"
+    np.savez(path, x=np.eye(4), y=np.array([0, 1, 0, 1]))
+    with zipfile.ZipFile(path) as archive:
+        entries = {name: archive.read(name) for name in archive.namelist()}
+    for name in ("x.npy", "x"):  # the same key for numpy
+        with zipfile.ZipFile(path, "w") as archive, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for entry in [*entries.items(), (name, entries["x.npy"])]:
+                archive.writestr(*entry)
+        with pytest.raises(InvalidData, match="array 'x' is there twice"):
+            open_path(path)

@@ -1,5 +1,6 @@
 """Samples that cannot be used: reported by name, then refused or skipped as the user chose."""
 
+import unicodedata
 import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -17,16 +18,22 @@ EXPANSION, SPARE_BYTES = 200, 1 << 28
 
 
 def warn_of_look_alikes(names: Iterable[Label], where: str) -> None:
-    """Warn of names that differ only in upper and lower case or in blanks around them."""
+    """Warn of names that differ only in upper and lower case, in blanks, or in characters that one does not see."""
     seen: dict[str, str] = {}
     for name in names:
-        if isinstance(name, str) and (other := seen.setdefault(name.strip().casefold(), name)) != name:
+        if isinstance(name, str) and (other := seen.setdefault(_seen_as(name), name)) != name:
             warnings.warn(
-                f"{other!r} and {name!r} in {where} differ only in upper and lower case or in blanks, but count as "
-                "two: write them alike if they are one",
+                f"{other!a} and {name!a} in {where} differ only in upper and lower case, in blanks or in invisible "
+                "characters, but count as two: write them alike if they are one",
                 Doubtful,
                 stacklevel=4,
             )
+
+
+def _seen_as(name: str) -> str:
+    """Return what names that look alike have in common."""
+    shown = "".join(letter for letter in unicodedata.normalize("NFKC", name) if unicodedata.category(letter) != "Cf")
+    return " ".join(shown.split()).casefold()
 
 
 class Reason(str):

@@ -50,7 +50,11 @@ class TableFile:
         return isinstance(self.source, Path) and self.source.suffix.lower() in TEXT_FILES
 
     def blocks(self, numbers: Sequence[str], texts: Sequence[str]) -> Iterator[Block]:
-        """Yield the rows in blocks, with these columns."""
+        """Yield the rows in blocks, with these columns; one that is wanted as both is read as texts."""
+        if both := [name for name in numbers if name in set(texts)]:
+            once = [name for name in numbers if name not in both]
+            yield from (block.with_numbers_of(both) for block in self.blocks(once, texts))
+            return
         if not isinstance(self.source, Path):
             yield from _in_memory(self.source, numbers, texts)
             return

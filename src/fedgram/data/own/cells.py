@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedgram.core.arrays import Array
+from fedgram.core.arrays import Array, unmasked
+from fedgram.core.errors import InvalidData
 
 Mask = npt.NDArray[np.bool_]
 # How others write that nothing is there, in any case. "None" is Python's word for it; "none" may well be a class.
@@ -115,6 +116,16 @@ class Block:
     bad: dict[str, Mask] = field(default_factory=dict)
     ragged: Mask | None = None
     share: float = 1.0
+
+    def with_numbers_of(self, names: Sequence[str]) -> "Block":
+        """Return the block with some columns of texts also as numbers."""
+        read = {name: parse_numbers(self.texts[name].values) for name in names}
+        codes = {name: self.texts[name].codes for name in names}
+        numbers = {name: values[codes[name]] for name, (values, _) in read.items()}
+        bad = {name: wrong[codes[name]] for name, (_, wrong) in read.items() if wrong.any()}
+        if self.ragged is not None:
+            bad |= {name: bad.get(name, False) | self.ragged for name in names}
+        return replace(self, numbers=self.numbers | numbers, bad=self.bad | bad)
 
 
 def number_of(text: str) -> float | None:
@@ -228,6 +239,7 @@ def _arrow_numbers(column: Any) -> tuple[Array, Mask | None]:
 def _arrow_texts(column: Any) -> Coded:
     import pyarrow as pa
 
+    column = _with_plain_texts(column)
     if pa.types.is_nested(column.type):  # lists and tables in cells, which have no dictionary
         return Coded.of("" if _is_nothing(value) else str(value) for value in column.to_pylist())
     if not pa.types.is_dictionary(column.type):
@@ -244,9 +256,31 @@ def _arrow_texts(column: Any) -> Coded:
     return Coded(values, places)
 
 
+def _with_plain_texts(column: Any) -> Any:
+    """Return a column of times, or of bytes, as texts; Python may have no object for one, and no time zones."""
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_dictionary(kind) and not pa.types.is_nested(kind.value_type):
+        values = _with_plain_texts(column.dictionary)
+        return column if values is column.dictionary else pa.DictionaryArray.from_arrays(column.indices, values)
+    if pa.types.is_duration(kind):
+        numbers = column.cast(pa.int64()).to_pylist()
+        return pa.array([None if number is None else f"{number} {kind.unit}" for number in numbers], pa.string())
+    if pa.types.is_timestamp(kind):
+        return column.cast(pa.timestamp(kind.unit)).cast(pa.string())  # without its zone: as it is in UTC
+    others = (pa.types.is_date, pa.types.is_time, pa.types.is_binary, pa.types.is_large_binary, pa.types.is_string_view)
+    if not any(is_one(kind) for is_one in others):
+        return column
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowInvalid:
+        raise InvalidData("the table has a column of bytes that are no UTF-8 text: write texts or numbers") from None
+
+
 def column_numbers(column: Any) -> tuple[Array, Mask | None]:
     """Return a column of a table in memory as numbers."""
-    values = np.asarray(column)
+    values = np.asarray(unmasked(column, "a column of the table"))
     if values.ndim == 1 and values.dtype.kind in "fiub":
         return values.astype(np.float64, copy=False), None
     return parse_numbers(column_texts(column).tolist())
@@ -254,6 +288,9 @@ def column_numbers(column: Any) -> tuple[Array, Mask | None]:
 
 def column_texts(column: Any) -> Coded:
     """Return a column of a table in memory as texts."""
+    cells = np.asarray(unmasked(column, "a column of the table"))
+    if cells.dtype.kind in "mM":  # times, which would be whole numbers of nanoseconds
+        return Coded.of("" if np.isnat(cell) else str(cell) for cell in cells)
     cells = np.asarray(column, dtype=object).tolist()
     return Coded.of("" if _is_nothing(cell) else str(cell) for cell in cells)
 

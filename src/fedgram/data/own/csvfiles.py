@@ -27,7 +27,7 @@ PLAIN = 1 << 17  # of a piece where pyarrow is not there: a cell of Python's tak
 PARSED = 1 << 20  # bytes that pyarrow parses at a time: they stay in the processor's cache
 MOST_BYTES = 1 << 25  # of a cell in quotation marks; a longer one is a mark that is not closed
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
-_ENCODING = "utf-8-sig"
+_ENCODING, _ORDER_MARK = "utf-8-sig", b"\xef\xbb\xbf"
 _QUOTED = re.compile(r'"[^"]*"')
 _MARK = ord('"')
 # Quotation marks enclose a cell if they are its first character; elsewhere they stand for themselves, as in 5" pipe.
@@ -141,7 +141,7 @@ def _pieces(path: Path, header: Header, size: int) -> Iterator[_Piece]:
     """Yield a file in pieces of whole rows."""
     with open_regular(path) as file:
         total = max(os.fstat(file.fileno()).st_size, 1)
-        mark = 3 if file.read(3) == b"\xef\xbb\xbf" else 0
+        mark = 3 if file.read(3) == _ORDER_MARK else 0
         start = done = file.seek(mark + len(header.text.encode()))
         buffer, kept = bytearray(size), 0
         while True:
@@ -254,7 +254,8 @@ def _with_arrow(
     piece: _Piece, delimiter: str, names: Sequence[str], numbers: Sequence[str], texts: Sequence[str]
 ) -> Any:
     """Return a record batch if pyarrow is there and finds as many cells in every row as there are names."""
-    if (modules := _arrow()) is None:
+    # Pyarrow drops a byte order mark wherever it begins to read: of files put together, one may be part of a cell.
+    if (modules := _arrow()) is None or piece.content[:3] == _ORDER_MARK:
         return None
     pa, arrow_csv = modules
     # Bytes in memory, not a file of Python's: pyarrow's threads would ask for the interpreter, and abort the process if

@@ -66,6 +66,8 @@ def _opened(file: Path | bytes) -> Iterator[Any]:
                 )
             if image.mode not in _EIGHT_BITS:
                 raise BadImage(f"{where}has pixels of kind {image.mode!r}: convert it to 8 bits")
+            if _deeper(image):
+                raise BadImage(f"{where}has more than 8 bits per channel: convert it to 8 bits")
             if image.format == "PNG":
                 _check_rows(content, where)
             yield image
@@ -81,6 +83,15 @@ def _opened(file: Path | bytes) -> Iterator[Any]:
         raise BadImage(f"{where}is damaged ({error.strerror or error})") from error
     except Exception as error:  # a damaged image can raise nearly anything
         raise BadImage(f"{where}is damaged ({error})") from error
+
+
+def _deeper(image: Any) -> bool:
+    """Say whether an image's file has more than 8 bits per channel: of colours, Pillow drops the lower ones unasked."""
+    # What decodes a part of the image is told the kind of its pixels, as in RGB;16B, or (of PPM) the largest value.
+    settings = [part if isinstance(part, tuple) else (part,) for *_, part in image.tile]
+    kinds = [str(part[0]).partition(";")[2] for part in settings if part]
+    largest = [part[1] for part in settings if image.format == "PPM" and len(part) > 1]
+    return any(kind.startswith(("12", "16", "32")) for kind in kinds) or any(most > 255 for most in largest)
 
 
 _PASSES = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))

@@ -1,6 +1,7 @@
 """Labels and clients' names as they stand in files: whole numbers or names, missing ones, and those that look alike."""
 
 import re
+import unicodedata
 import warnings
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -31,7 +32,19 @@ def whole_number(text: str) -> str | None:
     >>> whole_number("1.0"), whole_number("-2"), whole_number("01"), whole_number("1.5")
     ('1', '-2', None, None)
     """
-    return text.partition(".")[0] if _WHOLE.fullmatch(text) else None
+    if not _WHOLE.fullmatch(text):
+        return None
+    whole = text.partition(".")[0]
+    return "0" if whole == "-0" else whole
+
+
+def one_form(text: str) -> str:
+    """Return a text as it counts, where programs write the same in several ways: 1 for 1.0, and characters composed.
+
+    >>> one_form("1.0"), one_form("1.5"), one_form("Zu\u0308rich") == "Z\u00fcrich"
+    ('1', '1.5', True)
+    """
+    return whole_number(text) or unicodedata.normalize("NFC", text)
 
 
 def parse_labels(texts: Sequence[str], where: str) -> npt.NDArray[Any]:
@@ -77,17 +90,18 @@ def parsed(labels: Coded, where: str) -> npt.NDArray[Any]:
 
 
 def tidied(texts: Sequence[str], where: str) -> npt.NDArray[np.str_]:
-    """Return texts without surrounding blanks, and "" for those that mean nothing is there."""
+    """Return texts in one form, without blanks around them, and "" for those that mean nothing is there."""
     values, inverse = np.unique(np.array(texts, dtype=np.str_), return_inverse=True)
-    tidy = ["" if is_missing(value) else value.strip() for value in values.tolist()]
-    there = [value for value in tidy if value]
+    bare = ["" if is_missing(value) else value.strip() for value in values.tolist()]
+    tidy = [one_form(value) for value in bare]
+    there = [value for value in bare if value]
     distinct = list(dict.fromkeys(there))
     if len(distinct) < len(there):
         twice = next(value for value in distinct if there.count(value) > 1)
         warnings.warn(
             f"{where} has {twice!r} with and without blanks around it: they count as one", Doubtful, stacklevel=3
         )
-    warn_of_look_alikes(distinct, where)
+    warn_of_look_alikes(dict.fromkeys(value for value in tidy if value), where)
     return np.array(tidy, dtype=np.str_)[inverse] if tidy else np.zeros(0, dtype=np.str_)
 
 

@@ -95,8 +95,12 @@ def load_arrays(path: Path) -> Mapping[str, npt.NDArray[Any]]:
 
 
 def _arrays(archive: zipfile.ZipFile) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+    seen: set[str] = set()
     for info in archive.infolist():
         key = info.filename.removesuffix(".npy")
+        if key in seen:
+            raise InvalidData(f"array {key!r} is there twice, and one cannot tell which is meant")
+        seen.add(key)
         with archive.open(info) as file:
             version = np.lib.format.read_magic(file)
             header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
