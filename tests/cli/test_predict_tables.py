@@ -136,7 +136,7 @@ def test_files_and_json(tmp_path, fit):
     judged = [(a, row[3]) for a, row in zip(labels, labelled, strict=True) if a and row[3]]
     assert told["accuracy"] == pytest.approx(np.mean([a == b for a, b in judged]))
     assert f"{told['accuracy']:.2%} of 38 samples are right" in done.stderr
-    assert "labels" not in json.loads(predict(model, new, "--json", "--out", tmp_path / "out.csv").stdout)
+    assert "labels" not in json.loads(predict(model, new, "--json", "--out", tmp_path / "out.csv", "--force").stdout)
 
 
 def test_bad_rows_can_be_refused(tmp_path, fit):
@@ -241,7 +241,7 @@ def test_memory_does_not_grow_with_the_table(tmp_path, fit, monkeypatch):
     for n in (4_000, 150_000):
         new = table(tmp_path / "new.csv", rows(1000, 3) * (n // 1000))
         tracemalloc.start()
-        predict(tmp_path / "fit.fedgram", new, "--id", "patient_id", "--out", tmp_path / "out.csv")
+        predict(tmp_path / "fit.fedgram", new, "--id", "patient_id", "--out", tmp_path / "out.csv", "--force")
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         assert (tmp_path / "out.csv").read_bytes().count(b"\n") == n + 1
@@ -338,7 +338,7 @@ def test_memory_does_not_grow_without_a_study_either(tmp_path, monkeypatch):
     for n in (4_000, 100_000):
         new = write(tmp_path / "new.csv", "who,a,b,label\n" + "x,1.5,2.5,high\ny,-1.5,2.5,low\n" * (n // 2))
         tracemalloc.start()
-        predict(tmp_path / "model", new, "--id", "who", "--out", tmp_path / "out.csv")
+        predict(tmp_path / "model", new, "--id", "who", "--out", tmp_path / "out.csv", "--force")
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         assert (tmp_path / "out.csv").read_bytes().count(b"\n") == n + 1
@@ -358,7 +358,7 @@ def test_an_interruption_leaves_nothing_half_written(tmp_path, fit, monkeypatch)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(StudyModel, "read", interrupted)
-    done = predict(tmp_path / "fit.fedgram", new, "--out", out)
+    done = predict(tmp_path / "fit.fedgram", new, "--out", out, "--force")
     assert done.exit_code != 0
     assert out.read_text() == "what was there\n"
     assert sorted(tmp_path.iterdir()) == before

@@ -38,7 +38,7 @@ def study(north, tmp_path):
 def test_a_draft_is_a_study_that_its_own_table_fits(north, study):
     assert Study.read(study).sent == ("age", "age missing", "sex=M")
     assert "60 of 60 rows fit study 'stroke': 40 ill, 20 well" in fedgram("check", study, north).stdout
-    with pytest.raises(InvalidParameter, match="not overwritten"):
+    with pytest.raises(InvalidParameter, match="--force to write over it"):
         fedgram("new", north, "--outcome", "diagnosis", "--out", study)
 
 

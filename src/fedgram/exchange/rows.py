@@ -1,7 +1,6 @@
 """Whether the rows of a store's index say the same as its ledger and its files: an index can be edited by hand."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from fedgram.core.errors import Mismatch
@@ -99,7 +98,7 @@ def _in_the_index(index: Index, joined: dict[str, Entry]) -> Iterator[str]:
             yield f"contribution {digest[:16]} is in the index, and the ledger does not say so"
             continue
         for column, name in IN_LEDGER.items():
-            kept, said = asdict(row)[column], entry.says.get(name)
+            kept, said = getattr(row, column), entry.says.get(name)
             if kept != said:
                 where = f"entry {entry.number} of the ledger"
                 yield f"{_named(digest, entry.says.get('party'))}: the index has {_pair(column, kept, said)} in {where}"

@@ -11,7 +11,7 @@ from fedgram.core.files import PRIVATE, read_regular, replace_file, sweep_unfini
 from fedgram.core.hashing import hash_text
 from fedgram.exchange import ledger
 from fedgram.exchange.combined import part_of, sum_of
-from fedgram.exchange.files import read
+from fedgram.exchange.files import File, read
 from fedgram.exchange.keys import PublicKey
 from fedgram.exchange.ledger import PUBLISH, ROUND, Entry, members
 from fedgram.exchange.objects import ENDING, Saved, is_forged, load_total, said_by_total, save_total
@@ -171,8 +171,8 @@ def _contradictions(store: "Store", entries: Sequence[Entry]) -> list[str]:
 def _cut_off(store: "Store", entries: Sequence[Entry]) -> Iterator[str]:
     """Say which heads that this store has signed are not in its ledger: entries were taken away, or written anew."""
     heads = {entry.number: entry.hash for entry in entries}
-    for name, number, head in _signed_heads(store):
-        if heads.get(number) != head:
+    for name, number, head, file in _heads_at_hand(store):
+        if heads.get(number) != head and (file is None or _is_signed(file, PublicKey(store.public_key))):
             there = "another one" if number in heads else f"{len(entries)} entries"
             yield (
                 f"{name} was signed after entry {number} with the head {head[:16]}, and the ledger has {there}: "
@@ -192,26 +192,32 @@ def publications(entries: Iterable[Entry]) -> set[str]:
     return {str(entry.says.get("digest")) for entry in entries if entry.says.get("what") in (PUBLISH, ROUND)}
 
 
-def _signed_heads(store: "Store") -> Iterator[tuple[str, int, str]]:
-    """Yield what the running total, receipts and publications say of the ledger: file, entry's number and head.
+def _is_signed(file: File, key: PublicKey) -> bool:
+    try:
+        file.verify(key)
+    except FedgramError:
+        return False
+    return True
 
-    What this store's key has not signed says nothing of it.
+
+def _heads_at_hand(store: "Store") -> Iterator[tuple[str, int, str, File | None]]:
+    """Yield what the running total, receipts and publications say of the ledger: name, entry's number and head.
+
+    With the file, where its signature has not been looked at: what another key has signed says nothing of this ledger.
     """
     saved = said_by_total(store.path / TOTAL, store.public_key)
     if saved is not None:
-        yield TOTAL, saved.number, saved.head
-    key = PublicKey(store.public_key)
+        yield TOTAL, saved.number, saved.head, None
     for folder in (store.path / RECEIPTS, store.published.folder):
         for path in sorted(folder.glob(f"*{ENDING}")):
             try:
                 file = read(path, checked=True)
                 told = file.payload.notes["ledger"] if isinstance(file.payload, Fit) else file.payload
                 number, head = told["number"], told["head"]
-                file.verify(key)
             except (FedgramError, LookupError, TypeError, AttributeError):
                 continue
             if isinstance(number, int) and isinstance(head, str):
-                yield f"{folder.name}/{path.name}", number, head
+                yield f"{folder.name}/{path.name}", number, head, file
 
 
 def _checked(store: "Store", saved: Saved | None) -> Saved:
