@@ -47,9 +47,15 @@ def centre(sums: Array, squares: Array, n: float) -> Array | None:
 def far_in(rows: npt.NDArray[np.generic], deviations: float = FAR) -> npt.NDArray[np.bool_]:
     """Return which columns of samples (n, d) are far from zero, judged by some of the rows."""
     most = max(min(LOOKED_AT, NUMBERS // rows.shape[1]), FEWEST)
-    some = np.asarray(rows[:: -(-len(rows) // most)], dtype=np.float64)
-    means = some.mean(axis=0)
-    return np.asarray(np.abs(means) > deviations * np.sqrt(np.square(some - means).mean(axis=0)))
+    some = rows[:: -(-len(rows) // most)]
+    low, high = some.min(axis=0).astype(np.float64), some.max(axis=0).astype(np.float64)
+    # Of n numbers the deviation is at least their range divided by √(2n), and the mean is between them.
+    found = np.maximum(high, -low) > deviations / np.sqrt(2 * len(some)) * (high - low)
+    if found.any():
+        chosen = np.asarray(some[:, found], dtype=np.float64)
+        means = chosen.mean(axis=0)
+        found[found] = np.abs(means) > deviations * np.sqrt(np.square(chosen - means).mean(axis=0))
+    return np.asarray(found)
 
 
 def warn_of_lost(moments: Statistic) -> None:
