@@ -53,9 +53,10 @@ def read(path: Path) -> Iterator[Line | Damage]:
 def _parse(path: Path, number: int, raw: bytes) -> Line | Damage:
     try:
         record = strict_json.parse(raw)
-    except ValueError:
+    except ValueError as error:
         half = "" if raw.endswith(b"\n") else "half-written: "
-        return Damage(path, number, f"{half}not JSON ({len(raw)} bytes)")
+        why = "" if isinstance(error, json.JSONDecodeError | UnicodeDecodeError) else f": {error}"
+        return Damage(path, number, f"{half}not JSON ({len(raw)} bytes){why}")
     if not isinstance(record, dict):
         return Damage(path, number, "not a JSON object")
     # JSON can write half a character, which nothing can print or save again; a look at the bytes is cheap.
