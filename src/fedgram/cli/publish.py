@@ -17,6 +17,7 @@ from fedgram.core.terminal import one_line
 from fedgram.exchange.asking import Asked, advance
 from fedgram.exchange.publishing import configured
 from fedgram.exchange.rounds import STEPS
+from fedgram.exchange.running import unmoved
 from fedgram.exchange.sites import validate
 from fedgram.exchange.store import Store
 from fedgram.moments.validation import MOST_SITES, SiteValidation
@@ -109,7 +110,7 @@ def validated(store: Store, *, wanted: bool | None) -> dict[str, SiteValidation]
     count = len(store.contributions())
     if wanted is False or count < 2 or (wanted is None and count > MOST_SITES):
         return {}
-    return dict(counted(validate(store), "leaving one out", count))
+    return unmoved(store, lambda: dict(counted(validate(store), "leaving one out", count)))
 
 
 def _wrote_round(asked: Asked, path: Path, *, as_json: bool) -> None:

@@ -14,7 +14,6 @@ from fedgram.core.progress import spinner
 from fedgram.core.terminal import one_line
 from fedgram.exchange import files
 from fedgram.exchange.certificates import file_name
-from fedgram.exchange.ledger import removed
 
 
 def remove(
@@ -36,7 +35,7 @@ def remove(
     """
     kept, path = existing(store, wait=wait), out or Path(file_name(party, "removed"))
     check_outside("--out", path, store)
-    earlier = removed(kept.log()).get(party)
+    earlier = kept.removed().get(party)
     if earlier is None:
         check_free("--out", path, force=force)  # before anything is removed
         with spinner(f"removing {party}"):

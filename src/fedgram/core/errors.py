@@ -105,7 +105,7 @@ class CannotExport(FedgramError):
 
 
 class FolderInUse(FedgramError):
-    """Another comparison is writing to the folder."""
+    """Another process is writing to the folder."""
 
 
 class StoreError(FedgramError):

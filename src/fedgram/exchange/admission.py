@@ -122,6 +122,8 @@ def check_moments(file: File, part: Moments | Sum, terms: Terms) -> None:
         raise Mismatch(f"{file.name} refused: {error}") from None
     if file.header.samples != part.n:
         raise Mismatch(f"{file.name} refused: its header has {file.header.samples} samples, its sums have {part.n}")
+    if not part.n:
+        raise InvalidData(f"{file.name} refused: expected samples, got none: leave it out, there is nothing to add")
     _warn_of_small(file, part)
     if terms.study is None:
         return

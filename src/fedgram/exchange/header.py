@@ -19,6 +19,9 @@ KINDS = ("summary", "round", "answer", "global", "personal", "combined", "receip
 MOST_NAME = 200  # characters of a party's name
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 _HEXADECIMAL = re.compile("[0-9a-f]*")
+# Letters and marks that print as nothing: with them two names look the same (Unicode's Default_Ignorable_Code_Point,
+# less what is not printable anyway).
+_UNSEEN = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
 _COUNT = re.compile("0|[1-9][0-9]{0,18}")
 # Not part of what a file says: two files that differ in these alone are the same contribution.
 CIRCUMSTANCES = ("digest", "created", "software", "signer", "signature")
@@ -115,7 +118,7 @@ def party_name(name: str) -> str:
         else "it has blanks at its ends"
         if name != name.strip()
         else "it has control characters, or others that do not show"
-        if not name.isprintable()
+        if not name.isprintable() or _UNSEEN.search(name)
         else "its letters and accents are not composed as Unicode's NFC form has them"
         if unicodedata.normalize("NFC", name) != name
         else ""

@@ -115,6 +115,25 @@ class Index:
                     self._execute(undo)
                 raise
 
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """See all rows inside as they are at one moment, whatever another process writes meanwhile."""
+        if self._database.in_transaction:
+            yield
+            return
+        with self._telling():
+            self._execute(("BEGIN", "SELECT 1 FROM ledger LIMIT 1"))  # the moment is that of the first reading
+        try:
+            yield
+        finally:
+            with self._telling():
+                self._execute(("COMMIT",))
+
+    def version(self) -> int:
+        """Return a number that changes when another process writes to the database."""
+        [(found,)] = self._rows("PRAGMA data_version")
+        return int(found)
+
     def _execute(self, commands: Iterable[str]) -> None:
         for command in commands:
             self._database.execute(command)
@@ -169,6 +188,12 @@ class Index:
         if (whole := self.contribution(digest=digest)) is None:
             raise self._damaged("leaves", "contribution", "the digest of a contribution", digest)
         return Leaf(*row), whole
+
+    def whole_of(self, leaf: str) -> Contribution | None:
+        """Return the contribution that a summary with this digest is, or is part of."""
+        return next(
+            iter(self._contributions("WHERE digest = (SELECT contribution FROM leaves WHERE digest = ?)", leaf)), None
+        )
 
     def add(self, contribution: Contribution, leaves: list[Leaf], marks: Iterable[str] = ()) -> None:
         """Write a contribution with its leaves, and the marks of its moments where it is a single summary."""

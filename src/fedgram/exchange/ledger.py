@@ -156,7 +156,7 @@ def members(entries: Iterable[Entry], *, up_to: int) -> set[str]:
 
 
 def removed(entries: Iterable[Entry]) -> dict[str, str]:
-    """Return who was removed and has not come back since, with the time."""
+    """Return who was removed and has not joined since, with the time; a region may have brought it back."""
     found: dict[str, str] = {}
     for entry in entries:
         said = entry.says

@@ -1,17 +1,18 @@
 """The running total of a store, so that nothing has to be added up anew, and how far its ledger has been checked."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
-from fedgram.core.errors import FedgramError, StoreError
+from fedgram.core.errors import FedgramError, FolderInUse, StoreError
 from fedgram.core.files import PRIVATE, read_regular, replace_file, sweep_unfinished
 from fedgram.core.hashing import hash_text
 from fedgram.exchange import ledger
 from fedgram.exchange.combined import part_of, sum_of
-from fedgram.exchange.files import File, read
+from fedgram.exchange.files import read
 from fedgram.exchange.keys import PublicKey
 from fedgram.exchange.ledger import PUBLISH, ROUND, Entry, members
 from fedgram.exchange.objects import ENDING, Saved, is_forged, load_total, said_by_total, save_total
@@ -22,9 +23,11 @@ from fedgram.protocol.fit import Fit
 if TYPE_CHECKING:
     from fedgram.exchange.store import Store
 
+T = TypeVar("T")
 TOTAL, CHECKED, RECEIPTS = "total.bin", "checked.json", "receipts"
 # Files that join before the total is saved: after a crash no more than these are read again.
 SAVED_EVERY = 64
+TRIES = 5  # to read a store that others are changing
 
 
 @dataclass(frozen=True)
@@ -137,11 +140,13 @@ def caught_up(store: "Store") -> tuple[Saved, bool]:
 
 def problems(store: "Store") -> list[str]:
     """Say what is wrong with a store: its ledger, what the index or a signed file says otherwise, and its total."""
-    entries = store.log()
-    found = _contradictions(store, entries)
-    if ledger.problems(entries) or ledger.misshapen(entries):
-        return found
-    found += run_differences(store.index, entries)
+    files = FilesSay.of(store)
+    with store.index.reading():
+        entries = store.log()
+        found = _contradictions(store, entries, files)
+        if ledger.problems(entries) or ledger.misshapen(entries):
+            return found
+        found += run_differences(store.index, entries)
     if is_forged(store.path / TOTAL, store.public_key):
         found.append(f"{TOTAL} is not as the store signed it: it is not used, the next change adds all files up anew")
     return found
@@ -152,34 +157,69 @@ def check_whole(store: "Store") -> None:
 
     It cannot be made good here: what has left, and when, is in the index alone, and entries are in the ledger alone.
     """
-    if wrong := _contradictions(store, store.log()):
+    files = FilesSay.of(store)
+    with store.index.reading():
+        wrong = _contradictions(store, store.log(), files)
+    if wrong:
         raise StoreError(
             f"the store {store.path} contradicts itself, so nothing is counted or changed: {wrong[0]}; restore the "
             "store from a copy, fedgram log names all that is wrong"
         )
 
 
-def _contradictions(store: "Store", entries: Sequence[Entry]) -> list[str]:
+@dataclass(frozen=True)
+class FilesSay:
+    """What a store's own files say of its ledger: the heads that they carry, and what was published.
+
+    They are read before the ledger, and each was written after what it says was in the ledger: so a change that another
+    process makes meanwhile is never taken for a contradiction.
+    """
+
+    heads: Sequence[tuple[str, int, str, Path | None]]
+    published: Sequence[str]
+
+    @classmethod
+    def of(cls, store: "Store") -> "FilesSay":
+        """Read them."""
+        return cls(list(_heads_at_hand(store)), store.published.digests())
+
+
+def unmoved(store: "Store", read: Callable[[], T]) -> T:
+    """Return what `read` makes of a store and its files, read anew where a change by another process was in the way.
+
+    Files are read one by one, and one that leaves the store is deleted: that is no fault of the store.
+    """
+    for _ in range(TRIES):
+        before = store.index.version()
+        try:
+            return read()
+        except FedgramError:
+            if store.index.version() == before:
+                raise
+    raise FolderInUse(f"another coordinator is writing to {store.path}: try again when it is done")
+
+
+def _contradictions(store: "Store", entries: Sequence[Entry], files: FilesSay) -> list[str]:
     if wrong := ledger.problems(entries) or ledger.misshapen(entries):
         return wrong
-    found = [*_cut_off(store, entries), *differences(store.index, entries)]
+    found = [*_cut_off(store, entries, files), *differences(store.index, entries)]
     if (began := entries[0].detail("study")) != store.terms.fingerprint:
         found.append(f"the index has study {store.terms.fingerprint or 'none'}, and the ledger began with {began}")
     return found
 
 
-def _cut_off(store: "Store", entries: Sequence[Entry]) -> Iterator[str]:
+def _cut_off(store: "Store", entries: Sequence[Entry], files: FilesSay) -> Iterator[str]:
     """Say which heads that this store has signed are not in its ledger: entries were taken away, or written anew."""
     heads = {entry.number: entry.hash for entry in entries}
-    for name, number, head, file in _heads_at_hand(store):
-        if heads.get(number) != head and (file is None or _is_signed(file, PublicKey(store.public_key))):
+    for name, number, head, path in files.heads:
+        if heads.get(number) != head and (path is None or _is_signed(path, PublicKey(store.public_key))):
             there = "another one" if number in heads else f"{len(entries)} entries"
             yield (
                 f"{name} was signed after entry {number} with the head {head[:16]}, and the ledger has {there}: "
                 "entries were taken away or written anew"
             )
     named = publications(entries)
-    for digest in store.published.digests():
+    for digest in files.published:
         if digest not in named:
             yield (
                 f"{store.published.path(digest).name} was published, and the ledger does not have it: entries were "
@@ -192,18 +232,18 @@ def publications(entries: Iterable[Entry]) -> set[str]:
     return {str(entry.says.get("digest")) for entry in entries if entry.says.get("what") in (PUBLISH, ROUND)}
 
 
-def _is_signed(file: File, key: PublicKey) -> bool:
+def _is_signed(path: Path, key: PublicKey) -> bool:
     try:
-        file.verify(key)
+        read(path, checked=True).verify(key)
     except FedgramError:
         return False
     return True
 
 
-def _heads_at_hand(store: "Store") -> Iterator[tuple[str, int, str, File | None]]:
+def _heads_at_hand(store: "Store") -> Iterator[tuple[str, int, str, Path | None]]:
     """Yield what the running total, receipts and publications say of the ledger: name, entry's number and head.
 
-    With the file, where its signature has not been looked at: what another key has signed says nothing of this ledger.
+    With the path, where the signature has not been looked at: what another key has signed says nothing of this ledger.
     """
     saved = said_by_total(store.path / TOTAL, store.public_key)
     if saved is not None:
@@ -217,13 +257,14 @@ def _heads_at_hand(store: "Store") -> Iterator[tuple[str, int, str, File | None]
             except (FedgramError, LookupError, TypeError, AttributeError):
                 continue
             if isinstance(number, int) and isinstance(head, str):
-                yield f"{folder.name}/{path.name}", number, head, file
+                yield f"{folder.name}/{path.name}", number, head, path
 
 
 def _checked(store: "Store", saved: Saved | None) -> Saved:
     check_whole(store)
-    entries, kind = store.log(), store.terms.kind
-    current = {each.digest for each in store.contributions()}
+    with store.index.reading():
+        entries, kind = store.log(), store.terms.kind
+        current = {each.digest for each in store.contributions()}
     heads = {entry.number: entry.hash for entry in entries}
     then, total = set[str](), Sum.empty(kind)
     if saved is not None and heads.get(saved.number) == saved.head and saved.total.kind == kind:

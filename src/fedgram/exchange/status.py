@@ -19,6 +19,12 @@ def status(store: Store, sites: Mapping[str, SiteValidation] | None = None) -> d
 
     `sites` are the errors of leaving each party out, where they have been computed.
     """
+    wrong = problems(store)
+    with store.index.reading():
+        return _status(store, sites, wrong)
+
+
+def _status(store: Store, sites: Mapping[str, SiteValidation] | None, wrong: list[str]) -> dict[str, Any]:
     study, contributions, entries = store.terms.study, store.contributions(), store.log()
     listed = {} if study is None else dict(study.parties)
     leaves = store.index.leaves()
@@ -37,10 +43,10 @@ def status(store: Store, sites: Mapping[str, SiteValidation] | None = None) -> d
         "classes": [str(label) for label in store.terms.kind.classes] if study is None or study.classes else [],
         "contributions": [_row(store, each, listed, sites) for each in contributions],
         "missing": [name for name in listed if name not in present],
-        "removed": [{"party": party, "time": time} for party, time in ledger.removed(entries).items()],
+        "removed": [{"party": party, "time": time} for party, time in store.removed().items()],
         "waiting": waited_for(store),
         "publications": [{name: each[name] for name in PUBLICATION} for each in said if each["what"] == ledger.PUBLISH],
-        "ledger": {"entries": len(entries), "head": entries[-1].hash, "problems": problems(store)},
+        "ledger": {"entries": len(entries), "head": entries[-1].hash, "problems": wrong},
     }
 
 

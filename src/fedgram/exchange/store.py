@@ -34,7 +34,7 @@ from fedgram.exchange.keys import PrivateKey
 from fedgram.exchange.ledger import Entry, members
 from fedgram.exchange.objects import Objects
 from fedgram.exchange.records import Contribution
-from fedgram.exchange.running import Saving, caught_up, check_whole
+from fedgram.exchange.running import Saving, caught_up, check_whole, unmoved
 from fedgram.exchange.sums import Sum
 from fedgram.studies.identity import check_same
 from fedgram.studies.study import Study
@@ -149,7 +149,7 @@ class Store:
                         f"{party!r} is in as part of {each.party!r}: remove it there, combine again, and join the new "
                         "file with --replace"
                     )
-            if (time := ledger.removed(self.log()).get(party)) is not None:
+            if (time := self.removed().get(party)) is not None:
                 raise InvalidData(f"{party!r} was removed already, at {time}: Store.certificate gives its certificate")
             raise UnknownName("contributor", party, [each.party for each in self.contributions()])
         return found
@@ -239,8 +239,14 @@ class Store:
 
     def total(self) -> Sum:
         """Return the sum of all contributions, in fixed point."""
-        saved, _ = caught_up(self)
+        saved, _ = unmoved(self, lambda: caught_up(self))
         return saved.total
+
+    def removed(self) -> dict[str, str]:
+        """Return who was removed and is not in now, neither with a file nor as part of a region, with the time."""
+        with self.index.reading():
+            present = {leaf.party for leaf in self.index.leaves()} | {each.party for each in self.contributions()}
+            return {party: time for party, time in ledger.removed(self.log()).items() if party not in present}
 
     # Inside
     @contextmanager

@@ -13,7 +13,7 @@ from fedgram.exchange.ledger import JOIN, PUBLISH, REMOVE, REPLACE, Entry, check
 from fedgram.exchange.marks import marks_of
 from fedgram.exchange.records import Contribution
 from fedgram.exchange.rows import check_row
-from fedgram.exchange.running import problems
+from fedgram.exchange.running import problems, unmoved
 from fedgram.exchange.store import Store
 from fedgram.exchange.sums import Sum
 from fedgram.moments.moments import Moments
@@ -24,6 +24,10 @@ STATEMENTS = ("receipt", "certificate", "global")  # kinds of files that carry a
 
 def verify(store: Store, file: File) -> list[str]:
     """Recompute what a certificate states from the store's files; return what was found right, refuse what is not."""
+    return unmoved(store, lambda: _verified(store, file))
+
+
+def _verified(store: Store, file: File) -> list[str]:
     if wrong := problems(store):
         raise Mismatch(f"the store is not as its ledger says: {wrong[0]}")
     entry = check_statement(store, file.of_kind("certificate"))
@@ -92,7 +96,12 @@ def _shown(value: Any) -> str:
 
 def check_total(store: Store) -> str:
     """Return the digest of the running total, if all contributions' files add up to it."""
-    total, kept = added_up(store, store.contributions()), store.total()
+    return unmoved(store, lambda: _checked_total(store))
+
+
+def _checked_total(store: Store) -> str:
+    kept = store.total()
+    total = added_up(store, store.contributions())
     if total != kept:
         raise Mismatch(f"the files add up to {total.digest[:16]}, and the running total is {kept.digest[:16]}")
     return total.digest
@@ -132,6 +141,10 @@ def _recomputed(store: Store, name: str, told: dict[str, Any], entry: Entry) -> 
                 f"the file of the removed contribution is still there: {path}; fedgram publish or join deletes it, "
                 "then verify again"
             )
+        if (found_in := store.index.whole_of(told["digest"])) is not None:
+            back = store.index.entry_of(found_in.digest)
+            said = f"as part of {found_in.party!r} since {back.detail('time')}: entry {back.number}"
+            return [*found, f"the removed contribution is back {said}"]
         return [*found, "the removed contribution is not among the store's files"]
     # That the index and the ledger agree has been checked, so there is an entry by which it came back.
     back = store.index.entry_of(told["digest"])
