@@ -14,7 +14,7 @@ from fedgram.exchange.status import status
 from fedgram.exchange.store import Store
 from fedgram.exchange.verification import check_total, verify
 from support import campaign
-from support.command import fedgram
+from support.command import run
 from support.stores import EARLIER, KEYS, LATER, REGIONAL, Clock, store_of, summary
 
 
@@ -86,7 +86,7 @@ def test_who_is_back_in_a_region_is_not_removed(back, tmp_path, monkeypatch):
     with pytest.raises(InvalidData, match="is in as part of 'region': remove it there"):
         store.remove("north")
     monkeypatch.chdir(tmp_path)
-    done = fedgram("remove", store.path, "north")
+    done = run("remove", store.path, "north")
     assert done.returncode == 2
     assert "'north' is in as part of 'region'" in done.stderr
     assert not (tmp_path / "north-removed.fgm").exists()
