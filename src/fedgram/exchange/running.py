@@ -181,7 +181,10 @@ class FilesSay:
     @classmethod
     def of(cls, store: "Store") -> "FilesSay":
         """Read them."""
-        return cls(list(_heads_at_hand(store)), store.published.digests())
+        heads: list[tuple[str, int, str, Path | None]] = []
+        with suppress(FedgramError):  # a first entry without the store's key, which is told with the ledger
+            heads += _heads_at_hand(store)
+        return cls(heads, store.published.digests())
 
 
 def unmoved(store: "Store", read: Callable[[], T]) -> T:
