@@ -86,7 +86,7 @@ def test_the_exit_code_says_that_one_was_refused(tmp_path, monkeypatch):
     done = CliRunner().invoke(app, ["join", "store", "bad.fgm", "good.fgm"])
     assert done.exit_code == 2
     assert isinstance(done.exception, SystemExit)
-    assert "bad.fgm refused" in " ".join(done.output.split())
+    assert "'bad.fgm' refused" in " ".join(done.output.split())
     assert [each.party for each in Store("store").contributions()] == ["north"]
 
 
