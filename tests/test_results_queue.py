@@ -245,16 +245,6 @@ def test_a_wrong_queue_file_is_told_in_one_line(queue, entry, wrong):
     assert wrong in told
 
 
-def test_runs_yield_to_all_else(queue, tmp_path):
-    queue.add("one", str(tmp_path / "gate"))
-    queue.start("run", "--nice", "19")
-    pid = queue.run_at_work()
-    wait_for(lambda: os.getpriority(os.PRIO_PROCESS, pid) == 19, "nice")
-    session = Path(f"/proc/{pid}/autogroup")
-    if session.exists():  # there nice counts only among the processes of one session
-        wait_for(lambda: session.read_text().split()[1:] == ["nice", "19"], "the priority of the session")
-
-
 def test_pause_stops_the_run_at_once_and_continue_lets_it_go_on(queue, tmp_path):
     gate = tmp_path / "gate"
     queue.add("one", "work", str(gate))
@@ -347,11 +337,14 @@ def test_of_two_queues_the_second_is_told(queue, tmp_path):
 
 def test_a_run_has_the_lowest_priority_and_as_many_threads_as_its_entry_says(queue, tmp_path):
     queue.add("one", str(tmp_path / "gate"), threads=2)
-    queue.start("run")
+    queue.start("run", "--nice", "19")
     pid = queue.run_at_work()
 
     def environment():
         return dict(one.split("=", 1) for one in Path(f"/proc/{pid}/environ").read_text().split("\0") if "=" in one)
 
     wait_for(lambda: os.getpriority(os.PRIO_PROCESS, pid) == 19, "the lowest priority")
+    session = Path(f"/proc/{pid}/autogroup")
+    if session.exists():  # there nice counts only among the processes of one session
+        wait_for(lambda: session.read_text().split()[1:] == ["nice", "19"], "the priority of the session")
     assert environment()["OMP_NUM_THREADS"] == environment()["OPENBLAS_NUM_THREADS"] == "2"
