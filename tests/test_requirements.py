@@ -15,7 +15,7 @@ EXTRAS = PROJECT["optional-dependencies"]
 FOLDERS = ("tests", "benchmarks", "tools")  # of developers
 
 # Modules whose distributions have other names. A distribution may bring modules of others with one of its extras.
-DISTRIBUTIONS = {"PIL": "pillow", "sklearn": "scikit-learn", "ray": "flwr[simulation]"}
+DISTRIBUTIONS = {"google": "protobuf", "PIL": "pillow", "sklearn": "scikit-learn", "ray": "flwr[simulation]"}
 # Files that one extra is for: nothing imports them where it is missing.
 OF_EXTRAS = {"engines/flower/": "flower", "sklearn/": "sklearn", "features/backbones/networks.py": "vision"}
 # Names at which our own files import each other: the package, and folders and files beside tests, benchmarks and tools.

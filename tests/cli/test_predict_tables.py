@@ -19,7 +19,10 @@ import fedgram as fg
 from fedgram.cli import app
 from fedgram.core import wire
 from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch, Skipped, UnknownName
+from fedgram.core.labels import NUMERIC
 from fedgram.data.own import csvfiles
+from fedgram.models import LinearModel
+from fedgram.regressors import Outcomes, Regressor
 from fedgram.studies import Study
 from fedgram.studies.encoding import read_client
 from fedgram.studies.judging import judge
@@ -171,25 +174,15 @@ def test_columns_that_do_not_fit(tmp_path, fit):
     assert predict(tmp_path / "fit.fedgram", write(tmp_path / "new.csv", "age,sex\n")).stdout.count("\n") == 1
 
 
-class Doubled:
-    """Predicts twice the age, as a number."""
-
-    classes = (0, 1)
-    columns = ("age",)
-    temperature = None
-
-    def __init__(self, features):
-        self.features = features
-
-    def scores(self, x):
-        return 120 + 120 * x[:, :1]
-
-    predict = scores
+def doubled(study):
+    """Return a model that predicts twice the age, which is sent in units of half its range about the middle."""
+    head = LinearModel(np.array([[120.0]]), NUMERIC, np.array([120.0]), study.features, ("age",))
+    return study.model(Regressor(head, Outcomes(("cost",), np.zeros(1), np.ones(1))))
 
 
 def test_outcomes_that_are_numbers(tmp_path, monkeypatch):
     study = Study("cost", "cost", {"age": Number(range=(0, 120)), "cost": Number()})
-    model = study.model(Doubled(study.features))
+    model = doubled(study)
     monkeypatch.setattr(sys.modules["fedgram.cli.predict"], "model_of", lambda path, client: model)
     new = write(tmp_path / "new.csv", "age\n30\nold\n60\n")
     done = predict("model", new)
@@ -205,9 +198,7 @@ def test_outcomes_that_are_numbers(tmp_path, monkeypatch):
 def test_where_a_table_has_its_numbers_the_errors_are_told(tmp_path, monkeypatch):
     """As right labels are counted. Bad rows, and rows whose number is not known, are not judged."""
     study = Study("cost", "cost", {"age": Number(range=(0, 120)), "cost": Number()})
-    monkeypatch.setattr(
-        sys.modules["fedgram.cli.predict"], "model_of", lambda path, client: study.model(Doubled(study.features))
-    )
+    monkeypatch.setattr(sys.modules["fedgram.cli.predict"], "model_of", lambda path, client: doubled(study))
     new = write(tmp_path / "new.csv", "cost,age\n63,30\n7,old\n116,60\n,50\nunknown,50\n200,100\n")
     done = predict("model", new)
     assert "RMSE of cost 2.887, MAE 2.333, R² 0.9974, over 3 samples" in done.stderr
@@ -225,7 +216,7 @@ def test_where_a_table_has_its_numbers_the_errors_are_told(tmp_path, monkeypatch
 def test_numbers_are_judged_by_the_rules_of_the_study(tmp_path, monkeypatch, outside, judged):
     """`predict` and `evaluate` agree on what the table says."""
     study = Study("cost", "cost", {"age": Number(range=(0, 120)), "cost": Number(range=(0, 250), outside=outside)})
-    model = study.model(Doubled(study.features))
+    model = doubled(study)
     monkeypatch.setattr(sys.modules["fedgram.cli.predict"], "model_of", lambda path, client: model)
     new = write(tmp_path / "new.csv", "cost,age\n63,30\n1000,60\n200,100\n")
     errors = json.loads(predict("model", new, "--json").stdout)["errors"]["cost"]

@@ -24,6 +24,7 @@ def summarize_all(*more):
         fedgram("summarize", "study.toml", f"{name}.csv", "--key", f"{name}.key", *more)
 
 
+@pytest.mark.filterwarnings("ignore:party '.*' answers with sums over each class")
 def test_apfl_from_the_summary_to_predictions(folder):
     summarize_all()
     fedgram("join", "store", *SUMMARIES)

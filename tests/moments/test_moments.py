@@ -118,7 +118,7 @@ def test_no_samples_give_a_model_that_knows_nothing():
     ("other", "words"),
     [
         ({"classes": ("a", "b")}, r"classes.*\(0, 1\) and \('a', 'b'\)"),
-        ({"features": "lite0:96"}, "features.*'' and 'lite0:96'"),
+        ({"features": "lite0:96"}, "no study and features 'lite0:96'"),
         ({"bias": True}, "dimension|bias"),
         ({"d": 7}, "dimension.*6 and 7"),
     ],

@@ -26,7 +26,7 @@ def parties(study=STUDY, **sizes):
     return [
         fg.Client(
             name,
-            rng.normal(size=(ill + well, 4)),
+            rng.uniform(-1, 1, size=(ill + well, 4)),  # numbers are sent in units of their range
             ["ill"] * ill + ["well"] * well,
             features=study.features,
             columns=study.sent,

@@ -22,6 +22,7 @@ FAR, LOST = 16.0, 1e5
 # Rows of a client that say whether its columns are far from zero, and numbers in them.
 LOOKED_AT, FEWEST, NUMBERS = 64, 16, 1 << 18
 EXACT = 2.0**53  # sums of whole numbers are exact below
+NOTHING = 1e-14  # beside the largest column
 _SHOWN = 3
 
 
@@ -90,7 +91,10 @@ def warn(
     """
     with np.errstate(over="ignore", invalid="ignore"):
         beyond = np.flatnonzero(far(sums, squares, n, LOST)).tolist() if n > 1 else []
-    lost, told = [place for place in beyond if not _constant(float(sums[place]), float(squares[place]), n)], []
+    # What is left of a constant column about its own mean is rounding, and no column.
+    nothing = NOTHING**2 * squares.max(initial=0.0)
+    there = [place for place in beyond if squares[place] > nothing]
+    lost, told = [place for place in there if not _constant(float(sums[place]), float(squares[place]), n)], []
     for place in lost[:_SHOWN]:
         mean, mean_square = float(sums[place] / n), float(squares[place] / n)
         variance = mean_square - mean**2

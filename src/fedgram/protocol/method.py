@@ -287,7 +287,11 @@ class Method:
 def _warn_of_far(method: str, data: Client) -> None:
     """Warn of columns whose size hides how they vary; in the same words for all clients, so that it is shown once."""
     found = np.flatnonzero(digits.far_in(data.x, UNLIKE)) if len(data.x) >= FEW else np.zeros(0, dtype=np.int64)
-    varying = [place for place in found.tolist() if np.ptp(data.x[:, place]) > 0]
+    # Some rows may be alike where others are not, so what they say of a column is asked of all rows.
+    columns = np.asarray(data.x[:, found], dtype=np.float64)
+    spread = columns.std(axis=0)
+    is_far = (np.abs(columns.mean(axis=0)) > UNLIKE * spread) & (np.ptp(columns, axis=0) > 0)
+    varying = found[is_far].tolist()
     if varying:
         names = listed([data.columns[place] for place in varying]) if data.columns else f"columns {varying[:6]}"
         warnings.warn(

@@ -15,10 +15,12 @@ import numpy as np
 import pytest
 
 import fedgram as fg
+from fedgram.core.hashing import readable
 from fedgram.engines.flower.project import write_app
 from fedgram.protocol.fit import load, load_model
 from fedgram.studies import Study
 from fedgram.studies.encoding import read_client
+from fedgram.studies.identity import named
 from support import flower_misbehaving, networks
 from support.command import run as command
 from support.flower_processes import Federation
@@ -155,9 +157,9 @@ def test_a_party_takes_part_in_the_study_that_it_has_agreed_to(lab):
     report = federation.report(run)
     assert report["contributors"] == [agreed]
     assert report["absent"] == {
-        other: "step 'hello': study: this node has agreed to the study with fingerprint "
-        f"{Study.parse(lax).fingerprint}, and the run is of fingerprint {STUDY.fingerprint}: agree on one file, and "
-        "write the app anew with it"
+        other: f"step 'hello': study: the run is of study {readable(STUDY.fingerprint)}, and study "
+        f"{named(Study.parse(lax))} is expected: this node has agreed to the latter; agree on one file, and write the "
+        "app anew with it"
     }
     there, table = load(federation.results / run / "fit.safetensors"), folder / f"{agreed}.csv"
     client = read_client(STUDY, agreed, table)

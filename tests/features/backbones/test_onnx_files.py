@@ -27,7 +27,7 @@ minimum_cell = 0
 [columns.scan]
 kind = "image"
 backbone = "encoder.onnx:8"
-digest = "0123456789abcdef"
+digest = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 features = {features}
 """
 
