@@ -159,6 +159,7 @@ PARTS = [
     ";",
     "nan(7)",
     "+NaN",
+    "\ufeff",  # a byte order mark, as files that were put together have inside
 ]
 
 
