@@ -1,4 +1,4 @@
-"""A study comes from somebody else: it names a method, and never a file or a module whose code would run."""
+"""A study comes from outside: it names a method, and never a file or a module whose code would run."""
 
 import sys
 

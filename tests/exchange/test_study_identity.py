@@ -40,7 +40,7 @@ def zeros(study):
 
 @pytest.fixture
 def collision(monkeypatch):
-    """Let all studies have one fingerprint, as somebody arranges who looks for two that do."""
+    """Let all studies have one fingerprint, as a search for two such studies would find."""
     monkeypatch.setattr(identity, "hash_text", lambda text: "ab" * 32)
     agreed, evil = replace(STUDY), replace(EVIL)  # which have not been asked for their fingerprints yet
     assert agreed.fingerprint == evil.fingerprint == "ab" * 32

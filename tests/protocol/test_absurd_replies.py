@@ -107,7 +107,7 @@ def _filled(value, path, size):
 
 def test_of_two_clients_one_cannot_send_what_no_network_learns_with():
     pair = clients()[:2]
-    for size, culprits in {1e10: {"client-0"}, 1e5: set()}.items():  # nobody can say which of two is too large
+    for size, culprits in {1e10: {"client-0"}, 1e5: set()}.items():  # of two, either may be too large
         lie = Spoiled("train", lambda value, size=size: np.full_like(value, size))
         assert quick("fedavg").fit(pair, classes=10, engine=lie, require=1).absent.keys() == culprits
 

@@ -1,4 +1,4 @@
-"""Whatever a study file has in any of its fields is read, or refused with a message that names the field."""
+"""A value of any type in any field of a study file is read, or refused with a message that names the field."""
 
 import json
 from contextlib import suppress

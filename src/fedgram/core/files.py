@@ -18,7 +18,7 @@ PRIVATE = 0o600  # the mode of files that are for their owner alone
 
 
 def private_folder(path: Path) -> None:
-    """Make a folder, if there is none, that only its owner may look into, whatever the umask is."""
+    """Make a folder, unless it exists, that only its owner may look into, for any umask."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 

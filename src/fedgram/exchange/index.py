@@ -22,7 +22,7 @@ from fedgram.exchange.tables import SCHEMA, statements
 
 T = TypeVar("T")
 LATEST = "latest"  # the setting
-# Columns of the tables that do not hold text, and what they hold: SQLite keeps whatever is written into a column.
+# Columns of the tables that do not hold text, and what they hold: SQLite keeps a value of any kind in a column.
 KINDS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("number", "samples", "size"), (int,)),
     "value": (bytes,),
@@ -117,7 +117,7 @@ class Index:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """See all rows inside as they are at one moment, whatever another process writes meanwhile."""
+        """See all rows inside as they are at one moment, also while another process writes."""
         if self._database.in_transaction:
             yield
             return

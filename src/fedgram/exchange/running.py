@@ -190,7 +190,7 @@ class FilesSay:
 def unmoved(store: "Store", read: Callable[[], T]) -> T:
     """Return what `read` makes of a store and its files, read anew where a change by another process was in the way.
 
-    Files are read one by one, and one that leaves the store is deleted: that is no fault of the store.
+    Files are read one by one, and one that leaves the store is deleted: the store is not damaged by that.
     """
     for _ in range(TRIES):
         before = store.index.version()

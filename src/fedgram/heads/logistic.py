@@ -83,7 +83,7 @@ def check_asked(asked: Any, width: int, classes: Classes, seen: npt.NDArray[np.i
     """Refuse what no `Logistic` asks of samples (n, width): anything but a linear model and a leverage.
 
     Scores are log-probabilities as they are, so a temperature is refused. `seen` are the samples of each class; one
-    that is here cannot be among those that nobody has.
+    that is here cannot be among those that all clients lack.
     """
     named: dict[str, Any] = asked if isinstance(asked, dict) and asked.keys() == {"model", "leverage"} else {}
     model, leverage = named.get("model"), named.get("leverage")

@@ -69,7 +69,7 @@ def warn_of_lost(moments: Statistic) -> None:
     named = kind.columns if len(kind.columns) == width and not made else tuple(range(width))
     names = [f"{'feature' if made else 'column'} {name!r}" for name in named]
     level = solve.rounding_level(1, n)
-    if kind.centre:  # what is left of a constant beside its centre is the centre's rounding, and is no mean
+    if kind.centre:  # what is left of a constant beside its centre is the centre's rounding, not a mean
         rounded = 8 * level * np.append(np.abs(kind.centre), np.zeros(int(kind.bias))) * n
         sums = np.where(np.abs(sums) > rounded, sums, 0.0)
 

@@ -190,7 +190,7 @@ class Method:
 
     @property
     def shift_invariant(self) -> bool:
-        """Whether the model is the same, in other words, whatever is subtracted from a column of all samples.
+        """Whether predictions stay the same if a number is subtracted from a column of all samples.
 
         It then gets samples less a centre where columns are far from zero; otherwise clients are warned of these.
         """

@@ -45,7 +45,7 @@ class Recipe(Protocol):
         ...
 
     def check_basis(self, basis: Basis) -> None:
-        """Refuse columns that are not made as the recipe makes them, whatever the pooled sums are."""
+        """Refuse columns that the recipe cannot make from any pooled sums."""
         ...
 
     def model(self, model: Model) -> Model:

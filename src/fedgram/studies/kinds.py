@@ -259,7 +259,7 @@ def _flag(cell: str) -> int:
 def refuse_twice_sent(columns: Mapping[str, Column]) -> None:
     """Refuse two columns of a study that would be sent by one name, such as `age missing` and what `age` sends."""
     seen: dict[str, str] = {}
-    # Features of a backbone are not named without its weights, which whoever reads a study need not have.
+    # Features of a backbone are not named without its weights, which a reader of the study need not have.
     named = {name: isinstance(column, Number | Flag | Category | Ignore) for name, column in columns.items()}
     for name, column in columns.items():
         sends = column.sent(name) if named[name] else [unknown(name)] * (getattr(column, "missing", "") != "refuse")

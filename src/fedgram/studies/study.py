@@ -198,7 +198,7 @@ class Study:
         return Basis.of(made, self.sent, self.numeric({name: -shift for name, (_, shift) in made.items()}))
 
     def check_basis(self, basis: Basis) -> None:
-        """Refuse columns that `basis` does not make, whatever the pooled sums are: what a coordinator may choose."""
+        """Refuse a coordinator's basis that `basis` cannot make from any pooled sums."""
         from fedgram.studies.plausible import check_basis  # which needs this module
 
         check_basis(self, basis)

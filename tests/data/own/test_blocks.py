@@ -165,7 +165,7 @@ PARTS = [
 
 @pytest.mark.campaign
 def test_random_files_are_read_as_by_a_strict_reader(tmp_path, arrow, monkeypatch):
-    """Whatever marks, delimiters and ends of lines follow each other, and wherever the file is cut."""
+    """For any order of marks, delimiters and ends of lines, and any place where the file is cut."""
     rng, path, fine = random.Random(1), tmp_path / "own.csv", 0
     for _ in range(size(1000)):
         quoted = rng.random() < 0.5

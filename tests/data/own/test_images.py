@@ -168,7 +168,7 @@ def test_without_pillow_one_line_says_what_to_install(folder: Path, monkeypatch:
 
 
 def test_a_postscript_program_is_not_run(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pillow would give it to Ghostscript, whatever the file is called."""
+    """Pillow would give it to Ghostscript, under any file name."""
     (tmp_path / "bin").mkdir()
     program, ran = tmp_path / "bin" / "gs", tmp_path / "ran"
     program.write_text(f"#!/bin/sh\ntouch {ran}\n")

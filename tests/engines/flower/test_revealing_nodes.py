@@ -37,7 +37,7 @@ def side(node):
 
 
 class Server:
-    """Says hello to a node, and then asks whatever it wants."""
+    """Says hello to a node, and then sends any request."""
 
     def __init__(self, node):
         self.grid = LocalGrid([node], LOGIT)

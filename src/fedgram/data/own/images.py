@@ -53,7 +53,7 @@ def decode(file: Path | bytes, size: Size | None = None, mode: Mode | None = Non
 
 @contextmanager
 def _opened(file: Path | bytes) -> Iterator[Any]:
-    """Open an image, the only place where Pillow does; turn whatever it raises, also later, into a `BadImage`."""
+    """Open an image, the only place where Pillow does; turn each of its errors, also later ones, into a `BadImage`."""
     image_module = pillow()
     where = f"{file} " if isinstance(file, Path) else ""
     try:
