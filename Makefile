@@ -12,7 +12,7 @@ PYTEST = $(BIN)/python -m pytest -n auto
 # Real photographs, a comparison table, a report page, pictures. What is finished is not repeated.
 demo: .venv/.demo
 	$(BIN)/fedgram compare examples/demo.toml --out report --resume
-	$(BIN)/fedgram report report --out report
+	$(BIN)/fedgram report report --out report --force
 
 # Everything but what is marked slow.
 test: .venv/.dev browser
@@ -20,7 +20,8 @@ test: .venv/.dev browser
 
 # For work in progress: each test with the first of its cases, and nothing that starts Flower, a browser, a large network
 # or many processes.
-LONG := features/backbones data/published data/test_shift.py engines/test_threads.py exchange/test_consortium.py \
+LONG := cli/test_amend.py cli/test_earlier_outputs.py cli/test_personalize.py features/backbones data/published \
+  data/test_shift.py engines/test_threads.py exchange/test_consortium.py exchange/test_kills_between_writes.py \
   experiments/test_lock.py experiments/test_resume.py features/test_extract.py layerwise/test_layerwise.py \
   methods/gradient/test_any_network.py report/test_plots.py studies/test_media.py studies/test_streams.py test_imports.py \
   test_results_queue.py
@@ -81,7 +82,7 @@ lint: .venv/.dev
 lint-page: .venv/.dev
 	@if command -v npx >/dev/null; then \
 	  $(BIOME) ci --error-on-warnings src/fedgram/report/assets && \
-	  $(BIN)/python -c 'from fedgram.report.page import script; print(script())' > page.js && \
+	  $(BIN)/python -c 'from fedgram.report.report_page import script; print(script())' > page.js && \
 	  { $(BIOME) lint --error-on-warnings page.js; found=$$?; rm -f page.js; exit $$found; }; \
 	else echo "npx (of npm) is missing: the page's JavaScript and style are not linted"; fi
 

@@ -4,7 +4,7 @@ import os
 import sys
 from importlib import import_module
 
-# Ratios of CPU time mean something with one thread only; BLAS reads this when it is loaded.
+# Ratios of CPU time are comparable with one thread only; BLAS reads this when it is loaded.
 for library in ("OPENBLAS", "OMP", "MKL", "VECLIB", "BLIS"):
     os.environ[f"{library}_NUM_THREADS"] = "1"
 

@@ -1,4 +1,4 @@
-"""AFL against the bare BLAS and LAPACK calls that no implementation can do without, and against the paper's
+"""AFL against the bare BLAS and LAPACK calls that every implementation needs, and against the paper's
 recursion.
 """
 
@@ -16,7 +16,7 @@ CLASSES = 100
 
 
 def make_clients(k: int, d: int, n: int) -> list[fg.Client]:
-    """Return k equal clients of n samples in all, float64 so that nobody has to convert."""
+    """Return k equal clients of n samples in all, as float64, so that conversions cost nothing."""
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((n, d)), rng.integers(0, CLASSES, n)
     return [fg.Client(f"client-{i:04d}", x[part], y[part]) for i, part in enumerate(np.array_split(np.arange(n), k))]
@@ -61,7 +61,7 @@ def _sizes(results: Results, clients: list[fg.Client]) -> None:
 def memory() -> None:
     """Print the server's memory for many clients against few, over the same samples.
 
-    What the fit keeps of each contribution, d + 2c numbers, grows with the clients, and is shown beside it.
+    The fit's record of each contribution, d + 2c numbers, grows with the clients, and is shown beside it.
     """
     d = 512
     few, many = (

@@ -1,7 +1,7 @@
-"""Choices that methods make for each client, against the same choice for all clients: what choosing loses, in points.
+"""Choices that methods make for each client, against the same choice for all clients: the loss by choosing, in points.
 
 The rules were made on other data: seeds 10 to 15, and the other half of the type families. About an hour of CPU
-time, once the features are there. `python -m benchmarks.choices 6000` has so many images of CIFAR-10, and those alone.
+time after the features are extracted. `python -m benchmarks.choices 6000` uses 6,000 images of CIFAR-10 only.
 """
 
 import sys
@@ -14,9 +14,9 @@ import numpy as np
 import fedgram as fg
 from benchmarks.measure import Results
 from fedgram.data.dataset import Dataset
-from fedgram.data.spread import BY_GROUP, client_names, spread
+from fedgram.data.partition import BY_GROUP, client_names, spread
 from fedgram.features import load_features
-from fedgram.heads.personal import personal_model
+from fedgram.heads.head import personal_model
 from fedgram.methods.analytic.fedgram import OVERCONFIDENT
 from fedgram.methods.analytic.fedlogit import CALIBRATED
 from fedgram.models import Model
@@ -76,9 +76,9 @@ def measure(data: Dataset, partition: str, seed: int) -> Iterator[tuple[str, Acc
     for method, expected in ((fg.FedGram(), OVERCONFIDENT), (fg.FedLogit(), CALIBRATED)):
         fit, found = fitted(method)
         how = {"temperature": expected, "member": True, "refine": False}
-        found["not refined"] = mean(lambda q, fit=fit, how=how: personal_model(fit.published, q.x, q.y, **how))
+        found["not refined"] = mean(lambda q, fit=fit, how=how: personal_model(fit.published, q.x, q.y, **how).model)
         yield type(method).__name__, found | alone
-    # Of networks: the common one as it is, drawn to it as in the paper, all but alone, and drawn to a group's.
+    # For networks: the common network, a pull to it as in the paper, almost no pull, and a pull to a group's network.
     _, found = fitted(fg.PFedACnnL(network=NETWORK))
     networks = {"global": {"personalize": False}, "ε = 2500": {"epsilon": 2500.0}, "ε = 0.01": {"epsilon": 0.01}}
     networks["groups by labels"] = {"groups": "auto"}

@@ -10,12 +10,11 @@ from torch.nn.utils import vector_to_parameters
 
 from benchmarks.measure import Results, cpu_seconds
 from fedgram.nets import net_for
-from fedgram.nets.estimates import gaussians
-from fedgram.nets.stacked import around
+from fedgram.nets.estimates import around, gaussians
 
 CLASSES, BATCH, SCALE = 10, 32, 1e-3
-# A dense network is nearly all one product per direction, which stacking makes single instead of double precision, but
-# not smaller: two times as fast is what there is to gain.
+# A dense network is almost only one product per direction. Stacking makes it single instead of double precision, but
+# not smaller: the largest possible gain is a factor of two.
 NETWORKS = (("mlp:128:64", (784,), 2.0), ("lenet5", (32, 32, 3), 3.0))
 
 

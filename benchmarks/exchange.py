@@ -1,6 +1,6 @@
-"""`join` of many parties at 1,280 columns, against what no store can do without: reading and hashing the same bytes,
-one semidefinite check and one synced write each; and fixed point. `PARTIES=1000` takes as many, once; of few, the
-first ones, which import what a store needs, would be most of it.
+"""`join` of many parties at 1,280 columns, against the work that every store needs: reading and hashing the same bytes,
+one semidefinite check and one synced write each; and fixed point. `PARTIES=1000` joins 1,000 parties, once. With few
+parties the imports of the first joins would be most of the time.
 
 Of 41 ms of CPU a file, 25 are that bare work. Ten more go into the sum in fixed point, without which a removal would
 not be exact to the bit, and the rest into ledger, index and marks: that is why the bound is 1.8 and not 1.5.
@@ -17,24 +17,24 @@ import numpy as np
 from benchmarks.measure import Results, cpu_and_wall_seconds, cpu_seconds, peak_bytes
 from fedgram import Moments
 from fedgram.core import wire
-from fedgram.exchange import files
-from fedgram.exchange.fixedpoint import Fixed
-from fedgram.exchange.store import Store
+from fedgram.exchange.format import fgm
+from fedgram.exchange.format.exact_sums import Fixed
+from fedgram.exchange.store.study_store import Store
 
 PARTIES = int(os.environ.get("PARTIES", "100"))
 D, CLASSES, SAMPLES = 1280, 10, 2_000
 
 
 def write_summaries(folder: Path, count: int) -> list[Path]:
-    """Write as many summaries: the same samples in other units, which is quick to make and as slow to check."""
+    """Write this number of summaries: the same samples in other units, which are quick to make and as slow to check."""
     rng = np.random.default_rng(0)
     first = Moments.of(rng.standard_normal((SAMPLES, D)), rng.integers(0, CLASSES, SAMPLES), classes=CLASSES)
     sums, paths = first.cross.T, []
     for k in range(count):
         unit = 1 + k / count
-        moments = Moments(first.kind, sums=sums * unit, counts=first.counts.copy(), packed=first.packed * unit**2)
+        moments = Moments(first.schema, sums=sums * unit, counts=first.counts.copy(), packed=first.packed * unit**2)
         paths.append(folder / f"party-{k:04d}.fgm")
-        paths[-1].write_bytes(files.encode("summary", moments, study="", party=f"party-{k:04d}", samples=SAMPLES))
+        paths[-1].write_bytes(fgm.encode("summary", moments, study="", party=f"party-{k:04d}", samples=SAMPLES))
     return paths
 
 
@@ -73,7 +73,7 @@ def main() -> None:
     results.note("CPU milliseconds a party: join, bare", f"{ours * each:.0f}, {floor * each:.0f}")
     results.note("milliseconds by the clock: join, bare", f"{slow * each:.0f}, {quick * each:.0f}")
     results.at_most("join / reading, hashing, checking, writing", ours / floor, 1.8)
-    # The store grows, and what a join takes must not.
+    # The store grows, but the cost of a join must not.
     first, last = ticks[part] - ticks[0], ticks[PARTIES] - ticks[PARTIES - part]
     results.at_most("the last quarter of the joins / the first", last / first, 1.3)
     results.note("peak megabytes with 4 and all parties", f"{few / 1e6:.0f}, {many / 1e6:.0f}")
@@ -84,12 +84,12 @@ def main() -> None:
 
 
 def one_at_a_time(count: int) -> None:
-    """Join as many small files, each by a store that is opened for it alone, as commands do."""
+    """Join this number of small files, each by a store that is opened for it alone, as commands do."""
     rng, ticks = np.random.default_rng(0), [time.process_time()]
     with TemporaryDirectory() as folder:
         for k in range(count):
             moments = Moments.of(rng.standard_normal((6, 4)), np.arange(6) % 2, classes=2)
-            data = files.encode("summary", moments, study="", party=f"party-{k:04d}", samples=6)
+            data = fgm.encode("summary", moments, study="", party=f"party-{k:04d}", samples=6)
             with Store(folder) as store:
                 assert [each.outcome for each in store.join(data)] == ["joined"]
             ticks.append(time.process_time())

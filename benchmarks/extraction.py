@@ -2,7 +2,7 @@
 
 Both sides read the same PNG-coded photographs, decode, resize to 96 px and run the same EfficientNet-Lite0,
 batch by batch; ours also checks, checksums and writes the features to disk. The bare loops hold them in
-memory. One loop resizes with Pillow, as most code does; the other, the stricter judge, has the resizing
+memory. One loop resizes with Pillow, as most code does; the other, the stricter comparison, has the resizing
 merged into the model's graph.
 """
 

@@ -1,4 +1,4 @@
-"""What Flower's simulation adds to a message: moments' worth of bytes up and down, against one process."""
+"""The time that Flower's simulation adds to a message: bytes of moments up and down, against one process."""
 
 from dataclasses import dataclass
 from time import perf_counter
@@ -17,7 +17,7 @@ seconds: dict[str, float] = {}
 
 @dataclass(frozen=True, kw_only=True)
 class Post(fg.Method):
-    """Sends as much as the packed moments of d features, first up, then down, and computes nothing."""
+    """Sends as many bytes as the packed moments of d features, first up, then down, without any computation."""
 
     d: int
 
@@ -36,12 +36,12 @@ class Post(fg.Method):
 
     @fg.step
     def up(self, client: fg.ClientSide) -> Any:
-        """Send one."""
+        """Send an array."""
         return self.packed()
 
     @fg.step
     def down(self, client: fg.ClientSide, payload: Any) -> None:
-        """Take one."""
+        """Receive an array."""
 
 
 def measured(d: int, clients: list[fg.Client], engine: Any) -> dict[str, float]:

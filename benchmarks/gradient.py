@@ -1,4 +1,4 @@
-"""Local training of many clients, against the usual loop of modules and against the leanest one; and its memory."""
+"""Local training of many clients, against the usual loop of modules and against the leanest loop; and its memory."""
 
 import copy
 from collections.abc import Callable, Iterable
@@ -13,12 +13,12 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import fedgram as fg
 from benchmarks.measure import Results, cpu_seconds
-from fedgram.experiments.measure import peak_memory, reset_peak_memory
+from fedgram.experiments.runner import peak_memory, reset_peak_memory
 
 D, CLASSES, LR = 1280, 10, 0.01
-# At most how many times the CPU seconds of FedAvg's rounds each method's take, on LeNet-5 and on features, and why. One
-# epoch forward and backward is three forward passes. On features FedAvg's gradient is written out, and terms need
-# autograd, which takes about twice as long for products as small as these.
+# Bounds on the CPU seconds of each method's rounds in multiples of FedAvg's, on LeNet-5 and on features, with
+# reasons. One epoch forward and backward is three forward passes. On features FedAvg's gradient is written out, and
+# terms need autograd, which takes about twice as long for such small products.
 RIVALS: dict[str, tuple[dict[str, Any], float, float, str]] = {
     "fedper": ({"network": "mlp:128"}, 1.15, 1.2, "nothing more"),
     "feddisco": ({}, 1.1, 1.15, "one number more, once"),
@@ -74,12 +74,12 @@ def usual_round(make: Callable[[], nn.Module], clients: list[tuple[Any, Any]], s
 
 
 def as_images(client: fg.Client) -> tuple[Any, Any]:
-    """Return a client's images as the quickest convolutions want them."""
+    """Return a client's images in the memory layout of the quickest convolutions."""
     return torch.from_numpy(client.x).permute(0, 3, 1, 2).mul(2).sub_(1), torch.from_numpy(client.y)
 
 
 def lean_round(make: Callable[[], nn.Module], clients: Iterable[tuple[Any, Any]], size: int) -> None:
-    """Train each client with as little around the module as can be: tensors at hand, batches cut by index."""
+    """Train each client with as little code around the module as possible: tensors in memory, batches cut by index."""
     module = make().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     parameters = list(module.parameters())
     world, mean = [p.detach().clone() for p in parameters], [torch.zeros_like(p) for p in parameters]
@@ -132,7 +132,7 @@ def rivals() -> None:
 
 
 def peak_of_a_round(clients: int) -> int:
-    """Return by how much a round with so many clients lets the process's memory grow at most."""
+    """Return the process's peak growth of memory in a round with this number of clients."""
     parties = features(clients, 64)
     method("mlp:128").fit(parties[:4], classes=CLASSES)
     reset_peak_memory()
@@ -167,7 +167,7 @@ def main() -> None:
         repeats=9,
     )
     results.note("CPU seconds: ours, the leanest loop, DataLoader …", f"{ours:.3f}, {lean:.3f}, {usual:.3f}")
-    # Both spend nearly all of it in the same convolutions; equal to within what two runs differ.
+    # Both spend nearly all of the time in the same convolutions; the difference is within that of two runs.
     results.at_most("ours / the leanest loop we can write", ours / lean, 1.05)
     results.show()
 

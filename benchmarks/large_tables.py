@@ -1,10 +1,10 @@
-"""Tables larger than memory: what a study sends of one, predictions for one, a node's answers, and fits.
+"""Tables larger than memory: a study's moments, predictions, a node's answers, and fits.
 
-Moments and predictions are compared with bare pyarrow and BLAS. A node answers hello, sends its moments, takes a model
-and judges it, and reads the table twice for each of them; a fit personalizes and judges in as many passes as it takes.
+Moments and predictions are compared with bare pyarrow and BLAS. A node answers hello, sends its moments, receives a
+model and evaluates it, and reads the table twice for each of these; a fit personalizes and evaluates in several passes.
 
-`python -m benchmarks.large_tables --rows 5_000_000` takes the size that studies are promised for: 2.4 GB of CSV in the
-temporary folder, and some minutes. Each job has a process of its own, for its memory is part of the result.
+`python -m benchmarks.large_tables --rows 5_000_000` has the size that the guide promises: 2.4 GB of CSV in the
+temporary folder, and some minutes. Each job has a process of its own, because its memory is part of the result.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from typer.testing import CliRunner
 from benchmarks.measure import Results
 from fedgram.cli import app
 from fedgram.core import wire
-from fedgram.heads.leastsquares import least_squares
+from fedgram.heads.least_squares import least_squares
 from fedgram.models import LinearModel
 from fedgram.protocol.registry import registry
 from fedgram.studies import Study, summarize
@@ -37,7 +37,7 @@ from fedgram.studies.encoding import read_client
 from fedgram.studies.kinds import Category, Flag, Number
 
 LEVELS, MEGABYTES = ("high", "low", "middle", "none"), 600
-# Predictions are also scored and written, a line for each row, which the bare job does not do.
+# Our predictions are also scored and written, a line for each row; the bare job does not do that.
 RATIOS = {"moments": 1.5, "predict": 2.1}
 NUMBERS = {
     f"n{k}": Number(range=(100 * k - 250, 100 * k + 250), outside="clip", missing="mean" if k < 5 else "refuse")
@@ -72,7 +72,7 @@ def write_tables(folder: Path, rows: int) -> None:
 
 
 def bare(batches: Iterable[Any], numbers: Iterable[str], width: int) -> Any:
-    """Return XᵀX of so many columns, as a study sends; what is no number is read, and its columns hold anything."""
+    """Return XᵀX of this number of columns, as a study sends it; cells that are not numbers are read, too."""
     gram, space = np.zeros((width, width), order="F"), np.zeros(0)
     for batch in batches:
         if space.size < batch.num_rows * width:
@@ -85,7 +85,7 @@ def bare(batches: Iterable[Any], numbers: Iterable[str], width: int) -> Any:
 
 
 def bare_csv(path: Path) -> Any:
-    """Read a CSV file as pyarrow does it in blocks, told what the columns are."""
+    """Read a CSV file with pyarrow in blocks, with given types of columns."""
     types = {name: pa.float64() if name in NUMBERS else pa.string() for name in COLUMNS}
     batches = arrow_csv.open_csv(path, convert_options=arrow_csv.ConvertOptions(column_types=types))
     return bare(batches, NUMBERS, len(STUDY.sent))
@@ -119,7 +119,7 @@ def predict_by_numbers(path: Path) -> None:
 
 
 def study_file() -> str:
-    """Return the study as parties have it."""
+    """Return the parties' study."""
     lines = ["[study]", f"name = {STUDY.name!r}", f"outcome = {STUDY.outcome!r}", f"classes = {list(STUDY.classes)}"]
     for name, column in STUDY.columns.items():
         lines += [f"[columns.{name}]", f"kind = {column.kind!r}"]
@@ -128,12 +128,12 @@ def study_file() -> str:
 
 
 def node(path: Path) -> None:
-    """Let a Flower node with this table answer: hello, its moments, and how good a model is on rows held back."""
+    """Let a Flower node with this table answer: hello, its moments, and the evaluation of a model on rows held back."""
     from flwr.app import Context, Message, RecordDict
     from flwr.supercore.task_identity import TaskIdentity
 
     from fedgram.engines.flower import app as flower
-    from fedgram.engines.flower import envelope
+    from fedgram.engines.flower import flower_messages
 
     TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1  # as in a process of Flower's
     study = path.with_name("study.toml")
@@ -144,11 +144,11 @@ def node(path: Path) -> None:
 
     def ask(step: str, payload: Any = None) -> Any:
         request = {"round": 0, "seed": 0, "step": step, "classes": STUDY.classes, "payload": payload}
-        message = Message(envelope.letter(wire.encode(request)), 1, envelope.STEP)
+        message = Message(flower_messages.letter(wire.encode(request)), 1, flower_messages.STEP)
         message.metadata.__dict__.update(_message_id=step, _run_id=1)
         reply = flower.client(message, context)
         assert not reply.has_error(), reply.error.reason
-        return wire.decode(envelope.body(reply))
+        return wire.decode(flower_messages.body(reply))
 
     ask("hello")
     ask("receive", least_squares(ask("summarize"), 1.0, intercept=True))
@@ -188,11 +188,11 @@ def measured(job: str, path: Path) -> tuple[float, float]:
 
 
 def peak_megabytes() -> float:
-    """Return the most memory that this process has had."""
+    """Return the peak memory of this process."""
     status = Path("/proc/self/status")
     if not status.exists():
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    # The other figure of Linux counts what the parent had when it started this process.
+    # Linux's other figure counts the parent's memory at the start of this process.
     return float(next(line for line in status.read_text().splitlines() if line.startswith("VmHWM")).split()[1]) / 1024
 
 

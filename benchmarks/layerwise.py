@@ -1,4 +1,4 @@
-"""FedACnnL against the bare BLAS and LAPACK calls that it cannot do without, and slow clients with larger batches."""
+"""FedACnnL against the bare BLAS and LAPACK calls that it needs, and slow clients with larger batches."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -14,17 +14,17 @@ from fedgram.core.arrays import Array
 from fedgram.engines.inprocess import Room
 from fedgram.features import load_features
 from fedgram.layerwise import Convolution, Network, layer_moments
-from fedgram.layerwise.personal import own_layer
+from fedgram.methods.layerwise.pfedacnnl import own_layer
 from fedgram.moments import packing, solve
 from fedgram.protocol import session
-from fedgram.protocol.timing import Spent
+from fedgram.protocol.transport import Spent
 
 CLASSES, GAMMA, SAMPLES_AT_ONCE, SMALL_BATCH = 10, 100.0, 256, 20
 DNN, CONVOLUTIONS = "dnn", "conv:32:5:relu pool:2 conv:64:3:relu pool:3 flatten"
 
 
 def make_clients(k: int, n: int, shape: tuple[int, ...]) -> list[fg.Client]:
-    """Return k equal clients of n samples in all, float64 so that nobody has to convert."""
+    """Return k equal clients of n samples in all, as float64, so that conversions cost nothing."""
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((n, *shape)), rng.integers(0, CLASSES, n)
     return [fg.Client(f"client-{i:04d}", x[part], y[part]) for i, part in enumerate(np.array_split(np.arange(n), k))]
@@ -32,7 +32,7 @@ def make_clients(k: int, n: int, shape: tuple[int, ...]) -> list[fg.Client]:
 
 @dataclass
 class Round:
-    """What one round multiplies, cut and activated beforehand: rows and targets, and the rows of the layers below."""
+    """The matrices of one round, cut and activated beforehand: rows and targets, and the rows of lower layers."""
 
     blocks: list[tuple[Array, Array]]
     below: list[tuple[Array, Array, Array | None]]
@@ -91,7 +91,7 @@ def compare(title: str, stack: str, clients: list[fg.Client]) -> None:
 
 
 def wide_convolution(n: int, side: int, channels: int, size: int = 3) -> None:
-    """Print what a Gram matrix of overlapping windows takes without cutting them out, and what `syrk` of them takes."""
+    """Print the time for a Gram matrix of overlapping windows: without cutting them out, and by `syrk`."""
     shape, rng = (side, side, channels), np.random.default_rng(0)
     layer, x = Convolution(1, size), rng.standard_normal((n, *shape))
     d = layer.fan_in(shape)
@@ -118,7 +118,7 @@ def wide_convolution(n: int, side: int, channels: int, size: int = 3) -> None:
 
 
 def own_convolution(n: int = 16, side: int = 4, channels: int = 512) -> None:
-    """Print what a client's own convolution takes by its few patches, and by all its weights."""
+    """Print the time for a client's own convolution by its few patches, and by all its weights."""
     network = Network("conv:8:3 flatten", (side, side, channels), tuple(range(CLASSES)), 0)
     rng, problem = np.random.default_rng(0), network.next_problem
     x, y = rng.standard_normal((n, side, side, channels)), rng.integers(0, CLASSES, n)
@@ -166,14 +166,14 @@ class AsPrinted(fg.FedACnnL):
 class UnevenRoom(Room):
     """Clients one to four times as slow as the quickest: a batch costs seconds, and each of its samples costs some.
 
-    `per_batch` is the part of a client's first round that is the fixed cost of its batches. No client computes any
-    longer for it: the times that the server sees are these, so the same in every run.
+    `per_batch` is the share of the fixed cost of batches in a client's first round. Clients do not compute longer: the
+    server sees these emulated times, the same in every run.
     """
 
     per_batch = 1.0
 
     def exchange(self, step: str, requests: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, bytes | Exception]]:
-        """Pass requests and replies on, and tell how long each reply would have taken."""
+        """Pass requests and replies on, and report the emulated time of each reply."""
         asked: dict[str, int] = {}
 
         def noted() -> Iterator[tuple[str, bytes]]:
@@ -192,7 +192,7 @@ class UnevenRoom(Room):
 
 
 def idle_seconds(method: fg.FedACnnL, clients: list[fg.Client], per_batch: float) -> float:
-    """Return how long uneven clients wait for the slowest, all of them together."""
+    """Return the total time that uneven clients wait for the slowest."""
     with UnevenRoom(method, clients, fg.InProcess()) as room:
         room.per_batch = per_batch
         fit = session.run(method, room, classes=CLASSES, seed=0, require="all", progress=None)
@@ -200,7 +200,7 @@ def idle_seconds(method: fg.FedACnnL, clients: list[fg.Client], per_batch: float
 
 
 def cost_of_batches(d: int, n: int, size: int) -> float:
-    """Return the part of a client's time on this machine, in batches of a size, that a single batch would not take."""
+    """Return the share of a client's time on this machine, with a batch size, that a single batch would save."""
     [client] = make_clients(1, n, (d,))
     network = Network(DNN, (d,), tuple(range(CLASSES)), 0)
     small, whole = cpu_seconds(
@@ -210,7 +210,7 @@ def cost_of_batches(d: int, n: int, size: int) -> float:
 
 
 def stragglers() -> None:
-    """Print how long clients wait for the slowest, with batches of one size and with (7), by what a batch costs."""
+    """Print the waiting time for the slowest client, with equal batches and with (7), by the cost of a batch."""
     clients = make_clients(12, 12 * 1000, (60,))
     results = Results(f"Idle time of 12 clients, one to four times as slow, batches of {SMALL_BATCH}: less with (7)")
     usual = fg.FedACnnL(batch=SMALL_BATCH, adaptive=False)

@@ -1,4 +1,4 @@
-"""Measuring and printing."""
+"""Measurement and printing of times and memory."""
 
 import gc
 import time
@@ -16,12 +16,12 @@ def cpu_seconds(*jobs: Callable[[], Any], repeats: int = 5) -> list[float]:
 
 
 def wall_seconds(*jobs: Callable[[], Any], repeats: int = 5) -> list[float]:
-    """Return each job's least time by the clock on the wall; the jobs take turns."""
+    """Return each job's least wall-clock time; the jobs take turns."""
     return _least(time.perf_counter, jobs, repeats)
 
 
 def cpu_and_wall_seconds(*jobs: Callable[[], Any], repeats: int = 5) -> list[tuple[float, float]]:
-    """Return each job's CPU time and time by the clock, of the run that took the least CPU time."""
+    """Return each job's CPU time and wall-clock time, of the run that took the least CPU time."""
     runs: list[list[tuple[float, float]]] = [[] for _ in jobs]
     for _ in range(repeats):
         for found, job in zip(runs, jobs, strict=True):
@@ -44,7 +44,7 @@ def _least(clock: Callable[[], float], jobs: Sequence[Callable[[], Any]], repeat
 
 
 def peak_bytes(job: Callable[[], Any]) -> int:
-    """Return the most memory that Python and numpy held during the job, beyond what was held before."""
+    """Return the peak memory of Python and numpy during the job, beyond the memory held before."""
     gc.collect()
     tracemalloc.start()
     job()
@@ -60,11 +60,11 @@ class Results:
         self._table = Table("what", "figure", "bound", "", title=title, title_justify="left")
 
     def at_most(self, what: str, figure: float, bound: float) -> None:
-        """Add a figure that should not exceed the bound."""
+        """Add a figure with an upper bound."""
         self._add(what, figure, f"≤ {bound:g}", figure <= bound)
 
     def at_least(self, what: str, figure: float, bound: float) -> None:
-        """Add a figure that should reach the bound."""
+        """Add a figure with a lower bound."""
         self._add(what, figure, f"≥ {bound:g}", figure >= bound)
 
     def note(self, what: str, figure: str) -> None:

@@ -14,7 +14,7 @@ D, CLASSES, CLIENTS, ALPHA = 1280, 10, 100, 20.0
 
 
 def problem(n: int) -> tuple[System, list[tuple[Any, Any]]]:
-    """Return everybody's system, and clients of about n samples each."""
+    """Return the pooled system, and clients of about n samples each."""
     rng = np.random.default_rng(0)
     sizes = rng.integers(round(0.8 * n), round(1.2 * n), CLIENTS)
     clients = [(rng.standard_normal((size, D)), rng.integers(0, CLASSES, size)) for size in sizes]
@@ -23,7 +23,7 @@ def problem(n: int) -> tuple[System, list[tuple[Any, Any]]]:
 
 
 def ours(system: System, clients: list[tuple[Any, Any]], alpha: Any) -> Any:
-    """Return the last client's weights, having made everybody's."""
+    """Return the last client's weights, after those of all clients."""
     return [system.emphasize(x, y, alpha) for x, y in clients][-1].weights
 
 

@@ -1,5 +1,5 @@
 """Very many small parties in a tree of sums, through the code of real files: each is encoded, read with every check,
-and added to its region's sum; regions go up as combined files. `PARTIES=100000` takes as many.
+and added to its region's sum; regions go up as combined files. `PARTIES=100000` sets the number.
 """
 
 import os
@@ -9,10 +9,10 @@ import numpy as np
 
 from benchmarks.measure import Results, peak_bytes
 from fedgram import Moments
-from fedgram.exchange import files
-from fedgram.exchange.combined import Combined, leaves_of, part_of
-from fedgram.exchange.records import Leaf
-from fedgram.exchange.sums import Sum
+from fedgram.exchange.format import fgm
+from fedgram.exchange.format.exact_sums import Sum
+from fedgram.exchange.store.combined import Combined, leaves_of, part_of
+from fedgram.exchange.store.index import Leaf
 
 PARTIES, REGION = int(os.environ.get("PARTIES", "2000")), 100
 D, CLASSES, SAMPLES = 16, 2, 40
@@ -37,7 +37,7 @@ def country(x: np.ndarray, y: np.ndarray, parties: int) -> Sum:
     """Return the sum of all regions."""
     total: Sum | None = None
     for first in range(0, parties, REGION):
-        held = files.read(region(x, y, first, min(first + REGION, parties)))
+        held = fgm.read(region(x, y, first, min(first + REGION, parties)))
         part = held.payload.total
         total = part if total is None else total + part
     assert total is not None
@@ -51,11 +51,11 @@ def region(x: np.ndarray, y: np.ndarray, first: int, last: int) -> bytes:
     for number in range(first, last):
         rows = np.random.default_rng(number).integers(0, len(x), SAMPLES)
         moments = Moments.of(x[rows], y[rows], classes=CLASSES)
-        file = files.read(files.encode("summary", moments, study="", party=f"party-{number}", samples=SAMPLES))
-        total = (Sum.empty(moments.kind) if total is None else total).plus(part_of(file))
+        file = fgm.read(fgm.encode("summary", moments, study="", party=f"party-{number}", samples=SAMPLES))
+        total = (Sum.empty(moments.schema) if total is None else total).plus(part_of(file))
         leaves += leaves_of(file)
     assert total is not None
-    return files.encode("combined", Combined(total, leaves), study="", party=f"region-{first}", samples=total.n)
+    return fgm.encode("combined", Combined(total, leaves), study="", party=f"region-{first}", samples=total.n)
 
 
 if __name__ == "__main__":

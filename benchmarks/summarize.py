@@ -1,5 +1,5 @@
 """A party's `summarize`, from a table on the disk to a signed file, against reading the same table with pyarrow in
-blocks and adding up with bare `dsyrk`: no matrix can be added up that has not been read.
+blocks and adding up with bare `dsyrk`.
 
 Summarizing also checks every cell against its range, scales it, adds up by class and signs; the bare job does not.
 """
@@ -16,8 +16,8 @@ from scipy.linalg import blas
 
 from benchmarks.large_tables import bare, parquet_batches
 from benchmarks.measure import Results, cpu_seconds
-from fedgram.exchange.keys import PrivateKey
-from fedgram.exchange.summaries import Party, summarize
+from fedgram.exchange.format.signing_keys import PrivateKey
+from fedgram.exchange.rounds.party_side import Party, summarize
 from fedgram.studies import Study
 from fedgram.studies.kinds import Number
 
@@ -36,7 +36,7 @@ def write_tables(folder: Path) -> None:
 
 
 def bare_csv(path: Path) -> Any:
-    """Read a CSV file as pyarrow does it in blocks, told what the columns are, and add up."""
+    """Read a CSV file with pyarrow in blocks, with given types of columns, and add up."""
     types = dict.fromkeys(NUMBERS, pa.float64()) | {"outcome": pa.string()}
     return bare(
         arrow_csv.open_csv(path, convert_options=arrow_csv.ConvertOptions(column_types=types)), NUMBERS, COLUMNS
@@ -49,7 +49,7 @@ def bare_parquet(path: Path) -> Any:
 
 
 def only_syrk(x: Any) -> Any:
-    """Add up what is in memory already."""
+    """Add up a matrix that is already in memory."""
     return blas.dsyrk(1.0, x, trans=1)
 
 

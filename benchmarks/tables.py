@@ -1,5 +1,5 @@
-"""Reading a CSV of 20,000 rows and 100 columns, with and without pyarrow, against numpy's reader; and what one bad cell
-in a wide one costs.
+"""Reading a CSV of 20,000 rows and 100 columns, with and without pyarrow, against numpy's reader; and the cost of one
+bad cell in a wide file.
 """
 
 import sys

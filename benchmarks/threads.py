@@ -1,7 +1,7 @@
-"""Wall time of what the engine chooses by itself, against BLAS threads and workers set by hand; and FedAvg beside other
+"""Wall time with the engine's choice of threads, against BLAS threads and workers set by hand; and FedAvg beside other
 busy processes.
 
-It runs in a process of its own, in which BLAS and torch have as many threads as they like. The second part alone:
+It runs in a process of its own, in which BLAS and torch may use all threads. The second part alone:
 `python -m benchmarks.threads beside`.
 """
 
@@ -23,12 +23,12 @@ import fedgram as fg
 from benchmarks.afl import CLASSES, make_clients
 from benchmarks.measure import Results, wall_seconds
 
-# Clients, samples each, features; and whether the clients' steps are what takes the time.
+# Clients, samples each, features; and whether the clients' steps take most of the time.
 SETTINGS = ((1000, 50, 512, False), (100, 500, 768, True), (50, 1200, 1280, True))
 
 
 def by_hand(method: fg.Method, clients: list[fg.Client], threads: int, workers: int) -> None:
-    """Fit with BLAS at so many threads everywhere, and so many clients side by side."""
+    """Fit with a given number of BLAS threads everywhere, and of clients side by side."""
     with threadpool_limits(threads, user_api="blas"):
         method.fit(clients, classes=CLASSES, engine=fg.InProcess(workers=workers, threads=threads))
 
@@ -70,7 +70,7 @@ def single_threaded() -> None:
 
 @contextmanager
 def busy_processes(count: int) -> Iterator[None]:
-    """Let so many other processes compute without a pause."""
+    """Let this number of other processes compute without a pause."""
     others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
         time.sleep(0.5)
@@ -94,7 +94,7 @@ def seconds_of(jobs: dict[str, Callable[[], Any]], repeats: int) -> dict[str, tu
 
 
 def beside_others() -> None:
-    """Print how much longer FedAvg takes beside two busy processes, against arithmetic of one thread."""
+    """Print the slow-down of FedAvg beside two busy processes, against arithmetic of one thread."""
     rng = np.random.default_rng(0)
     pixels, labels = rng.random((20, 64, 32, 32, 3), dtype=np.float32), rng.integers(0, 10, (20, 64))
     photos = [fg.Client(f"client-{k:02d}", x, y) for k, (x, y) in enumerate(zip(pixels, labels, strict=True))]

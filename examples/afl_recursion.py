@@ -1,4 +1,4 @@
-"""AFL as its paper computes it, client after client, to see where that ends without regularization.
+"""The paper's computation of AFL, client after client, to show its result without regularization.
 
 `fedgram compare examples/afl-ablation.toml` runs it beside `fg.AFL`, which adds up moments and cannot fail in this way.
 """
@@ -13,10 +13,10 @@ import fedgram as fg
 @fg.register
 @dataclass(frozen=True, kw_only=True)
 class AFLRecursion(fg.Method):
-    """AFL — He et al., CVPR 2025, Algorithm 1, as printed but for two signs: (8) and (10) need I − C⁻¹C.
+    """AFL — He et al., CVPR 2025, Algorithm 1, as printed except for two signs: (8) and (10) need I − C⁻¹C.
 
-    With `gamma=0` inverses are Moore–Penrose ones, as in (3). A client with fewer samples than features then has no
-    inverse of C_k, on which the law for merging two clients rests.
+    With `gamma=0` inverses are Moore–Penrose inverses, as in (3). If a client has fewer samples than features, C_k then
+    has no inverse, which the law for merging two clients needs.
     """
 
     gamma: float = 1.0

@@ -2,8 +2,8 @@
 
     python examples/digits_tables.py [folder]
 
-The 1,797 images are real (Alpaydin and Kaynak, 1998) and come with fedgram. Which party has which is drawn from a
-Dirichlet distribution, so that each has mostly some of the digits.
+The 1,797 images are real (Alpaydin and Kaynak, 1998) and come with fedgram. A Dirichlet distribution
+spreads them over the parties, so each party has mostly some of the digits.
 """
 
 import csv

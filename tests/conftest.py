@@ -1,4 +1,4 @@
-"""What all tests share: one thread per process, Hypothesis' sizes, the order of long tests, and Ctrl-C."""
+"""Settings of all tests: one thread per process, Hypothesis' sizes, the order of long tests, and Ctrl-C."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ from support import campaign  # noqa: E402
 settings.register_profile("fedgram", deadline=None, max_examples=campaign.size(campaign.USUAL))
 settings.load_profile("fedgram")
 
-# Groups of tests that take a minute or more, longest first. They start first: whatever starts last is waited for.
+# Groups of tests that take a minute or more, longest first. They start first, so that the end is not a long wait.
 LONGEST = ("federation", "simulation", "browser", "simulation-command")
 
 
@@ -67,18 +67,22 @@ def interruptible():
 
 @pytest.fixture
 def registered():
-    """Let examples register methods, and forget these afterwards."""
+    """Let examples register methods and types of messages, and forget these afterwards."""
     from fedgram import registry
+    from fedgram.core import wire
 
-    before = set(registry)
+    before, messages = set(registry), dict(wire.registered)
     yield registry
     for name in set(registry) - before:
         registry._methods.pop(name)
+    for name, kind in list(wire.registered.items()):
+        if name not in messages and not kind.__module__.startswith("fedgram."):
+            wire.registered.pop(name)
 
 
 @pytest.fixture
 def default_threads(monkeypatch):
-    """Let BLAS have its threads here, as where nobody has said otherwise; other tests have one."""
+    """Let BLAS have its default threads here; other tests have one thread."""
     for variable in VARIABLES:
         monkeypatch.delenv(variable, raising=False)
     with threadpool_limits(os.cpu_count(), user_api="blas"):

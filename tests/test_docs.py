@@ -1,4 +1,4 @@
-"""What the README, CONTRIBUTING and docs show really runs, and what they name really exists."""
+"""Examples in README, CONTRIBUTING and docs run, and named files, tests and attributes exist."""
 
 import inspect
 import re
@@ -13,7 +13,7 @@ import fedgram as fg
 from fedgram import checks, nets
 from fedgram.data import digits
 from fedgram.features import extract
-from fedgram.methods.gradient.base import GradientMethod
+from fedgram.methods.gradient.gradient_method import GradientMethod
 from fedgram.protocol.transport import Reply, Transport
 
 ROOT = Path(__file__).parent.parent
@@ -36,7 +36,7 @@ def prose(name):
 
 
 def some_names():
-    """Return what the README's examples take as given."""
+    """Return the names that the README's examples assume."""
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(40, 5)), np.arange(40) % 2
     words = np.where(y, "well", "ill")
@@ -106,7 +106,7 @@ def test_adding_an_engine_and_a_backbone(tmp_path):
 
 
 def seen_by_serve():
-    """Return what a method is given: the clients as the server sees them, and one client as its step does."""
+    """Return the objects that a method gets: the clients for the server, and one client for its step."""
     seen = []
 
     class Looks(fg.Method):

@@ -1,4 +1,4 @@
-"""How good probabilities are: Brier score and expected calibration error."""
+"""Quality of probabilities: Brier score and expected calibration error."""
 
 import numpy as np
 import pytest
@@ -7,11 +7,19 @@ from hypothesis import strategies as st
 from sklearn.metrics import brier_score_loss
 
 from fedgram.core.errors import InvalidData
-from fedgram.evaluation import Calibration, brier_score, expected_calibration_error
+from fedgram.evaluation import Calibration
 from fedgram.models import LinearModel
 from support.campaign import examples
 
 seeds = st.integers(0, 2**32 - 1)
+
+
+def brier_score(p, y):
+    return Calibration.of(p, y).brier
+
+
+def expected_calibration_error(p, y, **options):
+    return Calibration.of(p, y, **options).error
 
 
 def drawn(seed, n, c):
@@ -99,4 +107,4 @@ def test_ranges_of_confidence_are_joined_until_each_has_enough_samples(seed, n, 
 def test_a_model_is_judged_by_its_scores():
     """Temperatures this high make probabilities equal that are not."""
     model = LinearModel(np.array([[1.0, 1.0 + 1e-13]]), (0, 1), temperature=1e3)
-    assert Calibration.judged(model, np.ones((3, 1)), np.array([1, 1, 0])).correct == 2
+    assert Calibration.judged(model, [(np.ones((3, 1)), np.array([1, 1, 0]))]).correct == 2

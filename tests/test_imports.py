@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 
-# Prints what a process looks like after some imports, and what they loaded that is not ours. Libraries do change things
+# Prints a process's state after some imports, and the foreign modules that they loaded. Libraries do change things
 # when they are imported: what is loaded besides fedgram is therefore loaded alone in a second process, to compare.
 PROBE = """
 import importlib, json, logging, os, pkgutil, signal, sys, warnings
@@ -53,7 +53,7 @@ def state_after(modules):
 
 def test_importing_changes_nothing():
     modules = run(MODULES)
-    assert {"fedgram.cli.run", "fedgram.engines.flower.simulation", "fedgram.nets.model"} <= set(modules)
+    assert {"fedgram.cli.run", "fedgram.engines.flower.simulation", "fedgram.nets.trained_net"} <= set(modules)
     ours = state_after(modules)
     theirs = state_after(ours["loaded"])
     for what in ours.keys() - {"loaded"}:
@@ -74,12 +74,12 @@ def test_a_change_would_be_noticed(tmp_path, monkeypatch):
 
 
 def test_importing_fedgram_takes_little():
-    """What takes long to import is imported where it is used: torch, and half of SciPy."""
+    """Slow imports happen where they are used: torch, and half of SciPy."""
     loaded = {".".join(name.split(".")[:2]) for name in state_after(["scipy.linalg", "fedgram"])["loaded"]}
     assert not loaded & {*HEAVY, "scipy.special"}
 
 
 def test_a_command_imports_little():
-    """Nobody waits for what other commands need."""
+    """A command does not wait for imports of other commands."""
     loaded = {".".join(name.split(".")[:2]) for name in state_after(["fedgram.cli.run", "fedgram.cli.join"])["loaded"]}
     assert not loaded & {*HEAVY, "scipy.ndimage", "matplotlib"}

@@ -1,4 +1,4 @@
-"""What all models have in common: which samples they take, and how they score them."""
+"""Common behaviour of all models: accepted samples, and scores."""
 
 from dataclasses import dataclass, replace
 
@@ -6,15 +6,16 @@ import numpy as np
 import pytest
 
 import fedgram as fg
+from fedgram.core.classes import Classes
 from fedgram.core.columns import Columns
 from fedgram.core.errors import InvalidData, Mismatch
-from fedgram.core.labels import Classes
 from fedgram.features.projection import RandomFeatures
 from fedgram.layerwise import Network
 from fedgram.methods.analytic.apfl import TwoStreams
 from fedgram.models import BlockModel
-from fedgram.moments.basis import Basis, InBasis
+from fedgram.moments.basis import Basis
 from fedgram.nets import TrainedNet
+from fedgram.pipeline import Pipeline
 
 PETS, COLUMNS = ("cat", "dog"), ("age", "bmi", "bp")
 WEIGHTS = np.array([[1.0, -1.0], [0.5, 2.0], [-3.0, 0.0]])
@@ -126,5 +127,5 @@ def test_a_model_in_another_basis_has_the_same_probabilities():
     basis = Basis.of({"a": ({"x": 2.0}, 1.0), "b": ({"y": 1.0}, 0.0)}, ("x", "y"))
     x = np.random.default_rng(3).normal(size=(6, 2))
     want = model.predict_proba(basis.apply(x))
-    np.testing.assert_allclose(InBasis(model, basis, ("x", "y")).predict_proba(x), want)
+    np.testing.assert_allclose(Pipeline(model, basis, columns=("x", "y")).predict_proba(x), want)
     np.testing.assert_allclose(basis.back(model, ("x", "y")).predict_proba(x), want)

@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
 
-from fedgram.core.labels import NUMERIC
+from fedgram.core.classes import NUMERIC
+from fedgram.evaluation import Errors, Evaluation, NumericErrors, sum_errors
 from fedgram.models import LinearModel
-from fedgram.numeric_evaluation import Errors, NumericEvaluation, as_errors, sum_errors
-from fedgram.regressors import Outcomes, Regressor
+from fedgram.moments.targets import NumericTargets
+from fedgram.pipeline import Pipeline
 from support.campaign import examples
 from support.problems import seeds
 
@@ -22,12 +23,12 @@ NAMES = ("cost", "stay")
 @given(seeds, st.lists(st.integers(1, 30), min_size=1, max_size=6), st.sampled_from([0.0, 2026.0, 1e6]))
 def test_pooled_errors_are_those_of_all_samples(seed, sizes, offset):
     rng = np.random.default_rng(seed)
-    n, outcomes = sum(sizes), Outcomes(NAMES, np.array([offset, 0.0]), np.array([2.0, 0.5]))
-    model = Regressor(LinearModel(rng.normal(size=(3, 2)), NUMERIC, rng.normal(size=2)), outcomes)
-    x, y = rng.normal(size=(n, 3)), outcomes.in_own_unit(rng.normal(size=(n, 2)))
+    n, outcomes = sum(sizes), NumericTargets(NAMES, np.array([offset, 0.0]), np.array([2.0, 0.5]))
+    model = Pipeline(LinearModel(rng.normal(size=(3, 2)), NUMERIC, rng.normal(size=2)), targets=outcomes)
+    x, y = rng.normal(size=(n, 3)), outcomes.as_outcomes(rng.normal(size=(n, 2)))
     parts = np.split(np.arange(n), np.cumsum(sizes)[:-1])
-    found = NumericEvaluation(
-        {f"{k}": as_errors(sum_errors(model, x[p], y[p]), len(p), NAMES) for k, p in enumerate(parts)},
+    found = Evaluation(
+        {f"{k}": NumericErrors.of_sums(sum_errors(model, x[p], y[p]), len(p), NAMES) for k, p in enumerate(parts)},
         {f"{k}": len(p) for k, p in enumerate(parts)},
     )
     predicted = model.predict(x)
@@ -41,11 +42,11 @@ def test_pooled_errors_are_those_of_all_samples(seed, sizes, offset):
 
 def test_who_has_no_test_samples_counts_in_no_mean():
     one = {"cost": Errors(2, 8.0, 4.0, 10.0, 2.0)}
-    found = NumericEvaluation({"a": one}, {"a": 2, "b": 0}, {"b": "broken"})
+    found = Evaluation({"a": NumericErrors(one)}, {"a": 2, "b": 0}, {"b": "broken"})
     assert found.pooled == one
     assert found.untested == 1
     assert found.by_client.keys() == {"a"}
-    assert NumericEvaluation({}, {"b": 0}).summary() == {}
+    assert NumericErrors.summary([]) == {}
 
 
 def test_an_outcome_that_does_not_vary_has_no_share_explained():

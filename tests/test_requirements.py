@@ -1,4 +1,4 @@
-"""What the source imports is declared in pyproject.toml, and what is declared there is imported."""
+"""Imports of the source and requirements of pyproject.toml agree."""
 
 import ast
 import re
@@ -35,12 +35,12 @@ class Imported(NamedTuple):
 
     @property
     def pattern(self):
-        """What the distribution's name has to match."""
+        """The pattern of the distribution's name."""
         return DISTRIBUTIONS.get(self.module, self.module.replace("_", "-")).lower()
 
 
 def imports(folder):
-    """Return what the files of a folder import from outside the standard library and the project."""
+    """Return the imports of a folder's files from outside the standard library and the project."""
     found = []
     for path in sorted(folder.rglob("*.py")):
         found += imports_of(path.read_text(), path.relative_to(folder).as_posix())
@@ -90,7 +90,7 @@ def declared(*lists):
 
 CORE = declared(PROJECT["dependencies"])
 OF_USERS = declared(*(lines for extra, lines in EXTRAS.items() if extra not in {"dev", "docs"}))
-OF_DEVELOPERS = declared(EXTRAS["dev"], EXTRAS["docs"])  # dev has all extras of users in it
+OF_DEVELOPERS = declared(EXTRAS["dev"], EXTRAS["docs"])  # dev contains all extras of users
 SOURCE = imports(ROOT / "src/fedgram")
 
 
@@ -100,7 +100,7 @@ def brought(one, requirements):
 
 
 def undeclared(found):
-    """Return the modules that a user may not have: what is imported at once must be in the core, or in its extra."""
+    """Return the modules that a user may not have: immediate imports must be in the core, or in their extra."""
     missing = []
     for one in found:
         own = next((extra for start, extra in OF_EXTRAS.items() if one.file.startswith(start)), None)

@@ -1,4 +1,4 @@
-"""README and the pages of docs are what `tools/results.py` makes of the records."""
+"""README and the pages of docs match the records, by `tools/results.py`."""
 
 import importlib.util
 import json
@@ -189,7 +189,7 @@ def test_the_place_of_the_papers_best_is_told(runs):
     found = runs(*(record_of(name, pooled=value) for name, value in (("a", 0.5), ("b", 0.52), ("c", 0.51))))
     rows = [{"name": name, "label": name, "paper": [figure, ""]} for name, figure in (("a", 53), ("b", 52), ("c", 50))]
     text = built(found, *rows, reasons=[{"rows": ["a"], "order": "other data."}])
-    assert "- a is first of 3 in its column of the paper; here it is 3rd.\n- Order (a): other data.\n" in text
+    assert "- The paper's best of 3 rows is a; here it is 3rd.\n- Order (a): other data.\n" in text
 
 
 def test_ratios_to_another_row(runs):

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="th
 
 ROOT = Path(__file__).parent.parent
 TOOL = ROOT / "tools" / "results_queue.py"
-# A method that does what it is told: works, waits for a file, fails, or ends its process.
+# A method with a given behaviour: works, waits for a file, fails, or ends its process.
 TOLD = '''
 import os, signal, time
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ class Queue:
         (folder / "told.py").write_text(TOLD)
 
     def add(self, keep, *methods, options=(), **more):
-        """Add an entry with one line for each of the methods, given by what they do."""
+        """Add an entry with one line for each of the methods, given by their behaviour."""
         experiment = self._home / f"experiment-{len(self._entries)}.toml"
         lines = [
             f'{{ name = "{self._home / "told.py"}", label = "{i}", do = "{do}", number = {i} }}'
@@ -77,14 +77,14 @@ class Queue:
         return self._started[-1]
 
     def end(self):
-        """End what a test has left at work."""
+        """End a test's remaining processes."""
         self.tell("stop")
         for process in self._started:
             process.kill()
             process.communicate()
 
     def tell(self, *words, **environment):
-        """Run a command to its end; return its exit code and what it said."""
+        """Run a command to its end; return its exit code and output."""
         process = self.start(*words, **environment)
         told, _ = process.communicate(timeout=PATIENCE)
         return process.returncode, told
@@ -192,7 +192,7 @@ def test_an_entry_that_cannot_start_is_named_and_the_rest_goes_on(queue):
 
 
 def test_runs_without_data_are_not_failed_for_good(queue, tmp_path):
-    """What cannot be fetched today may be there tomorrow."""
+    """A failed download may work tomorrow."""
     queue.add("absent", "work", options=["--data", "mnist", "--backbone", "pixels"])
     queue.add("good", "work")
     code, told = queue.tell("run", FEDGRAM_OFFLINE="1", FEDGRAM_CACHE=str(tmp_path / "empty"))

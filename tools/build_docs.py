@@ -1,4 +1,4 @@
-"""Builds the documentation into build/site and checks what came out: `make docs`.
+"""Builds the documentation into build/site and checks the result: `make docs`.
 
 Zensical checks links and anchors in the Markdown files (`--strict`). Here the HTML is checked, the API reference
 included: every link and anchor leads somewhere, and no page loads anything from the network.
@@ -26,7 +26,7 @@ LOADS = {
 
 
 class Page(HTMLParser):
-    """What a page links to, loads and can be linked at."""
+    """The links, loaded files and anchors of a page."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Page(HTMLParser):
 
 
 def main() -> None:
-    """Build the site and end with an error if anything in it is broken."""
+    """Build the site and end with an error if a link or page is broken."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "tools"), os.environ.get("PYTHONPATH", "")])}
     command = [sys.executable, "-m", "zensical", "build", "--strict", "--clean"]
     if subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode:
@@ -77,7 +77,7 @@ def use_our_worker() -> None:
 
 
 def problems_of(page: Page, pages: dict[Path, Page]) -> list[str]:
-    """Return what is wrong with a page's links."""
+    """Return the problems of a page's links."""
     here = page.path.relative_to(SITE)
     found = [f"{here}: loads {url} from the network" for url in page.loads if urlsplit(url).netloc]
     for url in [*page.links, *page.loads]:

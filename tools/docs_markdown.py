@@ -26,7 +26,7 @@ class Formula(InlineProcessor):
         self.display = display
 
     def handleMatch(self, m: Match[str], data: str) -> tuple[str, int, int]:  # noqa: N802
-        """Return the formula as MathML, kept away from all further patterns."""
+        """Return the formula as MathML, protected from all further patterns."""
         return self.md.htmlStash.store(convert(m.group(1), display=self.display)), m.start(0), m.end(0)
 
 
@@ -51,7 +51,7 @@ class Doctests(Preprocessor):
 
 
 class Docs(Extension):
-    """Adds both."""
+    """Adds formulas and examples."""
 
     def extendMarkdown(self, md: Markdown) -> None:  # noqa: N802
         """Register the patterns and the preprocessor."""

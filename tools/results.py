@@ -1,16 +1,16 @@
-"""Builds the tables of README.md and docs from the records in docs/results/data: `make results`. Nothing is run for it.
+"""Builds the tables of README.md and docs from the records in docs/results/data: `make results`. No run is needed.
 
     python tools/results.py                         fills in the tables of all pages
-    python tools/results.py --check                 only says which pages are out of date
+    python tools/results.py --check                 only names the pages that are out of date
     python tools/results.py keep results/NAME       adds a comparison's runs, slimmed, to docs/results/data/NAME.jsonl
     python tools/results.py baselines               computes the lines "own most frequent class" that are missing
 
-NAME.toml beside NAME.jsonl describes the tables; without NAME.jsonl a table shows the paper's figures alone, or says
-that it was not run yet. A page says where a table goes with `<!-- table: afl-1 -->` and `<!-- /table -->`; what is
-between the two is replaced.
+NAME.toml beside NAME.jsonl describes the tables. Without NAME.jsonl a table shows the paper's figures alone, or "not
+run yet". On a page `<!-- table: afl-1 -->` and `<!-- /table -->` mark a table's place. The text between the two is
+replaced; all other text is kept.
 
     data = ["NAME"]                # files of records; this is the default
-    command = "fedgram compare …"  # what makes the records, said while there are none
+    command = "fedgram compare …"  # makes the records; shown while there are none
     [[tables]]
     name = "afl-1"                 # as on the page
     metric = "pooled"              # one of MEASURES; client_mean by default
@@ -19,7 +19,7 @@ between the two is replaced.
     columns = [{ name = "α = 0.1", partition = "dirichlet:0.1" }, { name = "s = 4", partition = "shards:4" }]
     reasons = [{ columns = ["s = 4"], why = "…", order = "…" }]
     [[tables.rows]]
-    name = "FedAvg"                # all other keys of rows, columns and the table say which runs a cell is made of:
+    name = "FedAvg"                # all other keys of rows, columns and the table choose the runs of a cell:
     label = "fedavg"               # label, method, a setting such as clients or partition (`samples = "all"` is a
                                    # setting, too), or a hyper-parameter
     paper = [64.02, ""]            # a figure for each column, "" where the paper has none
@@ -27,18 +27,18 @@ between the two is replaced.
 
 A row or a column may have its own `metric`, `round` or `reach` (an accuracy in %, for metrics that end with `_to`;
 "paper" is the paper's figure in the cell). `rounds` takes the costs of so many rounds; `times = "AFL"` divides a cell
-by that of the row AFL, and `saved_by = "AFL"` is how much less, in %, that row has.
+by that of the row AFL, and `saved_by = "AFL"` is that row's saving in %.
 
-Every figure that is far from the paper's needs a reason: more than three points, with three seeds or more one point
-that is also three standard deviations, or a fifth of a cost. So does every pair of methods whose order is not the
-paper's, unless they are closer than 0.3 points, a standard deviation over seeds, or a twentieth of a cost. `why`
-explains figures and `order` ranks: in a row, in a column, or in `reasons`, which name the rows, the columns, or both.
-A table as a whole has none.
+A figure that is far from the paper's needs a reason. Far means more than three points, with three seeds or more one
+point that is also three standard deviations, or a fifth of a cost. A pair of methods in another order than the paper's
+needs a reason, too, unless they are closer than 0.3 points, a standard deviation over seeds, or a twentieth of a cost.
+`why` explains figures and `order` explains ranks: in a row, in a column, or in `reasons`, which name the rows, the
+columns, or both. A table as a whole cannot have a reason.
 
-A line below the table says where records are of an earlier revision of a method than the code.
+A line below the table names methods whose records are of an earlier revision than the code.
 
 References (all data in one place, clients alone, and always the client's own most frequent class) follow the rows
-wherever records have them. † marks what is at most half a point above the client's most frequent class.
+wherever records have them. † marks figures at most half a point above the client's most frequent class.
 """
 
 import json
@@ -46,30 +46,33 @@ import re
 import sys
 import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from fedgram.core.files import replace_file
+from fedgram.core.filesystem import replace_file
 from fedgram.experiments import journal
-from fedgram.experiments.judged import recorded
-from fedgram.experiments.results import METRICS, Column, Result, load_results, most_frequent_record
+from fedgram.experiments.results import METRICS, Column, Result, load_results, most_frequent_record, recorded_evaluation
 from fedgram.experiments.scenario import Scenario
 from fedgram.experiments.variants import CENTRALISED, MOST_FREQUENT
 from fedgram.protocol.registry import registry
-from fedgram.report.measures import MEASURES, at_round, round_count
-from fedgram.report.tables import NEAR, TRIVIAL
+from fedgram.report.metrics import at_round, bytes_a_round, client_seconds, round_count, rounds_to
+from fedgram.report.result_tables import NEAR, TRIVIAL
 
 ROOT = Path(__file__).parent.parent
 PAGES = ROOT / "docs" / "results"
 MARKER = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- /table -->)", re.DOTALL)
-TOO_FAR, CLOSE = 3.0, 0.3  # points from the paper that need a reason, and between two methods that make no order
-SEEDS, SURELY = 3, 1.0  # with so many seeds, so many points do if they are three standard deviations, too
+TOO_FAR, CLOSE = 3.0, 0.3  # points from the paper that need a reason; and between two methods that count as equal
+SEEDS, SURELY = (
+    3,
+    1.0,
+)  # with this number of seeds, this number of points needs a reason if it is three standard deviations, too
 COST_TOO_FAR, COST_CLOSE = 1.25, 0.05  # the same for costs, as a ratio and as a share
 NOTHING = "–"
+MB, KIB = 1e6, 1024
 BASELINES = "most-frequent-class.jsonl"
 ALONE = "local"
 REFERENCES = (CENTRALISED, ALONE, MOST_FREQUENT)
@@ -77,9 +80,76 @@ REFERENCES = (CENTRALISED, ALONE, MOST_FREQUENT)
 KEPT = ["kind", "schema", "key", "label", "method", "settings", "revision", "seed", "reference", "require", "status"]
 KEPT += ["error", "finished", "seconds", "cpu_seconds", "timing", "peak_memory"]
 SETTINGS = tuple(field.name for field in fields(Column))
-# Keys that choose no runs.
+# Keys that do not choose runs.
 WORDS = {"name", "paper", "why", "order", "metric", "round", "rounds", "reach", "times", "saved_by", "compare"}
 WORDS |= {"columns", "rows", "reasons", "command", "queued"}
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A cost or accuracy of a run, described in words; `of` also takes the accuracy in % that is to be reached."""
+
+    about: str
+    of: Callable[[Result, float], float | None]
+
+
+def _traffic(run: Result) -> float | None:
+    return None if run.bytes_per_client is None else run.bytes_per_client / MB
+
+
+def _mean(counts: Sequence[int]) -> float | None:
+    return sum(counts) / len(counts) / MB if counts else None
+
+
+def _part(of: Callable[[Result], float | None]) -> Callable[[Result, float], float | None]:
+    """Return a function for what a run had spent when it reached an accuracy; all its rounds cost the same."""
+
+    def spent(run: Result, reach: float) -> float | None:
+        needed, whole = rounds_to(run, "client_mean", reach), of(run)
+        return None if needed is None or whole is None else needed / round_count(run) * whole
+
+    return spent
+
+
+def _a_round(run: Result, _: float) -> float | None:
+    found = bytes_a_round(run)
+    return None if found is None else found / KIB
+
+
+def _cpu_a_round(run: Result, _: float) -> float | None:
+    return None if run.cpu is None else run.cpu / round_count(run)
+
+
+def _client_seconds_a_round(run: Result, _: float) -> float | None:
+    total, asked = client_seconds(run), run.timing.get("asked")
+    return total / asked if total is not None and asked else None
+
+
+def _span(name: str) -> Callable[[Result, float], float | None]:
+    return lambda run, _: run.timing.get(name)
+
+
+def _accuracy_at_end(metric: str) -> Callable[[Result, float], float | None]:
+    return lambda run, _: at_round(run, metric)
+
+
+MEASURES = {
+    **{metric: Measure(f"{about} in %", _accuracy_at_end(metric)) for metric, about in METRICS.items()},
+    "up": Measure("MB a client sends", lambda run, _: _mean(run.up)),
+    "down": Measure("MB a client receives", lambda run, _: _mean(run.down)),
+    "traffic": Measure("MB a client sends and receives", lambda run, _: _traffic(run)),
+    "kib_a_round": Measure("KiB a client sends and receives in a round that it takes part in", _a_round),
+    "client_seconds": Measure("seconds of a client", lambda run, _: client_seconds(run)),
+    "client_seconds_a_round": Measure("seconds of a client in a round", _client_seconds_a_round),
+    "computing": Measure("seconds that a client computes", _span("computing")),
+    "idle": Measure("seconds that a client waits for the slowest", _span("idle")),
+    "communication": Measure("seconds that messages of a client are under way", _span("communication")),
+    "cpu": Measure("CPU seconds of all clients and the server", lambda run, _: run.cpu),
+    "cpu_a_round": Measure("CPU seconds of all clients and the server in a round", _cpu_a_round),
+    "rounds_to": Measure("rounds to reach the accuracy", lambda run, reach: rounds_to(run, "client_mean", reach)),
+    "traffic_to": Measure("MB a client sends and receives to reach the accuracy", _part(_traffic)),
+    "cpu_to": Measure("CPU seconds to reach the accuracy", _part(lambda run: run.cpu)),
+}
 
 
 @dataclass(frozen=True)
@@ -91,13 +161,13 @@ class Cell:
     paper: float | None
     metric: str
     round: str
-    failed: int = 0  # runs that have no figures
-    line: float | None = None  # what the client's own most frequent class has
+    failed: int = 0  # runs without figures
+    line: float | None = None  # accuracy of the client's own most frequent class
     share: bool = False  # whether it is a ratio in %
 
     @property
     def ours(self) -> Sequence[float]:
-        """What the paper's figure is compared with."""
+        """The figures that are compared with the paper's."""
         return self.last if self.round == "last" else self.best
 
     @property
@@ -107,12 +177,12 @@ class Cell:
 
     @property
     def difference(self) -> float | None:
-        """Ours less the paper's."""
+        """Our mean minus the paper's figure."""
         return fmean(self.ours) - self.paper if self.ours and self.paper is not None else None
 
     @property
     def is_far(self) -> bool:
-        """Whether the paper's figure is another."""
+        """Whether the difference to the paper's figure needs a reason."""
         if self.difference is None or self.paper is None:
             return False
         if self.is_points:
@@ -122,7 +192,7 @@ class Cell:
         return not 1 / COST_TOO_FAR <= ratio <= COST_TOO_FAR
 
     def order(self, other: "Cell") -> int:
-        """Return 1 if the paper's and our figures are in the same order, -1 if not, 0 if one of them is too close."""
+        """Return 1 if the paper's and our figures are in the same order, -1 if not, 0 if a pair is too close."""
         if self.difference is None or other.difference is None:
             return 0
         signs = []
@@ -152,7 +222,7 @@ class Cell:
 
     @property
     def is_trivial(self) -> bool:
-        """Whether always saying the client's most frequent class is nearly as good."""
+        """Whether always predicting the client's most frequent class is nearly as good."""
         return self.line is not None and bool(self.last) and fmean(self.last) <= self.line + NEAR
 
     def _mean(self, values: Sequence[float]) -> str:
@@ -184,7 +254,7 @@ class Reason:
     where: str
 
     def explains(self, about: str, row: str, column: str) -> bool:
-        """Return whether it is about that, in that cell."""
+        """Return whether it explains the figure or the order of a cell."""
         return self.about == about and row in self.rows and column in self.columns
 
     def __str__(self) -> str:
@@ -194,7 +264,7 @@ class Reason:
 
 
 def _reasons(table: Mapping[str, Any]) -> list[Reason]:
-    """Return the reasons of a table; each says which of the rows and columns it explains."""
+    """Return the reasons of a table, each with the rows and columns that it explains."""
     name, rows, columns = table["name"], _names(table["rows"]), _names(table["columns"])
     if {"why", "order"} & table.keys():
         raise SystemExit(f"table {name}: a reason belongs to a row, a column, or to those that `reasons` name")
@@ -220,7 +290,7 @@ def _names(entries: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def build(table: Mapping[str, Any], runs: Sequence[Result]) -> str:
-    """Return a table as Markdown, with a line that says what its figures are."""
+    """Return a table as Markdown, with a caption."""
     columns, rows, used = table["columns"], table["rows"], []
     for what, names in (("rows", _names(rows)), ("columns", _names(columns))):
         if twice := [name for name, count in Counter(names).items() if count > 1]:
@@ -238,7 +308,7 @@ def build(table: Mapping[str, Any], runs: Sequence[Result]) -> str:
             chosen = _chosen(table["name"], about, runs)
             used += chosen
             paper = None if figure == "" else float(figure)
-            if about.get("reach") == "paper":  # then it is the aim, and not what ours is compared with
+            if about.get("reach") == "paper":  # then it is the aim, and ours is not compared with it
                 about, paper = about | {"reach": paper or 100.0}, None
             cells[row["name"], column["name"]] = _cell(about, chosen, paper, lines)
     if not used and not any("paper" in row for row in rows):
@@ -257,7 +327,7 @@ def build(table: Mapping[str, Any], runs: Sequence[Result]) -> str:
 
 
 def _ratio(table: Mapping[str, Any], row: Mapping[str, Any], column: Mapping[str, Any], cells: Any) -> Cell:
-    """Return a cell as what it is of another row's, where the column asks for that."""
+    """Return a cell as a ratio to another row's, where the column asks for that."""
     cell: Cell = cells[row["name"], column["name"]]
     other = column.get("times") or column.get("saved_by")
     if other is None:
@@ -273,7 +343,7 @@ def _ratio(table: Mapping[str, Any], row: Mapping[str, Any], column: Mapping[str
 
 
 def _ask(table: Mapping[str, Any], cells: Mapping[tuple[str, str], Cell]) -> None:
-    """Raise SystemExit if a figure, or the order of two methods, is not the paper's and no reason says why."""
+    """Raise SystemExit if a figure, or the order of two methods, differs from the paper's without a reason."""
     reasons = _reasons(table)
     for (row, column), cell in cells.items():
         if cell.is_far and not any(reason.explains("why", row, column) for reason in reasons):
@@ -291,7 +361,7 @@ def _ask(table: Mapping[str, Any], cells: Mapping[tuple[str, str], Cell]) -> Non
 
 
 def _places(table: Mapping[str, Any], cells: Mapping[tuple[str, str], Cell]) -> list[str]:
-    """Say which places the paper's best methods have here, for accuracies of at least three methods."""
+    """Return the places of the paper's best methods here, for accuracies of at least three methods."""
     places: dict[tuple[str, int], list[int]] = defaultdict(list)
     for column in _names(table["columns"]):
         known = {
@@ -306,14 +376,14 @@ def _places(table: Mapping[str, Any], cells: Mapping[tuple[str, str], Cell]) -> 
         places[best, len(known)].append(1 + sum(value > ours[best] for value in ours.values()))
     counted = sum(map(len, places.values()))
     return [
-        f"{best} is first of {count} in {f'{len(found)} of {counted} columns' if counted > 1 else 'its column'} of the "
-        f"paper; here it is {', '.join(map(_ordinal, found))}."
+        f"The paper's best of {count} rows is {best}{f' in {len(found)} of {counted} columns' if counted > 1 else ''}; "
+        f"here it is {', '.join(map(_ordinal, found))}{' in these columns' if len(found) > 1 else ''}."
         for (best, count), found in places.items()
     ]
 
 
 def _older(used: Sequence[Result]) -> list[str]:
-    """Name the methods whose records are of an earlier revision than the code: a new run may have other figures."""
+    """Return a note on methods with records of an earlier revision: a new run may have other figures."""
     newest = {method: registry[method].revision for method in {run.method for run in used} & registry.keys()}
     older = sorted({run.method for run in used if run.revision < newest.get(run.method, 0)})
     return [f"Computed by an earlier revision of {' and '.join(f'`{name}`' for name in older)}."] if older else []
@@ -324,9 +394,9 @@ def _ordinal(place: int) -> str:
 
 
 def _references(table: Mapping[str, Any], runs: Sequence[Result], used: Sequence[Result]) -> list[list[str]]:
-    """Return the rows of references in the table's settings that records have and no row shows.
+    """Return the rows of references that records have in the table's settings and the table does not show.
 
-    Rows that choose settings themselves have no reference in common, so theirs are rows as others are.
+    Rows that choose settings themselves do not share a reference, so theirs are ordinary rows.
     """
     columns = table["columns"]
     metrics = [{**table, **column}.get("metric", "client_mean") for column in columns]
@@ -337,10 +407,10 @@ def _references(table: Mapping[str, Any], runs: Sequence[Result], used: Sequence
     for method in REFERENCES:
         others = [run for run in runs if run.method == method and run.key not in shown]
         mine = [run for run in others if (run.column, run.seed) in places]
-        # Of clients alone the default stands for all, where there is one.
+        # Of clients alone only the default is shown, if there are records of it.
         mine = [run for run in mine if run.label == method] or mine
         found = [[run for run in mine if _matches(run, _settings_of({**table, **column}))] for column in columns]
-        # Where one column of the table has runs of several settings, each of these has a row.
+        # If a column of the table has runs of several settings, each setting has a row.
         several = [name for name in SETTINGS if any(len({getattr(r.column, name) for r in some}) > 1 for some in found)]
         kinds = [[(run.label, *(run.column.details[name] for name in several)) for run in some] for some in found]
         for kind in dict.fromkeys(kind for some in kinds for kind in some):
@@ -374,7 +444,7 @@ def _chosen(table: str, about: Mapping[str, Any], runs: Sequence[Result]) -> lis
 
 def _value(run: Result, key: str) -> Any:
     if key == "samples" and run.column.samples is None:
-        return "all"  # a description cannot say None
+        return "all"  # TOML has no None
     if key in SETTINGS:
         return getattr(run.column, key)
     return getattr(run, key) if key in ("label", "method", "seed") else run.settings.get(key)
@@ -408,7 +478,7 @@ def _line(metric: str, runs: Sequence[Result], lines: Mapping[tuple[Column, int]
 
 
 def _caption(table: Mapping[str, Any], used: Sequence[Result]) -> str:
-    """Say what the figures are, as the records have it."""
+    """Return the caption: metrics, data, seeds and rounds of the records."""
     cells = [{**table, **row, **column} for row in table["rows"] for column in table["columns"]]
     metrics = dict.fromkeys(about.get("metric", "client_mean") for about in cells)
     said = ["; ".join(MEASURES[metric].about for metric in metrics)]
@@ -428,7 +498,7 @@ def _caption(table: Mapping[str, Any], used: Sequence[Result]) -> str:
     if rounds & {"best", "both"}:
         said.append("last / best round" if "both" in rounds else "best round")
     if any("paper" in row for row in table["rows"]) and table.get("reach") != "paper":
-        compared = "the paper's figure and how far ours is above it" if table.get("compare", True) else "the paper's"
+        compared = "the paper's figure" + (", and ours minus the paper's" if table.get("compare", True) else "")
         said.append(f"in brackets {compared}")
     text = "; ".join(said)
     return f"*{text[0].upper()}{text[1:]}.*"
@@ -445,7 +515,7 @@ def tables(folder: Path) -> dict[str, str]:
         files = [folder / f"{name}.jsonl" for name in described.get("data", [path.stem])]
         there = [file for file in files if file.exists()]
         lines = [baselines] if baselines.exists() else []
-        # File by file: labels of two files may say the same of different settings.
+        # File by file: two files may use the same label for different settings.
         runs = list({run.key: run for file in there for run in load_results([file, *lines]).runs}.values())
         for table in described["tables"]:
             if table["name"] in made:
@@ -469,7 +539,7 @@ def filled(page: str, made: Mapping[str, str]) -> str:
 
 
 def out_of_date(data: Path = PAGES / "data", pages: Sequence[Path] | None = None) -> dict[Path, str]:
-    """Return the pages that are not what the records make of them, each as it should be; by default README and docs."""
+    """Return the new text of the pages that differ from the records; by default of README and docs."""
     made, asked, stale = tables(data), set(), {}
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))] if pages is None else pages:
         text = path.read_text(encoding="utf-8")
@@ -482,9 +552,9 @@ def out_of_date(data: Path = PAGES / "data", pages: Sequence[Path] | None = None
 
 
 def slim(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the records of runs without what no table needs; `fedgram report` still reads them.
+    """Return the records of runs, reduced to the fields that tables need; `fedgram report` still reads them.
 
-    What clients have that always predict their most frequent class is of a setting, and becomes a run.
+    The figures of the clients' most frequent class belong to a setting, and become a run.
     """
     there = list(records)
     lines = [most_frequent_record(record, record["most_frequent"]) for record in there if "most_frequent" in record]
@@ -495,7 +565,7 @@ def _slim(record: Mapping[str, Any]) -> dict[str, Any]:
     kept = {name: record[name] for name in (*KEPT, *SETTINGS) if record.get(name) is not None}
     if record.get("accuracy"):
         kept["accuracy"] = {name: round(value, 6) for name, value in record["accuracy"].items()}
-    # Traffic is one number, the mean of the clients, and of rounds stay four digits of two accuracies.
+    # Traffic becomes one number, the mean of the clients; rounds keep four digits of two accuracies.
     kept |= {way: [round(fmean(record[way]))] for way in ("up", "down") if record.get(way)}
     curves = {name: values for name, values in record.get("rounds", {}).items() if name != "worst_decile"}
     if curves:
@@ -512,9 +582,9 @@ def keep(results: Path, folder: Path = PAGES / "data") -> Path:
 
 
 def add(records: Iterable[Mapping[str, Any]], target: Path) -> None:
-    """Add slim records to a file, which a reader sees as it was or with all of them.
+    """Add slim records to a file; a reader sees the file without or with all of them.
 
-    A run that is there already keeps its place, and its newest record counts, but a failure replaces no result.
+    A known run keeps its place, and its newest record counts, but a failure does not replace a result.
     """
     there: list[Mapping[str, Any]] = [*_whole(target)] if target.exists() else []
     kept = {_identity(record): record for record in there}
@@ -537,7 +607,7 @@ def _rank(record: Mapping[str, Any]) -> tuple[bool, str]:
 
 
 def _whole(path: Path) -> list[dict[str, Any]]:
-    """Return the records of a file that has no damaged line."""
+    """Return the records of a file without damaged lines."""
     lines = list(journal.read(path))
     if damaged := [line for line in lines if isinstance(line, journal.Damage)]:
         raise SystemExit(f"{damaged[0]}: mend it by `fedgram compare --resume` first")
@@ -552,15 +622,15 @@ def without_baseline(folder: Path = PAGES / "data") -> list[tuple[Column, int]]:
 
 
 def add_baselines(folder: Path = PAGES / "data") -> int:
-    """Compute what clients have that always predict their most frequent class, wherever records lack it.
+    """Compute the figures of the clients' most frequent class, where records lack them, and return their number.
 
-    That needs labels and no features, so that it is done in seconds for all records.
+    This needs labels but not features, so it takes seconds for all records.
     """
     lines = []
     for column, seed in without_baseline(folder):
         settings = {name: value for name, value in asdict(column).items() if value is not None} | {"seed": seed}
         prepared = Scenario(**settings).prepare(labels_only=True)
-        found = recorded(prepared.most_frequent(), prepared.names, {})
+        found = recorded_evaluation(prepared.most_frequent(), prepared.names, {})
         lines.append(_slim(most_frequent_record(settings, found)))
     if lines:
         add(lines, folder / BASELINES)
@@ -568,7 +638,7 @@ def add_baselines(folder: Path = PAGES / "data") -> int:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Do what the command line says."""
+    """Run the command of the command line."""
     match list(arguments):
         case ["keep", *folders] if folders:
             for folder in folders:

@@ -1,9 +1,9 @@
 """Works through tools/queue.toml, a list of experiments, most valuable first: `make results-queue`.
 
-    python tools/results_queue.py run           goes on where it stopped; Ctrl-C ends it
-    python tools/results_queue.py status        says what is done and left, and whether every entry can start
-    python tools/results_queue.py pause         stops the run at work at once; it keeps its memory
-    python tools/results_queue.py continue      lets it go on
+    python tools/results_queue.py run           continues where it stopped; Ctrl-C ends it
+    python tools/results_queue.py status        prints finished and open runs, and whether every entry can start
+    python tools/results_queue.py pause         stops the current run at once; it keeps its memory
+    python tools/results_queue.py continue      continues the current run
     python tools/results_queue.py stop          ends a queue in the background, and frees its memory
     python tools/results_queue.py retry NAME    forgets the failed runs of docs/results/data/NAME.jsonl
 
@@ -13,13 +13,13 @@ An entry of the queue is one `fedgram compare`, at the lowest priority. The file
     file = "examples/fedacnnl-figure-6.toml"
     options = ["--samples", "12000"]  # of `fedgram compare`; none by default
     keep = "fedacnnl-figure-6"        # runs are added to docs/results/data/fedacnnl-figure-6.jsonl as each ends
-    memory = "18 GB"                  # while so much is not free, the next entry comes first; 2 GB by default
+    memory = "18 GB"                  # while less is free, the next entry comes first; 2 GB by default
     hours = 0.7                       # of CPU time for all runs of the entry, a guess that finished runs replace
     threads = 1                       # of BLAS and torch; 1 by default
 
-A run is left if neither the queue's folder nor the kept records have its key. A run that fails is not repeated, and one
-that ends its process twice counts as failed. Nothing is lost by `kill -9` but the run at work, and not even that if
-only the queue is killed: the next queue waits for it.
+A run is open if neither the queue's folder nor the kept records have its key. A run that fails is not repeated, and a
+run that ends its process twice counts as failed. `kill -9` loses only the current run; if only the queue is killed,
+the run goes on, and the next queue waits for it.
 """
 
 import argparse
@@ -44,22 +44,21 @@ import results as kept_results
 
 from fedgram.core.cache import cache_dir
 from fedgram.core.errors import FolderInUse
-from fedgram.core.files import replace_file
-from fedgram.core.lock import only_writer
+from fedgram.core.filesystem import only_writer, replace_file
 from fedgram.experiments import journal
 
 ROOT = Path(__file__).parent.parent
 PROGRAM = (sys.executable, "-c", "from fedgram.cli import main; main()")
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 UNITS = {"MB": 10**6, "GB": 10**9, "TB": 10**12}
-POLL, LOOK_AGAIN, GRACE = 0.5, 30.0, 20.0  # seconds: between looks at a run, for free memory, for a run to end
+POLL, LOOK_AGAIN, GRACE = 0.5, 30.0, 20.0  # seconds: between checks of a run, for free memory, for a run to end
 MOST_CRASHES = 2
 PAUSED = "paused"  # a file in the queue's folder
 KINDS = {"file": (str,), "keep": (str,), "hours": (int, float), "options": (list,), "memory": (str,), "threads": (int,)}
 
 
 class Broken(Exception):
-    """An entry, or a whole queue file, that cannot be used."""
+    """Error of an entry, or of a whole queue file, that cannot be used."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Plan:
-    """The runs of an entry as today's code has them, and the records that there are."""
+    """The runs of an entry by the current code, and the existing records."""
 
     entry: Entry
     runs: Sequence[Mapping[str, Any]] = ()
@@ -131,7 +130,7 @@ class Plan:
 
     @property
     def ahead(self) -> float:
-        """CPU seconds of the runs that are left: as finished ones of the same label took, or as the entry guesses."""
+        """CPU seconds of the open runs, estimated from finished runs of the same label, or from the entry."""
         by_label: dict[str, list[float]] = {}
         for record in self._own:
             if journal.went_well(record):
@@ -158,19 +157,19 @@ class Place:
 
     @property
     def paused(self) -> bool:
-        """Whether the queue is to pause."""
+        """Whether the queue must pause."""
         return (self.folder / PAUSED).exists()
 
     def results(self, entry: Entry) -> Path:
-        """Return the file that an entry's runs are written to."""
+        """Return the file for an entry's new runs."""
         return self.folder / entry.keep / "results.jsonl"
 
     def kept(self, entry: Entry) -> Path:
-        """Return the file that they are kept in."""
+        """Return the file of an entry's kept records."""
         return self.data / f"{entry.keep}.jsonl"
 
     def keep(self, entry: Entry) -> None:
-        """Add what has come to the kept records; where a merge has left conflicts in these, later."""
+        """Add new runs to the kept records; while these have merge conflicts, later."""
         if found := _lines(self.results(entry)):
             self.data.mkdir(parents=True, exist_ok=True)
             try:
@@ -179,7 +178,7 @@ class Place:
                 say(f"not kept yet: {error}")
 
     def note(self, who: str, pid: int | None) -> None:
-        """Note a process at work, or that there is none, for queues to come and for `pause`, `continue` and `stop`."""
+        """Note the current process, or its absence, for later queues and for `pause`, `continue` and `stop`."""
         path = self.folder / f"{who}.json"
         if pid is None:
             path.unlink(missing_ok=True)
@@ -187,7 +186,7 @@ class Place:
             replace_file(path, json.dumps({"pid": pid, "begun": _begun(pid)}).encode())
 
     def noted(self, who: str) -> int | None:
-        """Return the noted process if it is still at work; another one may have got its number."""
+        """Return the noted process if it still runs; another process may have got its number."""
         try:
             about = json.loads((self.folder / f"{who}.json").read_bytes())
         except (OSError, ValueError):
@@ -197,7 +196,7 @@ class Place:
 
 
 def _begun(pid: int) -> str | None:
-    """Return when a process began, which tells it from a later one with its number; None if it has ended."""
+    """Return a process's start time, which tells it from a later process with its number; None if it has ended."""
     try:
         state, *others = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -208,7 +207,7 @@ def _begun(pid: int) -> str | None:
 def _lines(path: Path) -> list[dict[str, Any]]:
     """Return the runs and settings of a results file; a line that was cut short is mended by `--resume`.
 
-    Runs whose data could not be prepared have not begun: a download may work tomorrow.
+    Runs whose data could not be prepared do not count: a download may work tomorrow.
     """
     lines = [line for line in journal.read(path) if isinstance(line, journal.Line)] if path.exists() else []
     return [line.record for line in lines if not line.record.get("unprepared")]
@@ -229,7 +228,7 @@ def read_queue(path: Path) -> list[Entry]:
 
 
 def plans(place: Place) -> list[Plan]:
-    """Return the plan of every entry, by the code as it is now: that of a queue begun this morning may be outdated."""
+    """Return the plan of every entry, by the current code: that of a queue begun this morning may be outdated."""
     entries = read_queue(place.queue)
     asked = json.dumps([[entry.file, *entry.options] for entry in entries])
     command = [sys.executable, __file__, "list"]
@@ -248,7 +247,7 @@ def _plan(place: Place, entry: Entry, about: Mapping[str, Any]) -> Plan:
 
 
 def listed(arguments: Sequence[str]) -> dict[str, Any]:
-    """Return the runs of a `fedgram compare`, as their records begin, or why there are none."""
+    """Return the runs of a `fedgram compare`, as their records begin, or the reason for their absence."""
     import typer
 
     from fedgram.cli import options
@@ -272,12 +271,12 @@ def listed(arguments: Sequence[str]) -> dict[str, Any]:
 
 
 def next_entry(waiting: Sequence[Plan], free: float) -> Plan | None:
-    """Return the first plan for whose runs there is memory."""
+    """Return the first plan whose runs fit into memory."""
     return next((plan for plan in waiting if plan.entry.bytes <= free), None)
 
 
 def memory(kind: str) -> float:
-    """Return how many bytes of memory the machine has, MemTotal, or could give away, MemAvailable."""
+    """Return the machine's bytes of memory, MemTotal, or its free bytes, MemAvailable."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith(f"{kind}:"):
             return float(line.split()[1]) * 1024
@@ -286,7 +285,7 @@ def memory(kind: str) -> float:
 
 @dataclass
 class Queue:
-    """The queue at work."""
+    """The running queue."""
 
     place: Place
     nice: int
@@ -294,7 +293,7 @@ class Queue:
     given_up: dict[Entry, str] = field(default_factory=dict)
 
     def run(self) -> int:
-        """Work until nothing is left that can be done; return the exit code."""
+        """Work until no open run can be done; return the exit code."""
         self._adopt()
         told = ""
         while True:
@@ -316,7 +315,7 @@ class Queue:
         return 1 if waiting or self.given_up else 0
 
     def _plans(self) -> list[Plan]:
-        """Return the plans, and wait where the file is being edited."""
+        """Return the plans; wait while the file is being edited."""
         while True:
             try:
                 found = plans(self.place)
@@ -331,7 +330,7 @@ class Queue:
         return found
 
     def _work(self, plan: Plan) -> None:
-        """Run what is left of an entry, until its process ends."""
+        """Run the open runs of an entry, until its process ends."""
         entry, place = plan.entry, self.place
         say(f"{entry}: {_ahead([plan])}")
         self._bring_back(plan)
@@ -349,7 +348,7 @@ class Queue:
             place.note("run", child.pid)
             (place.folder / "entry").write_text(entry.keep)
             self._watch(entry, child.pid, lambda: child.poll() is None)
-        finally:  # Ctrl-C, or a fault of the queue
+        finally:  # Ctrl-C, or an error of the queue
             if child.poll() is None:
                 end_group(child.pid, lambda: child.poll() is None)
             place.keep(entry)
@@ -357,7 +356,7 @@ class Queue:
         self._judge(plan, child.returncode, log)
 
     def _bring_back(self, plan: Plan) -> None:
-        """Write kept runs to the queue's folder, where `--resume` sees them: it may be new, as on another machine."""
+        """Write kept runs to the queue's folder for `--resume`: the folder may be new, as on another machine."""
         path = self.place.results(plan.entry)
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():
@@ -369,7 +368,7 @@ class Queue:
                     results.append(dict(plan.found[run["key"]]))
 
     def _watch(self, entry: Entry, pid: int, alive: Callable[[], bool]) -> None:
-        """Keep what comes until the process ends; stop it while the queue is paused."""
+        """Keep new runs until the process ends; stop it while the queue is paused."""
         path, seen = self.place.results(entry), -1
         while alive():
             self._while_paused(pid)
@@ -392,7 +391,7 @@ class Queue:
         say("going on")
 
     def _judge(self, plan: Plan, code: int, log: Path) -> None:
-        """Give up an entry that cannot go on, and a run that ends its process again and again."""
+        """Give up an entry that cannot continue, and a run that ends its process repeatedly."""
         now = _plan(self.place, plan.entry, {"runs": plan.runs, "error": ""})
         if not now.left:
             say(f"{plan.entry}: done, {_hours(now.spent)} of CPU time, {len(now.failed)} runs failed")
@@ -429,13 +428,13 @@ class Queue:
 
 
 def _yield(pid: int, nice: int) -> None:
-    """Give a session its priority: where Linux shares processors out by sessions, `nice` counts only inside one."""
+    """Give a session its priority: where Linux schedules by sessions, `nice` counts only within a session."""
     with suppress(OSError):
         Path(f"/proc/{pid}/autogroup").write_text(str(nice))
 
 
 def signal_group(pid: int, number: int) -> None:
-    """Send a signal to a run and what it has started; it may have ended since."""
+    """Send a signal to a run and its child processes; it may have ended since."""
     try:
         os.killpg(pid, number)
     except ProcessLookupError:
@@ -443,7 +442,7 @@ def signal_group(pid: int, number: int) -> None:
 
 
 def end_group(pid: int, alive: Callable[[], bool]) -> None:
-    """End a run as Ctrl-C does, or if it takes too long by force."""
+    """End a run as Ctrl-C does, or by force if that takes too long."""
     signal_group(pid, signal.SIGINT)
     signal_group(pid, signal.SIGCONT)
     until = time.monotonic() + GRACE
@@ -505,7 +504,7 @@ def run(place: Place, nice: int) -> int:
 
 
 def status(place: Place) -> int:
-    """Print what is done and left of every entry; return the exit code, 2 if one cannot start."""
+    """Print finished and open runs of every entry; return the exit code, 2 if an entry cannot start."""
     found = plans(place)
     print(f"{'done':>5} {'failed':>6} {'left':>5} {'CPU spent':>10} {'CPU left':>10}  {'memory':<7} entry")
     for plan in found:
@@ -533,7 +532,7 @@ def stop(place: Place) -> int:
 
 
 def set_paused(place: Place, *, paused: bool) -> int:
-    """Pause or continue; the run at work is told at once, since its queue may have been killed."""
+    """Pause or continue; the current run gets the signal at once, since its queue may have been killed."""
     place.folder.mkdir(parents=True, exist_ok=True)
     if paused:
         (place.folder / PAUSED).touch()
@@ -545,7 +544,7 @@ def set_paused(place: Place, *, paused: bool) -> int:
 
 
 def retry(place: Place, name: str) -> int:
-    """Forget the failed runs of a file, so that they are left again."""
+    """Forget the failed runs of a file, so that they are open again."""
     for path in (place.data / f"{name}.jsonl", place.folder / name / "results.jsonl"):
         if path.exists():
             lines = path.read_bytes().splitlines(keepends=True)
@@ -556,7 +555,7 @@ def retry(place: Place, name: str) -> int:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Do what the command line says; return the exit code."""
+    """Run the command of the command line; return the exit code."""
     about = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="results_queue.py", description=__doc__, formatter_class=about)
     parser.add_argument("command", choices=["run", "status", "pause", "continue", "stop", "retry", "list"])

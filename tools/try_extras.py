@@ -1,10 +1,10 @@
-"""Installs fedgram with the newest versions of what it requires, the core and each extra alone, and tries the smallest
+"""Installs fedgram with the newest versions of its requirements, the core and each extra alone, and tries the smallest
 job of each: `make test-newest`.
 
     python tools/try_extras.py                 the core, then every extra
     python tools/try_extras.py core nets       some of them
 
-Each gets a virtual environment of its own, so that an extra that forgets a requirement is not helped out by another.
+Each has a virtual environment of its own, so another extra cannot supply a missing requirement.
 """
 
 import os
@@ -19,12 +19,12 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 # A plain "torch" brings gigabytes for graphics cards along.
 PINNED = ("torch==2.13.0",)
-# What there is nothing to try of: `make test-newest` runs the tests with dev's tools, `all` is the sum of the others.
+# Extras without a job: `make test-newest` runs the tests with dev's tools, `all` is the sum of the others.
 NOT_TRIED = {"all", "dev"}
 
 
 def fedgram(*arguments: str) -> None:
-    """Run the command line of the environment that this program runs in."""
+    """Run the command line of this program's environment."""
     command = Path(sys.executable).parent / "fedgram"
     print("$ fedgram", *arguments, flush=True)
     subprocess.run([command, *arguments], check=True, stdout=subprocess.DEVNULL)
@@ -128,13 +128,13 @@ JOBS: dict[str, Callable[[], None]] = {
 
 
 def tried(name: str) -> bool:
-    """Install one in a new environment, do its job there, and say whether that went well."""
+    """Install an extra in a new environment, do its job there, and return whether that succeeded."""
     with tempfile.TemporaryDirectory(prefix=f"fedgram-{name}-") as folder:
         venv.create(folder, with_pip=True)
         python = Path(folder) / ("Scripts" if os.name == "nt" else "bin") / "python"
         given = f"{ROOT}" if name == "core" else f"{ROOT}[{name}]"
         pip = [python, "-m", "pip", "--disable-pip-version-check", "--quiet"]
-        # A constraint, not a requirement: only extras that want torch get it.
+        # A constraint, not a requirement: only extras that need torch get it.
         (Path(folder) / "pinned.txt").write_text("\n".join(PINNED))
         subprocess.run([*pip, "install", "-c", Path(folder) / "pinned.txt", "-e", given], check=True)
         done = subprocess.run([python, Path(__file__).absolute(), "--job", name], check=False, cwd=folder)
@@ -142,7 +142,7 @@ def tried(name: str) -> bool:
 
 
 def main(names: list[str]) -> None:
-    """Try some, or all."""
+    """Try the named extras, or all."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     if extras.keys() - NOT_TRIED != JOBS.keys() - {"core"}:
         sys.exit(f"extras {sorted(extras.keys() - NOT_TRIED)}, but jobs for {sorted(JOBS)}: add or remove one")

@@ -21,7 +21,7 @@ from fedgram.protocol.method import Method, step
 from fedgram.protocol.registry import register, registry
 
 if TYPE_CHECKING:
-    from fedgram.exchange.store import Store
+    from fedgram.exchange.store.study_store import Store
 
     # For editors and type checkers: a method's file is read when it is asked for. A test compares this with the folder.
     from fedgram.methods.analytic.afl import AFL
@@ -39,11 +39,14 @@ if TYPE_CHECKING:
     from fedgram.methods.gradient.fedapa import FedAPA
     from fedgram.methods.gradient.fedas import FedAS
     from fedgram.methods.gradient.fedavg import FedAvg
+    from fedgram.methods.gradient.fedbabu import FedBABU
+    from fedgram.methods.gradient.fedbn import FedBN
     from fedgram.methods.gradient.feddbe import FedDBE
     from fedgram.methods.gradient.feddisco import FedDisco
     from fedgram.methods.gradient.feddyn import FedDyn
     from fedgram.methods.gradient.fedgen import FedGen
     from fedgram.methods.gradient.fedgh import FedGH
+    from fedgram.methods.gradient.fednova import FedNova
     from fedgram.methods.gradient.fedntd import FedNTD
     from fedgram.methods.gradient.fedpac import FedPAC
     from fedgram.methods.gradient.fedpcl import FedPCL
@@ -51,6 +54,7 @@ if TYPE_CHECKING:
     from fedgram.methods.gradient.fedphp import FedPHP
     from fedgram.methods.gradient.fedproto import FedProto
     from fedgram.methods.gradient.fedprox import FedProx
+    from fedgram.methods.gradient.fedrep import FedRep
     from fedgram.methods.gradient.fedselect import FedSelect
     from fedgram.methods.gradient.fedzo import FedZO
     from fedgram.methods.gradient.finetuning import FedAvgFT, FedProxFT
@@ -59,6 +63,7 @@ if TYPE_CHECKING:
     from fedgram.methods.gradient.pfedla import PFedLA
     from fedgram.methods.gradient.pfedme import PFedMe
     from fedgram.methods.gradient.pfedzo import PFedZO
+    from fedgram.methods.gradient.scaffold import SCAFFOLD
     from fedgram.methods.layerwise.fedacnnl import FedACnnL
     from fedgram.methods.layerwise.pfedacnnl import PFedACnnL
 else:
@@ -66,7 +71,7 @@ else:
     def __getattr__(name: str) -> Any:
         """Return a method by the name of its class, as in `fedgram.AFL`, or the store of exchanged files."""
         if name == "Store":  # few need it, and it imports much
-            from fedgram.exchange.store import Store
+            from fedgram.exchange.store.study_store import Store
 
             return Store
         # Methods alone begin with a capital letter; importing a submodule asks for its name here first.
@@ -87,6 +92,7 @@ __all__ = [
     "APPLE",
     "BAFFLE",
     "MOON",
+    "SCAFFOLD",
     "Alone",
     "Client",
     "ClientSide",
@@ -101,6 +107,8 @@ __all__ = [
     "FedAS",
     "FedAvg",
     "FedAvgFT",
+    "FedBABU",
+    "FedBN",
     "FedDBE",
     "FedDisco",
     "FedDyn",
@@ -110,6 +118,7 @@ __all__ = [
     "FedHiP",
     "FedLogit",
     "FedNTD",
+    "FedNova",
     "FedPAC",
     "FedPCL",
     "FedPHP",
@@ -117,6 +126,7 @@ __all__ = [
     "FedProto",
     "FedProx",
     "FedProxFT",
+    "FedRep",
     "FedSelect",
     "FedZO",
     "Fit",

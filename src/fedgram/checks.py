@@ -1,4 +1,4 @@
-"""What every method must do: the contract, as checks that anyone can run on a method of their own.
+"""The contract of methods, as checks that users can run on a method of their own.
 
 >>> import fedgram as fg
 >>> from fedgram import checks
@@ -34,7 +34,7 @@ CLASSES = 10
 
 
 def example(name: str) -> Method:
-    """Return a registered method with the settings that it says it can be checked with in seconds."""
+    """Return a registered method with its `quick` settings, which can be checked in seconds."""
     method = registry[name]
     return method(**method.quick)
 
@@ -72,7 +72,7 @@ def usual_fit(method: Method) -> Fit:
 
 
 def scores(fitted: Fit) -> Array:
-    """Return what all the models of a fit say about the same samples."""
+    """Return the scores of all models of a fit for the same samples."""
     x = digits().x[-50:]
     models: list[Model | None] = [fitted.model, *(fitted.personal[name] for name in sorted(fitted.personal))]
     return np.stack([model.scores(x) for model in models if model is not None])
@@ -151,7 +151,7 @@ def empty_client_is_listed(method: Method) -> None:
     usually = "the server counts all clients, not those that replied"
     expect(method, "absent, with an empty client,", fitted.absent, {"empty": "no samples"}, usually)
     if not fitted.contributors:
-        usually = "replies that are asked for with `ask` or `each`, which count nobody: use `call`, `sum` or `mean`"
+        usually = "replies that are asked for with `ask` or `each`, which do not count: use `call`, `sum` or `mean`"
     expect(method, "contributors", fitted.contributors, tuple(client.name for client in clients), usually)
     alike(method, "an empty client more", fitted, usual_fit(method), usually)
 
@@ -203,7 +203,7 @@ def state_can_travel(method: Method) -> None:
         try:
             wire.decode(wire.encode({"state": side.state, "model": side.model}))
         except (TypeError, ValueError, FedgramError) as error:
-            usually = "an object in `client.state` that is no payload: keep arrays, numbers, texts, lists, dicts"
+            usually = "an object in `client.state` that is not a payload: keep arrays, numbers, texts, lists, dicts"
             fail(method, f"state of {name!r}: {error}", usually)
 
 
@@ -216,15 +216,15 @@ def bytes_are_counted(method: Method) -> None:
 
 
 def settings_rebuild_it(method: Method) -> None:
-    """Be what its class and settings say, and nothing more; and say what it is."""
-    usually = "a field that `__init__` or `__post_init__` changes, or a class that is no frozen dataclass"
+    """Be determined by its class and settings alone, and have a docstring."""
+    usually = "a field that `__init__` or `__post_init__` changes, or a class that is not a frozen dataclass"
     expect(method, "the method of its own settings", type(method)(**method.settings()), method, usually)
     if not (type(method).__doc__ or "").strip():
-        fail(method, f"{type(method).__name__} has no docstring", "nobody has written it yet")
+        fail(method, f"{type(method).__name__} has no docstring", "it is still to be written")
 
 
 def engine_agrees(method: Method, engine: Engine, personal: Callable[[str], Model]) -> None:
-    """Give the same on another engine as in one process, an empty client and one of a single sample included.
+    """Give the same on another engine as in one process, also with an empty client and one of a single sample.
 
     `personal` returns the model that a client has kept for itself.
     """
@@ -291,7 +291,7 @@ CHECKS: tuple[Callable[[Method], None], ...] = (
     settings_rebuild_it,
 )
 
-# Of a method on an engine other than the default.
+# Checks of a method on an engine other than the default.
 ENGINE_CHECKS: tuple[Callable[[Method, Engine, Callable[[str], Model]], None], ...] = (
     engine_agrees,
     engine_names_the_bad,

@@ -1,4 +1,4 @@
-"""Models: what a method gives back, and what predicts."""
+"""Models, which methods return and which predict: the interface, the linear model, and base classes of other models."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
@@ -9,50 +9,45 @@ import numpy.typing as npt
 
 from fedgram.core import wire
 from fedgram.core.arrays import Array
+from fedgram.core.classes import NUMERIC, Classes
 from fedgram.core.columns import Columns, as_columns, samples_of
 from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch
-from fedgram.core.labels import NUMERIC, Classes
 
 T = TypeVar("T")
-# What scores are divided by to be log-probabilities; None where they are that already, up to a constant per sample.
+# Divisor that turns scores into log-probabilities; None if scores are that already, up to a constant per sample.
 Temperature: TypeAlias = Annotated[float | None, wire.Later()]
 
 
 @runtime_checkable
 class Model(Protocol):
-    """Anything that scores samples for the agreed classes. To cross the wire it is also a message type."""
+    """A model, which scores samples for the agreed classes or predicts numbers; also a message, to cross the wire."""
 
     @property
     def classes(self) -> Classes:
         """The classes, in the order of the scores' columns."""
-        ...
 
     @property
     def features(self) -> str:
         """The fingerprint of the features that the model was made from, "" if they are the samples themselves."""
-        ...
 
     @property
     def columns(self) -> Columns:
         """The names of the samples' columns, () where they came without names."""
-        ...
 
     def scores(self, x: Any) -> Array:
         """Return one score per sample and class, (n, c): the highest wins."""
-        ...
 
     def predict(self, x: Any) -> npt.NDArray[Any]:
         """Return the label of each sample, (n,)."""
-        ...
 
 
 class BlockModel(ABC):
-    """A model that scores block after block of samples: it says which samples it takes, and the scores of a block.
+    """Base of models that score samples block by block; a subclass gives the shape of a sample and a block's scores.
 
-    `features` is the fingerprint of the features that the model was made from, for whoever scores with it to compare;
-    `columns` are their names, where they came from a table: a table that is scored is aligned by them, an array is
-    taken as it comes. `temperature` is what scores are divided by to be log-probabilities, where they are not that
-    already.
+    `features` is the fingerprint of the features that the model was made from, to be compared with those of samples.
+    `columns` are their names, if they came from a table: the columns of a table to be scored are put in their order,
+    while an array must have that order. `temperature` is the divisor that turns scores into log-probabilities, None if
+    they are that already.
     """
 
     classes: Classes
@@ -62,12 +57,12 @@ class BlockModel(ABC):
 
     @property
     def at_once(self) -> int:
-        """How many samples make a block."""
+        """The number of samples in a block."""
         return 4096
 
     @property
     def width(self) -> int:
-        """How many scores a sample has: one for each class, or for each numeric outcome."""
+        """The number of scores of a sample: one for each class, or for each numeric outcome."""
         return len(self.classes)
 
     @property
@@ -99,31 +94,31 @@ class BlockModel(ABC):
         return probabilities(self, self.scores(x))
 
     def checked(self, samples: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return the samples; refuse those of another shape."""
+        """Return the samples; raise if they have another shape."""
         if not self.takes(samples.shape[1:]):
             wanted = ", ".join(map(str, ("n", *self.sample_shape)))
             raise InvalidData(f"this model scores samples of shape ({wanted}), got {samples.shape}")
         return samples
 
     def takes(self, shape: tuple[int, ...]) -> bool:
-        """Say whether a sample may have this shape."""
+        """Return whether a sample may have this shape."""
         return shape == self.sample_shape
 
     def check(self) -> None:
-        """Refuse another number of columns than samples have, and a temperature that is not positive."""
+        """Raise if `columns` does not fit the shape of samples, or the temperature is not positive."""
         as_columns(self.columns, *self.sample_shape[:1])
         if self.temperature is not None and not self.temperature > 0:
             raise Mismatch(f"field 'temperature' must be more than 0, got {self.temperature}")
 
 
 class WrappedModel(ABC):
-    """A model that hands another one its samples in another form; `unwrap` says which."""
+    """Base of models that convert samples by `unwrap` and pass them on to an inner model."""
 
     model: Model
 
     @abstractmethod
     def unwrap(self, x: Any) -> Any:
-        """Return samples as the model inside takes them."""
+        """Return samples in the form that the inner model takes."""
 
     @property
     def classes(self) -> Classes:
@@ -137,7 +132,7 @@ class WrappedModel(ABC):
 
     @property
     def temperature(self) -> float | None:
-        """What scores are divided by to be log-probabilities, None where they are that already."""
+        """The number that scores are divided by to be log-probabilities, None where they are that already."""
         return temperature_of(self.model)
 
     def scores(self, x: Any) -> Array:
@@ -154,7 +149,7 @@ class WrappedModel(ABC):
 
 
 def finite(scores: Array) -> Array:
-    """Return the scores (n, c); refuse any that are not finite, because the first class would win by them."""
+    """Return the scores (n, c); raise InvalidData if any is not finite, because the first class would then win."""
     if not np.isfinite(scores).all():
         row = int(np.argmin(np.isfinite(scores).all(axis=1)))
         raise InvalidData(f"sample {row} has scores that are not finite: check its features")
@@ -162,7 +157,7 @@ def finite(scores: Array) -> Array:
 
 
 def temperature_of(model: Model) -> float | None:
-    """Return what a model's scores are divided by to be log-probabilities, None where they are that already."""
+    """Return the temperature of a model's scores, None where they are log-probabilities already."""
     return getattr(model, "temperature", None)
 
 
@@ -180,7 +175,7 @@ def probabilities(model: Model, scores: Array) -> Array:
 
     temperature = temperature_of(model)
     if temperature is not None:
-        with np.errstate(over="ignore"):  # which is refused
+        with np.errstate(over="ignore"):  # infinite scores raise
             scores = finite(scores / temperature)
     return np.asarray(softmax(scores, axis=1))
 
@@ -191,21 +186,36 @@ def with_columns(model: T, columns: Columns) -> T:
 
 
 def sent_columns(columns: Columns) -> dict[str, Any]:
-    """Return the columns as a field of a message; names that are not there take no bytes."""
+    """Return the columns as a field of a message; without names, the field is left out."""
     return {"columns": columns} if columns else {}
 
 
 @wire.message("linear-model", version=1)
 @dataclass(frozen=True, eq=False)
 class LinearModel(BlockModel):
-    """Scores x @ weights + intercept.
+    """The model with the scores x @ weights + intercept.
 
-    `weights` is (d, c) float64, `intercept` (c,) or None. Where the scores are numeric outcomes, c is their number and
-    the classes are NUMERIC.
+    Parameters
+    ----------
+    weights : Array
+        The weights, (d, c).
+    classes : Classes
+        The classes, in the order of the scores' columns; NUMERIC where the c scores are numbers.
+    intercept : Array or None
+        The intercept, (c,).
+    features : str
+        The fingerprint of the features, "" if they are the samples themselves.
+    columns : Columns
+        The names of the features, () where they have none.
+    temperature : float or None
+        The number that scores are divided by to be log-probabilities; None where they are that already.
 
+    Examples
+    --------
     >>> model = LinearModel(np.eye(2), ("cat", "dog"))
     >>> model.predict([[0.1, 0.9], [0.7, 0.2]])
     array(['dog', 'cat'], dtype='<U3')
+
     """
 
     weights: Annotated[Array, wire.Shape("d", "c")]
@@ -216,7 +226,7 @@ class LinearModel(BlockModel):
     temperature: Temperature = None
 
     def __post_init__(self) -> None:
-        """Refuse arrays that do not fit together; lay the weights out as the wire does, so that bits stay the same."""
+        """Raise Mismatch for arrays that do not fit together; lay out the weights in C order, as the wire does."""
         object.__setattr__(self, "weights", np.ascontiguousarray(self.weights))
         count = self.width
         if np.shape(self.weights)[1:] != (count,) or (self.intercept is not None and len(self.intercept) != count):
@@ -227,7 +237,7 @@ class LinearModel(BlockModel):
 
     @property
     def width(self) -> int:
-        """How many scores a sample has."""
+        """The number of scores of a sample."""
         return self.weights.shape[-1] if self.classes == NUMERIC else len(self.classes)
 
     @property

@@ -1,5 +1,6 @@
-"""Input that makes no sense, from the command line and from Python: one clear line, never a traceback."""
+"""Senseless input, from the command line and from Python: one clear line, never a traceback."""
 
+import json
 import os
 import subprocess
 import sys
@@ -19,6 +20,25 @@ from support.report import record
 from support.waiting import PATIENCE
 
 ESCAPE = "\x1b]0;owned\x07\x1b[2J"
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (("inspect", "missing.fgm"), "missing.fgm"),
+        (("evaluate", "\x1b[2J.fgm", "missing.csv"), "cannot read"),
+        (("personalize", "table.csv", "table.csv"), "table.csv"),
+        (("predict", "table.csv", "table.csv"), "expected a saved fit or model, got a text, such as a table"),
+    ],
+    ids=lambda found: found[0] if isinstance(found, tuple) else "",
+)
+def test_an_error_beside_json_is_json(tmp_path, command, words):
+    (tmp_path / "table.csv").write_text("age,ill\n70,yes\n")
+    told = fedgram(*command, "--json", cwd=tmp_path)
+    assert (told.returncode, told.stdout) == (2, "")
+    assert words in json.loads(told.stderr)["error"]
+    assert "\x1b" not in told.stderr
+    assert fedgram(*command, cwd=tmp_path).stderr.startswith("error: ")
 
 
 @pytest.mark.parametrize("seed", ["x", -1, 1.5, None, True, [1], np.float64(2)])
@@ -160,7 +180,7 @@ def test_a_terminal_never_gets_the_controls_of_a_label_but_a_pipe_does(tmp_path)
         try:
             while part := os.read(ours, 4096):
                 shown += part
-        except OSError:  # how Linux says that the other end is closed
+        except OSError:  # Linux's error for a closed other end
             pass
         finally:
             os.close(ours)

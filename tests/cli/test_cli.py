@@ -1,4 +1,4 @@
-"""The command line, as a real process: what it prints, what it refuses, and how it exits."""
+"""The command line as a real process: output, refusals and exit codes."""
 
 import json
 import signal
@@ -6,8 +6,10 @@ import subprocess
 import sys
 
 import pytest
+from typer.testing import CliRunner
 
 import fedgram as fg
+from fedgram.cli import app
 from support.command import run
 from support.waiting import PATIENCE
 
@@ -93,8 +95,8 @@ def test_version():
         (("--method", "alf"), "unknown method 'alf': did you mean 'afl'?"),
         (("--data", "digit"), "unknown data set 'digit': did you mean 'digits'?"),
         (("--set", "gama=1"), "unknown parameter of AFL 'gama': did you mean 'gamma'?"),
-        (("--set", "gamma=big"), "gamma must be a number ≥ 0, got 'big'"),
-        (("--set", "gamma=-1"), "gamma must be a number ≥ 0, got -1.0"),
+        (("--set", "gamma=big"), "gamma: expected a number ≥ 0, got 'big'"),
+        (("--set", "gamma=-1"), "gamma: expected a number ≥ 0, got -1.0"),
         (("--set", "gamma"), "--set takes NAME=VALUE, got 'gamma'"),
         (("--partition", "dirichlet:0"), "alpha must be a number > 0, got 0"),
         (("--partition", "dirichlet:-1"), "alpha must be a number > 0, got -1"),
@@ -166,3 +168,18 @@ def test_import_is_light():
     code = f"import sys, fedgram; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_help_groups_the_commands_by_who_uses_them():
+    shown = CliRunner().invoke(app, ["--help"]).output
+    groups = [shown.index(group) for group in ("Researcher", "Party", "Coordinator")]
+    places = [shown.index(f"\u2502 {name} ") for name in ("compare", "summarize", "join")]
+    assert sorted([*groups, *places]) == [groups[0], places[0], groups[1], places[1], groups[2], places[2]]
+
+
+def test_the_outcome_may_be_called_label(tmp_path):
+    path = tmp_path / "own.csv"
+    path.write_text("age,bp,ill\n" + "".join(f"{i % 7},{i / 3},{'yn'[i % 2]}\n" for i in range(60)))
+    options = ["run", "--data", str(path), "--clients", "2", "--partition", "iid", "--json"]
+    found = [json.loads(CliRunner().invoke(app, [*options, name, "ill"]).stdout) for name in ("--outcome", "--label")]
+    assert found[0]["key"] == found[1]["key"]

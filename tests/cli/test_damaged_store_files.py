@@ -7,8 +7,8 @@ from typer.testing import CliRunner
 
 from fedgram.cli import app
 from fedgram.core.errors import FedgramError
-from fedgram.exchange import files
-from fedgram.exchange.store import Store
+from fedgram.exchange.format import fgm
+from fedgram.exchange.store.study_store import Store
 from support.stores import KEYS, STUDY, answered, store_of, summary
 
 NAMES = ("north", "south", "east")
@@ -16,7 +16,7 @@ NAMES = ("north", "south", "east")
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Return a folder with a store that has removed and published, and go there."""
+    """Return a folder with a store after a removal and a publication, and change into it."""
     monkeypatch.chdir(tmp_path)
     with store_of(tmp_path / "store", *NAMES, "west") as store:
         (tmp_path / "certificate.fgm").write_bytes(store.certificate("west") if store.remove("west") else b"")
@@ -25,9 +25,9 @@ def folder(tmp_path, monkeypatch):
 
 
 def ended(*options):
-    """Return how a command ended and what it said; a traceback fails."""
+    """Return a command's exit code and output; a traceback fails."""
     done = CliRunner().invoke(app, list(map(str, options)))
-    if isinstance(done.exception, FedgramError):  # which the command line prints in one line
+    if isinstance(done.exception, FedgramError):  # printed in one line by the command line
         return 2, str(done.exception)
     if not isinstance(done.exception, SystemExit | None):
         raise done.exception
@@ -40,7 +40,7 @@ def stated(store, **changes):
     told = {name: entry.says[name] for name in ("what", "party", "digest", "samples", "time")}
     told |= {"number": entry.number, "head": entry.hash} | changes
     about = {"study": STUDY.fingerprint, "party": "north", "created": entry.says["time"]}
-    return files.encode("receipt", told, key=store.key, **about)
+    return fgm.encode("receipt", told, key=store.key, **about)
 
 
 @pytest.mark.parametrize(
@@ -59,19 +59,19 @@ def test_a_false_receipt_is_told(folder, name, value):
 def test_files_that_another_key_has_signed_are_told(folder):
     for name in ("certificate", "global"):
         assert ended("log", "store", "--expect", f"{name}.fgm")[0] == 0
-        file = files.read(folder / f"{name}.fgm")
+        file = fgm.read(folder / f"{name}.fgm")
         about = {"study": STUDY.fingerprint, "party": file.header.party, "key": KEYS["north"]}
-        (folder / "forged.fgm").write_bytes(files.encode(name, file.payload, **about))
+        (folder / "forged.fgm").write_bytes(fgm.encode(name, file.payload, **about))
         code, said = ended("log", "store", "--expect", "forged.fgm")
         assert code == 1
-        assert "forged.fgm is signed with the key" in said
+        assert "forged.fgm: expected the signature of this store's key" in said
 
 
 def test_a_publication_that_the_ledger_lacks_is_told(folder):
-    store, fit = Store("store"), files.read(folder / "global.fgm").payload
+    store, fit = Store("store"), fgm.read(folder / "global.fgm").payload
     fit.notes["ledger"]["version"] = 7
     (folder / "other.fgm").write_bytes(
-        files.encode("global", fit, study=STUDY.fingerprint, party="coordinator", key=store.key)
+        fgm.encode("global", fit, study=STUDY.fingerprint, party="coordinator", key=store.key)
     )
     code, said = ended("log", "store", "--expect", "other.fgm")
     assert code == 1
@@ -81,7 +81,7 @@ def test_a_publication_that_the_ledger_lacks_is_told(folder):
 @pytest.mark.parametrize("kind", ["receipt", "certificate", "global"])
 @pytest.mark.parametrize("payload", [None, 1, [1], {}, {"head": 5}], ids=str)
 def test_files_of_odd_content_are_refused(folder, kind, payload):
-    data = files.encode(kind, payload, study=STUDY.fingerprint, party="north", key=Store("store").key)
+    data = fgm.encode(kind, payload, study=STUDY.fingerprint, party="north", key=Store("store").key)
     (folder / "odd.fgm").write_bytes(data)
     for command in (("log", "store", "--expect", "odd.fgm"), ("verify", "store", "odd.fgm")):
         code, said = ended(*command)
@@ -91,10 +91,10 @@ def test_files_of_odd_content_are_refused(folder, kind, payload):
 
 @pytest.mark.parametrize("gone", ["head", "party", "before", "after", "remaining", "digest", "samples"])
 def test_a_certificate_that_lacks_something_is_refused(folder, gone):
-    told = {name: value for name, value in files.read(folder / "certificate.fgm").payload.items() if name != gone}
+    told = {name: value for name, value in fgm.read(folder / "certificate.fgm").payload.items() if name != gone}
     assert ended("verify", "store", "certificate.fgm")[0] == 0
     about = {"study": STUDY.fingerprint, "party": "west", "key": Store("store").key}
-    (folder / "less.fgm").write_bytes(files.encode("certificate", told, **about))
+    (folder / "less.fgm").write_bytes(fgm.encode("certificate", told, **about))
     code, said = ended("verify", "store", "less.fgm")
     assert code in (1, 2)
     assert "less.fgm" in said
@@ -102,7 +102,7 @@ def test_a_certificate_that_lacks_something_is_refused(folder, gone):
 
 DAMAGES = {
     "no JSON": "UPDATE ledger SET text = 'xx' WHERE number = 2",
-    "the last is no JSON": "UPDATE ledger SET text = 'xx' WHERE number = 7",
+    "the last is not JSON": "UPDATE ledger SET text = 'xx' WHERE number = 7",
     "empty": "DELETE FROM ledger",
     "no digest": """UPDATE ledger SET text = replace(text, '"digest"', '"dig"') WHERE number = 3""",
     "no version": """UPDATE ledger SET text = replace(text, '"version"', '"v"') WHERE number = 7""",

@@ -1,24 +1,29 @@
-"""No command writes over an earlier result in silence, and a reader that goes away ends none of them."""
+"""Commands never overwrite an earlier result silently, and go on when a reader closes the pipe."""
 
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import typer
 
+from fedgram.cli import app
 from fedgram.core.errors import InvalidData, UnknownName
-from fedgram.exchange import files
-from fedgram.exchange.store import Store
+from fedgram.exchange.format import fgm
+from fedgram.exchange.store.study_store import Store
 from support.command import PROGRAM, run
 from support.exchange import PARTIES, TEXT, key_of, table, tables
 from support.stores import store_of, summary
 
+ROOT = Path(__file__).parents[2]
 SUMMARIZE = ("summarize", "study.toml", "north.csv", "--key", "north.key")
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Return a folder with a party's table and a store of two, and go there."""
+    """Return a folder with a party's table and a store of two, and change into it."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "study.toml").write_text(TEXT)
     tables(tmp_path)
@@ -34,7 +39,7 @@ def ended(*options):
 
 
 def change(folder, what):
-    """Let the next result be another one."""
+    """Make the next result differ."""
     if what == "summarize":
         (folder / "north.csv").write_text(table(7))
     else:
@@ -59,13 +64,13 @@ def test_an_earlier_output_stays_unless_it_is_the_same(folder, command, target):
     assert f"{target} exists and holds something else: give another name with --out, or --force" in said
     assert path.read_text() == "mine"
     assert ended(*command, "--force")[0] == 0
-    first = files.read(path).digest
+    first = fgm.read(path).digest
     assert ended(*command)[0] == 0  # the same again
     change(folder, command[0])
     assert ended(*command)[0] == 2
-    assert files.read(path).digest == first
+    assert fgm.read(path).digest == first
     assert ended(*command, "--force")[0] == 0
-    assert files.read(path).digest != first
+    assert fgm.read(path).digest != first
 
 
 PERSONALIZE = ("personalize", "global.fgm", "north.csv", "--key", "north.key", "--party", "north")
@@ -84,7 +89,7 @@ WRITERS = {  # the command without its target, and the target
 
 @pytest.fixture
 def results(folder):
-    """Write what the commands read."""
+    """Write the input files of the commands."""
     (folder / "north.fgm").write_bytes(summary("north"))
     study, fields = ("--data", "north.csv", "--label", "diagnosis"), ("--clients", "2", "--partition", "iid")
     assert ended("run", *study, *fields, "--save", "fit", "--out", "results")[0] == 0
@@ -111,6 +116,52 @@ def test_no_command_writes_over_an_earlier_file(results, name):
     code, said = ended(*given, "--force")
     assert code == 0, said
     assert mine.read_bytes() != b"mine"
+
+
+ONCE = {  # commands that never write over anything, and the earlier file
+    "keys new": (("keys", "new", "west"), "west.key"),
+    "keys new beside the public key": (("keys", "new", "west"), "west.pub"),
+    "keys rotate": (("keys", "rotate", "north.key"), "new-keys/north.rotation"),
+    "keys rotate beside the key": (("keys", "rotate", "north.key"), "new-keys/north.key"),
+    "compare": (("compare", "--data", "digits", "--methods", "afl", "--out", "compared"), "compared/results.jsonl"),
+    "run": (("run", "--data", "digits", "--clients", "2", "--out", "ran"), "ran/results.jsonl"),
+    "flower new": (("flower", "new", "app"), "app/pyproject.toml"),
+    "flower certificates": (("flower", "certificates", "certificates"), "certificates/ca.crt"),
+}
+
+
+@pytest.mark.parametrize("name", ONCE)
+def test_what_has_no_force_is_written_once(folder, name):
+    command, target = ONCE[name]
+    mine = folder / target
+    mine.parent.mkdir(exist_ok=True)
+    mine.write_text("mine")
+    code, said = ended(*command)
+    assert code == 2, said
+    assert mine.read_text() == "mine"
+
+
+TESTED = {"summarize", "publish", "combine", *WRITERS, *ONCE}
+
+
+def commands(command, name=""):
+    """Yield the commands of the command line, each with its name."""
+    if hasattr(command, "list_commands"):
+        for part in command.list_commands(None):
+            yield from commands(command.get_command(None, part), f"{name} {part}".strip())
+    else:
+        yield name, command
+
+
+def test_every_command_that_writes_is_tested_here():
+    """Options with these names are files or folders to write."""
+    found = set()
+    for name, command in commands(typer.main.get_command(app)):
+        options = {option for parameter in command.params for option in parameter.opts}
+        if options & {"--out", "--html", "--save", "--force"}:
+            found.add(name)
+    assert found - TESTED == set()
+    assert found >= {"personalize", "predict", "inspect", "status", "report", "publish", "run", "study new", "keys new"}
 
 
 def test_status_names_who_was_removed_and_when(folder):
@@ -141,7 +192,10 @@ def test_a_file_of_another_kind_is_wrong_usage(folder):
     (folder / "north.fgm").write_bytes(summary("north"))
     code, said = ended("verify", "store", "north.fgm")
     assert code == 2
-    assert "north.fgm is a summary file, not a certificate: give what fedgram remove wrote" in said
+    assert (
+        "north.fgm is a summary file, not a receipt or a certificate or a publication: give what the coordinator wrote"
+        in said
+    )
     code, said = ended("log", "store", "--expect", "north.fgm")
     assert code == 2
     assert "is a summary file, not a receipt or a certificate or a publication: give one of these" in said
@@ -169,7 +223,7 @@ def test_a_reader_that_goes_away_is_no_error(folder, command):
         os.close(start)
     assert (done.returncode, done.stderr) == (0, "")
     if command == SUMMARIZE:
-        assert files.read(folder / "north.fgm").header.party == PARTIES[0]
+        assert fgm.read(folder / "north.fgm").header.party == PARTIES[0]
 
 
 def test_what_is_wrong_keeps_its_exit_code_without_a_reader(folder):
@@ -181,3 +235,16 @@ def test_what_is_wrong_keeps_its_exit_code_without_a_reader(folder):
     finally:
         os.close(start)
     assert done.returncode == 1
+
+
+def test_the_commands_of_make_demo_can_be_repeated(tmp_path):
+    """On digits in place of the demo's photographs."""
+    recipe = re.search(r"^demo: .*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)[1]
+    commands = [line.split()[1:] for line in recipe.splitlines()]
+    assert [command[0] for command in commands] == ["compare", "report"]
+    small = ("--data", "digits", "--methods", "afl", "--clients", "3", "--partition", "iid")
+    commands[0] = [part for word in commands[0] for part in (small if word.endswith(".toml") else (word,))]
+    for _ in range(2):
+        for command in commands:
+            assert (done := run(*command, cwd=tmp_path)).returncode == 0, done.stderr
+    assert {"results.jsonl", "report.html", "table.md"} <= {path.name for path in (tmp_path / "report").iterdir()}

@@ -1,4 +1,4 @@
-"""Names and cells of others, on a terminal and in a spreadsheet: no control characters, no formulas."""
+"""Foreign names and cells, on a terminal and in a spreadsheet: no control characters, no formulas."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""`fedgram run` and `compare` with a numeric outcome: what they print, and what they refuse."""
+"""`fedgram run` and `compare` with a numeric outcome: output and refusals."""
 
 import json
 
@@ -19,7 +19,7 @@ def fedgram(*options):
 
 @pytest.fixture
 def table(tmp_path):
-    """Return a table of three hospitals; a small one has its costs the other way round."""
+    """Return a table of three hospitals; at a small hospital costs depend on age with the opposite sign."""
     rng = np.random.default_rng(0)
     lines = ["age,sex,cost,hospital"]
     for k in range(300):
@@ -67,7 +67,7 @@ def test_what_needs_classes_is_refused_before_anything_is_written(table, tmp_pat
 
 
 def test_a_table_of_numbers_alone_with_a_fractional_label_is_a_numeric_outcome_too(tmp_path):
-    """Nothing in such a table asks for a study but its label."""
+    """In such a table only the label needs a study."""
     path, rng = tmp_path / "plain.csv", np.random.default_rng(0)
     ages = rng.integers(20, 90, 120)
     costs = 30 * ages + rng.normal(0, 150, 120)
@@ -89,6 +89,6 @@ def test_data_that_cannot_be_read_are_told_once_for_all_methods(tmp_path):
     path.write_text("age,cost\n40,1\n50,2\n")
     done = fedgram("compare", "--data", path, "--methods", "afl,local", "--out", tmp_path / "out")
     assert done.exit_code == 1
-    assert done.output.count("name the label column") == 1
+    assert done.output.count("name the outcome") == 1
     assert "and 2 more runs" in done.output
     assert "3 of 3 runs failed" in done.output

@@ -1,4 +1,4 @@
-"""No command writes over what it reads."""
+"""Commands never overwrite their input."""
 
 import os
 
@@ -7,14 +7,14 @@ from typer.testing import CliRunner
 
 from fedgram.cli import app
 from fedgram.core.errors import InvalidParameter
-from fedgram.exchange.summaries import Party, summarize
+from fedgram.exchange.rounds.party_side import Party, summarize
 from fedgram.studies import Study
 from support.exchange import PARTIES, TEXT, key_of, tables
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Return a folder with tables, a key, a store and what it has published, and go there."""
+    """Return a folder with tables, a key, a store and its publications, and change into it."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "study.toml").write_text(TEXT)
     for number, (name, path) in enumerate(tables(tmp_path).items()):

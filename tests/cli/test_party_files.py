@@ -1,4 +1,4 @@
-"""A party's commands: keys, summarize, inspect, personalize, evaluate, predict, as it types them."""
+"""A party's commands: keys, summarize, inspect, personalize, evaluate, predict."""
 
 import os
 import signal
@@ -17,29 +17,28 @@ from fedgram.core.errors import (
     InvalidParameter,
     Mismatch,
     RefusedMessage,
-    UnknownName,
+    Skipped,
 )
-from fedgram.exchange import files
-from fedgram.exchange.rounds import Round
+from fedgram.exchange.format import fgm
+from fedgram.exchange.rounds.round_messages import Round
 from fedgram.heads.logistic import Logistic
-from fedgram.protocol.recipe import basis_of
 from fedgram.studies import Study
 from fedgram.studies.encoding import read_client
 from support.command import fedgram, run, told
-from support.exchange import PARTIES, key_of, table
+from support.exchange import PARTIES, TEXT, key_of, table
 from support.waiting import PATIENCE
 
 
 @pytest.fixture
 def published(folder):
-    """Write what a coordinator publishes, and return the fit."""
+    """Write a coordinator's published model, and return the fit."""
     study = Study.read("study.toml")
     clients = [read_client(study, name, f"{name}.csv") for name in PARTIES]
     fit = fg.FedGram().fit(clients, study=study, classes=study.classes)
     told = fg.Fit(
-        fit.model, fit.method, fit.settings, 0, fit.contributors, message=fit.published, recipe=study, basis=fit.basis
+        fit.model, fit.method, fit.settings, 0, fit.contributors, message=fit.published, study=study, basis=fit.basis
     )
-    files.write("global.fgm", files.encode("global", told, study=study.fingerprint, party="coordinator", key=key_of(9)))
+    fgm.write("global.fgm", fgm.encode("global", told, study=study.fingerprint, party="coordinator", key=key_of(9)))
     return fit
 
 
@@ -51,11 +50,11 @@ def test_keys_are_made_shown_and_entered(folder):
     assert study.parties["north"] in fedgram("keys", "show", "north.key")
     with pytest.raises(InvalidData, match="never overwritten"):
         fedgram("keys", "new", "north")
-    made = told("keys", "new", "west", "--in", "keys")
+    made = told("keys", "new", "west", "--out", "keys")
     assert (made["key"], made["party"]) == (os.path.join("keys", "west.key"), "west")
-    with pytest.raises(UnknownName, match="west"):
+    with pytest.raises(InvalidData, match="'west' is not listed.*fedgram amend STORE --add"):
         fedgram("study", "keys", "study.toml", "keys/west.pub")
-    fedgram("keys", "new", "north", "--in", "keys")
+    fedgram("keys", "new", "north", "--out", "keys")
     with pytest.raises(InvalidData, match="another key of 'north'"):
         fedgram("study", "keys", "study.toml", "keys/north.pub")
     with pytest.raises(InvalidParameter, match="another key in a file before"):
@@ -68,9 +67,9 @@ def test_keys_are_made_shown_and_entered(folder):
 def test_a_summary_and_its_passport(folder):
     said = fedgram("summarize", "study.toml", "north.csv", "--key", "north.key")
     assert "wrote north.fgm" in said
-    for words in ("party", "samples", "60", "minimum_samples", "passed", "no single row", "steps", "category"):
+    for words in ("party", "samples", "60", "minimum_samples", "passed", "not single samples", "steps", "category"):
         assert words in said
-    file = files.read("north.fgm")
+    file = fgm.read("north.fgm")
     file.verify(key := file.signer)
     assert key.text == Study.read("study.toml").parties["north"]
     passport = told("inspect", "north.fgm", "--html", "north.html")
@@ -80,33 +79,132 @@ def test_a_summary_and_its_passport(folder):
     assert "<svg" in (folder / "north.html").read_text()
     again = told("summarize", "study.toml", "north.csv", "--key", "north.key", "--out", "again.fgm")
     assert (again["digest"], again["file"]) == (file.digest, "again.fgm")
-    assert fedgram("inspect", "north.fgm") in said
+    shown = fedgram("inspect", "north.fgm")
+    assert all(line in said for line in shown.splitlines())
+    assert "rows" in said
+    assert "60 read: 60 used" in said
 
 
-def test_unsigned_summaries_say_so(folder):
+def test_unsigned_summaries_say_so_and_are_refused_where_the_study_lists_keys(folder):
+    with pytest.raises(InvalidParameter, match="expected the private key of 'north'.*sign with --key"):
+        fedgram("summarize", "study.toml", "north.csv", "--party", "north")
+    assert not (folder / "north.fgm").exists()
+    (folder / "study.toml").write_text(TEXT)
     done = CliRunner().invoke(app, ["summarize", "study.toml", "north.csv", "--party", "north"])
     assert "it is not signed" in done.stderr
-    assert files.read("north.fgm").signer is None
+    assert fgm.read("north.fgm").signer is None
+
+
+@pytest.fixture
+def coordinated(folder):
+    """Enter a coordinator's key into the study."""
+    fedgram("keys", "new", "coordinator")
+    fedgram("study", "keys", "study.toml", "--coordinator", "coordinator.pub")
+    return folder
+
+
+def test_a_sealed_summary_from_the_party_to_the_store(coordinated):
+    summarize = ("summarize", "study.toml", "north.csv", "--key", "north.key", "--seal")
+    said, receiver = fedgram(*summarize), told("keys", "show", "coordinator.pub")["public"]
+    assert "wrote north-sealed.fgm" in said
+    assert "sealed to" in said
+    assert not (coordinated / "north.fgm").exists()
+    assert b"north" not in (coordinated / "north-sealed.fgm").read_bytes()
+    for options in ((), ("--study", "study.toml")):
+        assert f"{receiver}" in fedgram("inspect", "north-sealed.fgm", *options)
+        shown = told("inspect", "north-sealed.fgm", *options)
+        assert shown == {"kind": "sealed", "sealed_to": receiver, "size": 65_727}
+    passport = told("inspect", "north-sealed.fgm", "--key", "coordinator.key", "--html", "north.html")
+    assert (passport["party"], passport["samples"]) == ("north", 60)
+    assert passport["sealed_to"] == f"the coordinator, {receiver}"
+    assert receiver in (coordinated / "north.html").read_text()
+    fedgram("summarize", "study.toml", "south.csv", "--key", "south.key")
+    joined = told("join", "store", "north-sealed.fgm", "south.fgm", "--key", "coordinator.key")["files"]
+    assert [each["outcome"] for each in joined] == ["joined", "joined"]
+    assert joined[0]["digest"] == passport["digest"]
+    with pytest.raises(InvalidParameter, match=r"north-sealed.fgm exists: .* --force"):
+        fedgram(*summarize)
+    fedgram(*summarize, "--force")
+    assert told("join", "store", "north-sealed.fgm")["files"][0]["outcome"] == "already in"
+
+
+def test_a_party_gets_the_page_of_a_sealed_file_with_the_rows_that_were_left_out(coordinated):
+    lines = (coordinated / "north.csv").read_text().splitlines()
+    (coordinated / "north.csv").write_text("\n".join([*lines, "P,50,4000,X,yes,ill"]) + "\n")
+    summarize = ("summarize", "study.toml", "north.csv", "--key", "north.key", "--seal", "--on-bad", "skip")
+    with pytest.raises(InvalidParameter, match=r"--html study.toml is study.toml itself"):
+        fedgram(*summarize, "--html", "study.toml")
+    with pytest.raises(InvalidParameter, match=r"--html north.html is the file that --out names"):
+        fedgram(*summarize, "--out", "north.html", "--html", "north.html")
+    assert not (coordinated / "north-sealed.fgm").exists()
+    with pytest.warns(Skipped):
+        assert "wrote north.html" in fedgram(*summarize, "--html", "north.html")
+    page = (coordinated / "north.html").read_text()
+    assert "61 read: 60 used" in page
+    assert "1 refused and left out" in page
+    assert "sealed to" in page
+    with pytest.raises(InvalidParameter, match=r"north.html exists: .* --html, or --force"):
+        fedgram(*summarize, "--out", "again.fgm", "--html", "north.html")
+    assert not (coordinated / "again.fgm").exists()
+
+
+def test_a_sealed_answer_to_a_round(coordinated):
+    for name in PARTIES:
+        fedgram("summarize", "study.toml", f"{name}.csv", "--key", f"{name}.key", "--seal")
+    fedgram("join", "store", *(f"{name}-sealed.fgm" for name in PARTIES), "--key", "coordinator.key")
+    fedgram("publish", "store", "--method", "fedlogit", "--set", "rounds=1")
+    for name in PARTIES:
+        answer = ("summarize", "study.toml", f"{name}.csv", "--key", f"{name}.key", "--round", "round-1.fgm", "--seal")
+        assert told(*answer)["file"] == f"{name}-round-1-sealed.fgm"
+    found = told("join", "store", *(f"{name}-round-1-sealed.fgm" for name in PARTIES))["files"]
+    assert [each["outcome"] for each in found] == ["answered"] * 3
+
+
+def test_a_seal_needs_its_keys(coordinated):
+    fedgram("summarize", "study.toml", "north.csv", "--key", "north.key", "--seal", "--out", "sealed.fgm")
+    for command, words in (
+        (("inspect", "sealed.fgm", "--html", "page.html"), "its passport is inside: give --key"),
+        (("inspect", "sealed.fgm", "--key", "south.key"), "is sealed to .* not the key"),
+        (("predict", "sealed.fgm", "north.csv"), "is sealed to"),
+    ):
+        with pytest.raises(FedgramError, match=words):
+            fedgram(*command)
+    done = run("join", "store", "sealed.fgm", cwd=coordinated)
+    assert done.returncode == 2
+    assert "with --key" in done.stderr
+    (coordinated / "study.toml").write_text(TEXT)
+    with pytest.raises(InvalidParameter, match=r"study that names its coordinator's key.*study keys --coordinator"):
+        fedgram("summarize", "study.toml", "north.csv", "--party", "north", "--seal")
+    fedgram("keys", "new", "coordinator", "--out", "other")
+    fedgram("study", "keys", "study.toml", "--coordinator", "other/coordinator.pub")
+    with pytest.raises(RefusedMessage, match="as its coordinator's: seal it with this study"):
+        fedgram("inspect", "sealed.fgm", "--study", "study.toml")
 
 
 def test_a_small_group_is_pointed_out(folder):
     rows = (folder / "north.csv").read_text().splitlines()
     kept = [row for row in rows if not row.endswith(",,ill")]
-    lone = ["P,50,4000,F,,ill"]  # the only one that is ill and whose smoking is not known
+    lone = ["P,50,4000,F,,ill"]  # the only ill person with unknown smoking
     (folder / "north.csv").write_text("\n".join([*kept, *lone]) + "\n")
     said = " ".join(fedgram("summarize", "study.toml", "north.csv", "--key", "north.key").split())
-    assert "1 samples: ill, smoker missing; fewer than minimum_cell, which is about classes only" in said
+    assert "smallest group 7 samples: smoker missing" in said, "the sums of a group are those of all classes"
+    alone = [row for row in rows if ",,ill" not in row and ",,well" not in row]
+    (folder / "north.csv").write_text("\n".join([*alone, *lone]) + "\n")
+    with pytest.raises(InvalidData, match=r"minimum_group: .* got smoker missing \(1 sample\)"):
+        fedgram("summarize", "study.toml", "north.csv", "--key", "north.key", "--out", "alone.fgm")
+    assert not (folder / "alone.fgm").exists()
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         (("--key", "south.key", "--party", "north"), "is not the key that study"),
-        ((), "whose table is it"),
+        ((), "expected a name or a key, got neither"),
         (("--key", "none.key"), "cannot read the key"),
         (("--key", "north.pub"), "not a private key"),
         (("--key", "north.key", "--out", "north.csv"), "would be overwritten"),
         (("--key", "north.key", "--out", "none/north.fgm"), "cannot write"),
+        (("--key", "north.key", "--html", "none/north.html"), "cannot write"),
         (("--key", "north.key", "--round", "study.toml"), "not a file that fedgram exchanges"),
     ],
 )
@@ -142,21 +240,21 @@ def test_a_round_is_answered(folder):
     study = Study.read("study.toml")
     for name in PARTIES:
         fedgram("summarize", "study.toml", f"{name}.csv", "--key", f"{name}.key")
-    total = files.read("north.fgm").payload + files.read("south.fgm").payload + files.read("east.fgm").payload
-    basis = basis_of(study, total)
+    total = fgm.read("north.fgm").payload + fgm.read("south.fgm").payload + fgm.read("east.fgm").payload
+    basis = study.basis_of(total)
     ascent = Logistic(basis.moments(total), "auto")
     asked = Round(1, "fedlogit", {}, basis, {"model": ascent.ahead, "leverage": ascent.leverage})
-    files.write("round-1.fgm", files.encode("round", asked, study=study, party="coordinator", key=key_of(9)))
+    fgm.write("round-1.fgm", fgm.encode("round", asked, study=study, party="coordinator", key=key_of(9)))
     said = told("summarize", "study.toml", "north.csv", "--key", "north.key", "--round", "round-1.fgm")
     assert (said["file"], said["kind"], said["samples"]) == ("north-round-1.fgm", "answer", 60)
     assert "trust" in said["reveals"]
     assert "fedlogit, round 1" in told("inspect", "round-1.fgm")["reveals"]
-    assert files.read("north.fgm").header.kind == "summary"
+    assert fgm.read("north.fgm").header.kind == "summary"
 
 
 def test_own_models_predict_and_are_judged(folder, published):
-    said = told("personalize", "global.fgm", "north.csv", "--key", "north.key")
-    assert (said["party"], said["member"], said["samples"]) == ("north", True, 60)
+    said = told("personalize", "global.fgm", "north.csv", "--key", "north.key", "--keep", "own")
+    assert (said["party"], said["member"], said["samples"], said["kept"]) == ("north", True, 60, "own")
     (folder / "new.csv").write_text(table(20, 40))
     study = Study.read("study.toml")
     client = read_client(study, "north", "new.csv")
@@ -174,7 +272,12 @@ def test_own_models_predict_and_are_judged(folder, published):
     lines = (folder / "predictions.csv").read_text().splitlines()
     assert lines[0] == "patient,diagnosis,p(ill),p(well),problem"
     assert [line.split(",")[1] for line in lines[1:]] == own.predict(client.x).tolist()
-    assert told("predict", "global.fgm", "new.csv")["labels"] == published.model.predict(client.x).tolist()
+    shown = told("predict", "global.fgm", "new.csv", "--id", "patient")
+    assert shown["labels"] == published.model.predict(client.x).tolist()
+    assert shown["ids"] == [f"P20-{row}" for row in range(40)]
+    assert shown["classes"] == ["ill", "well"]
+    np.testing.assert_allclose(shown["probabilities"], published.model.predict_proba(client.x))
+    assert shown["problems"] == [""] * 40
     assert told("evaluate", "global.fgm", "new.csv")["samples"] == 40
 
 
@@ -191,9 +294,9 @@ def test_newcomers_get_a_model_too(folder, published):
 def test_what_is_no_model_is_refused(folder, published):
     fedgram("summarize", "study.toml", "north.csv", "--key", "north.key")
     for command in (("predict", "north.fgm", "north.csv"), ("evaluate", "north.fgm", "north.csv")):
-        with pytest.raises(Mismatch, match="global or personal file is wanted"):
+        with pytest.raises(Mismatch, match="expected a global or personal file"):
             fedgram(*command)
-    with pytest.raises(Mismatch, match="global file is wanted"):
+    with pytest.raises(Mismatch, match="expected a global file"):
         fedgram("personalize", "north.fgm", "north.csv", "--key", "north.key")
     damaged = bytearray((folder / "global.fgm").read_bytes())
     damaged[-1] ^= 1
@@ -231,17 +334,18 @@ def test_models_without_a_study_are_for_predict(tmp_path):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 @pytest.mark.usefixtures("interruptible")
-def test_ctrl_c_leaves_nothing_half_written(folder):
+def test_ctrl_c_leaves_nothing_half_written(coordinated):
+    folder = coordinated
     code = (
         "import os, time\n"
-        "from fedgram.core import files\n"
+        "from fedgram.core import filesystem\n"
         "def slow(made, path):\n"
         "    print('writing', flush=True); time.sleep(3600)\n"
-        "files.os.replace = slow\n"
+        "filesystem.os.replace = slow\n"
         "from fedgram.cli import main; main()\n"
     )
     before = sorted(path.name for path in folder.iterdir())
-    command = [sys.executable, "-c", code, "summarize", "study.toml", "north.csv", "--key", "north.key"]
+    command = [sys.executable, "-c", code, "summarize", "study.toml", "north.csv", "--key", "north.key", "--seal"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=folder) as process:
         try:
             assert process.stdout.readline().strip() == b"writing"
@@ -251,4 +355,5 @@ def test_ctrl_c_leaves_nothing_half_written(folder):
             process.kill()
     assert process.returncode == 130
     assert b"Traceback" not in errors
-    assert sorted(path.name for path in folder.iterdir()) == before
+    left = sorted(path.name for path in folder.iterdir() if path.suffix != ".lock")  # a lock's file stays
+    assert left == before

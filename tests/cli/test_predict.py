@@ -1,4 +1,4 @@
-"""`fedgram predict`: one line out per line in, columns and backbones by name, and a file that chooses nothing."""
+"""`fedgram predict`: one line of output per row, columns and backbones by name, and files without any choice."""
 
 import json
 from dataclasses import replace
@@ -15,7 +15,7 @@ from fedgram.cli import app
 from fedgram.core import wire
 from fedgram.core.errors import Doubtful, InvalidData, InvalidParameter, Mismatch, Skipped, UnknownName
 from fedgram.features import backbone
-from fedgram.features.featurize import featurize
+from fedgram.features.extraction import featurize
 from fedgram.nets import TrainedNet, factories, net_for
 from fedgram.nets import network as network_module
 from support.data import private_cache, write
@@ -66,7 +66,12 @@ def test_bad_rows_with_labels_do_not_shift_the_others(tmp_path, model):
     assert "66.67% of 3 samples are right" in done.stderr
     with pytest.warns(Skipped):
         told = json.loads(predict(model, tmp_path / "new.csv", "--on-bad", "skip", "--json").stdout)
-    assert told == {"samples": 5, "bad": 1, "accuracy": 2 / 3, "labels": ["high", None, "low", "low", "low"]}
+    assert told["labels"] == ["high", None, "low", "low", "low"]
+    assert (told["samples"], told["bad"], told["accuracy"], told["classes"]) == (5, 1, 2 / 3, ["high", "low"])
+    assert told["problems"] == ["", "bad", "", "", ""]
+    assert told["probabilities"][1] is None
+    assert sum(told["probabilities"][0]) == pytest.approx(1)
+    assert "ids" not in told
     with pytest.warns(Skipped):
         predict(model, tmp_path / "new.csv", "--on-bad", "skip", "--out", tmp_path / "out.txt")
     assert (tmp_path / "out.txt").read_text() == "high\n\nlow\nlow\nlow\n"
@@ -109,15 +114,15 @@ def test_a_text_label_without_its_name_gets_a_remedy(tmp_path, model):
     path = write(tmp_path / "new.csv", "diagnosis,b,a\nhigh,0,1\nlow,0,-1\n")
     done = predict(model, path)
     assert done.stdout.split() == ["high", "low"]
-    assert "not used: column 'diagnosis'; if one of them is the label, name it: --label" in done.stderr
+    assert "not used: column 'diagnosis'; if one of them is the label, name it: --outcome" in done.stderr
     assert "100.00% of 2 samples" in predict(model, path, "--label", "diagnosis").stderr
     nameless = keep(fg.LinearModel(np.eye(2), ("high", "low")), tmp_path / "nameless.safetensors")
     with pytest.raises(
-        InvalidData, match=r"column 'diagnosis' holds 'high', not a number \(if it is the label.*--label"
+        InvalidData, match=r"column 'diagnosis' holds 'high', not a number \(if it is the label.*--outcome"
     ):
         predict(nameless, path)
     pq.write_table(pa.table({"diagnosis": ["high"], "a": [1.0], "b": [0.0]}), tmp_path / "new.parquet")
-    with pytest.raises(InvalidData, match=r"column 'diagnosis' .* holds string, not numbers.*\(--label\)"):
+    with pytest.raises(InvalidData, match=r"column 'diagnosis' .* holds string, not numbers.*\(--outcome\)"):
         predict(nameless, tmp_path / "new.parquet")
 
 
@@ -157,7 +162,7 @@ def test_a_file_does_not_choose_what_is_loaded(tmp_path, onnx_file, monkeypatch)
     with pytest.raises(InvalidParameter, match="made with the backbone 'means.onnx', which does not come with fedgram"):
         predict(model, tmp_path / "new.npz")
     assert len(predict(model, tmp_path / "new.npz", "--backbone", onnx_file).stdout.split()) == 4
-    # The same weights under another name are the same; others under the same name are not.
+    # The same weights under another name are equal; other weights under the same name are not.
     renamed = onnx_file.rename(onnx_file.with_name("renamed.onnx"))
     assert len(predict(model, tmp_path / "new.npz", "--backbone", renamed).stdout.split()) == 4
     other = keep(fg.LinearModel(np.eye(3, 2), (0, 1), features="renamed.onnx@0123456789ab"), tmp_path / "other")
@@ -188,7 +193,8 @@ def test_run_says_which_columns_it_uses(tmp_path):
     options = ["--data", path, "--label", "diagnosis", "--client-column", "hospital"]
     done = CliRunner().invoke(app, ["run", *map(str, options), "--json"])
     assert done.exit_code == 0, done.exception
-    assert done.stderr.splitlines()[0] == "features: age, bp; label: diagnosis; client: hospital"
+    used = "outcome: diagnosis (u, v); numbers: age, bp; ignored: hospital"
+    assert done.stderr.splitlines()[0] == f"study drafted from the table: {used}"
     assert json.loads(done.stdout)["clients"] == 2
 
 
@@ -202,7 +208,7 @@ def test_compare_and_nodes_say_which_columns_they_use(tmp_path, caplog):
     options = ["--data", str(path), "--methods", "afl", "--clients", "2", "--partition", "iid", "--out", str(tmp_path)]
     done = CliRunner().invoke(app, ["compare", *options])
     assert done.exit_code == 0
-    assert f"{path}: features: age, bp; label: label" in done.stderr
+    assert f"{path}: study drafted from the table: outcome: label (u, v); numbers: age, bp" in done.stderr
     with caplog.at_level("INFO", logger="flwr"):
         config.NodeConfig(name="a", data=str(path), folder=str(tmp_path / "node")).client(config.App())
     assert "features: age, bp; label: label" in caplog.text
@@ -215,7 +221,7 @@ def test_pixels_need_no_naming(tmp_path):
 
 
 def test_a_network_is_imported_only_if_it_is_named(tmp_path, monkeypatch):
-    """A model is a file that may come from anybody; what it names is code."""
+    """A model file may come from a stranger, and may name code."""
     monkeypatch.setattr(factories, "_admitted", set())
     classes, x = (0, 1), np.random.default_rng(0).random((3, 12))
     with monkeypatch.context() as patch:

@@ -18,16 +18,16 @@ from typer.testing import CliRunner
 import fedgram as fg
 from fedgram.cli import app
 from fedgram.core import wire
+from fedgram.core.classes import NUMERIC
 from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch, Skipped, UnknownName
-from fedgram.core.labels import NUMERIC
 from fedgram.data.own import csvfiles
 from fedgram.models import LinearModel
-from fedgram.regressors import Outcomes, Regressor
+from fedgram.moments.targets import NumericTargets
+from fedgram.pipeline import Pipeline
 from fedgram.studies import Study
 from fedgram.studies.encoding import read_client
-from fedgram.studies.judging import judge
 from fedgram.studies.kinds import Category, Ignore, Number
-from fedgram.studies.model import StudyModel
+from fedgram.studies.model import StudyModel, judge
 from support.campaign import examples
 from support.data import write
 
@@ -125,7 +125,7 @@ def test_a_model_alone_carries_its_study(tmp_path, fit):
 
 def test_files_and_json(tmp_path, fit):
     labelled = rows(40, 3)
-    labelled[4][3] = ""  # not known, which is no flaw here
+    labelled[4][3] = ""  # not known, which is allowed here
     labelled[6][2] = "?"
     new, model = table(tmp_path / "new.csv", labelled), tmp_path / "fit.fedgram"
     printed = predict(model, new, "--id", "patient_id")
@@ -144,7 +144,7 @@ def test_files_and_json(tmp_path, fit):
 
 def test_bad_rows_can_be_refused(tmp_path, fit):
     new = write(tmp_path / "new.csv", NEW)
-    with pytest.raises(InvalidData, match=r"4 bad rows in .*: line 3: column 'age' must hold numbers; line 5"):
+    with pytest.raises(InvalidData, match=r"4 bad rows in .*: line 3: column 'age' must hold numbers, got .*; line 5"):
         predict(tmp_path / "fit.fedgram", new, "--on-bad", "refuse", "--out", tmp_path / "out.csv")
     assert not (tmp_path / "out.csv").exists()
     late = write(tmp_path / "late.csv", "age,sex\n" + "30,F\n" * 5000 + "x,F\n")
@@ -157,9 +157,11 @@ def test_bad_rows_can_be_refused(tmp_path, fit):
     )
 
 
-@pytest.mark.parametrize("option", ["--label", "--backbone"])
-def test_a_study_says_what_is_what(tmp_path, fit, option):
-    with pytest.raises(InvalidParameter, match=f"leave out {option} sex"):
+@pytest.mark.parametrize(
+    ("option", "told"), [("--label", "--outcome"), ("--outcome", "--outcome"), ("--backbone", "--backbone")]
+)
+def test_a_study_says_what_is_what(tmp_path, fit, option, told):
+    with pytest.raises(InvalidParameter, match=f"leave out {told} sex"):
         predict(tmp_path / "fit.fedgram", write(tmp_path / "new.csv", NEW), option, "sex")
 
 
@@ -177,7 +179,7 @@ def test_columns_that_do_not_fit(tmp_path, fit):
 def doubled(study):
     """Return a model that predicts twice the age, which is sent in units of half its range about the middle."""
     head = LinearModel(np.array([[120.0]]), NUMERIC, np.array([120.0]), study.features, ("age",))
-    return study.model(Regressor(head, Outcomes(("cost",), np.zeros(1), np.ones(1))))
+    return study.model(Pipeline(head, targets=NumericTargets.named("cost")))
 
 
 def test_outcomes_that_are_numbers(tmp_path, monkeypatch):
@@ -186,23 +188,46 @@ def test_outcomes_that_are_numbers(tmp_path, monkeypatch):
     monkeypatch.setattr(sys.modules["fedgram.cli.predict"], "model_of", lambda path, client: model)
     new = write(tmp_path / "new.csv", "age\n30\nold\n60\n")
     done = predict("model", new)
-    assert done.stdout == "cost,problem\n60,\n,column 'age' must hold numbers\n120,\n"
+    assert done.stdout == "cost,problem\n60,\n,\"column 'age' must hold numbers, got old\"\n120,\n"
     assert json.loads(predict("model", new, "--json").stdout) == {
         "samples": 3,
         "bad": 1,
         "accuracy": None,
+        "outcomes": ["cost"],
         "labels": [[60.0], None, [120.0]],
+        "problems": ["", "column 'age' must hold numbers, got old", ""],
     }
 
 
+def test_what_was_written_is_told_and_nothing_usable_is_exit_code_1(tmp_path, monkeypatch):
+    study = Study("cost", "cost", {"age": Number(range=(0, 120)), "who": Ignore(), "cost": Number()})
+    monkeypatch.setattr(sys.modules["fedgram.cli.predict"], "model_of", lambda path, client: doubled(study))
+    some = write(tmp_path / "some.csv", "who,age\nA,30\nB,old\n")
+    done = predict("model", some, "--id", "who", "--out", tmp_path / "out.csv")
+    assert done.exit_code == 0
+    assert f"wrote {tmp_path / 'out.csv'}: 2 samples" in done.stderr.replace("\n", "")
+    assert "1 of 2 samples are bad: their lines say what is wrong" in done.stderr
+    told = json.loads(predict("model", some, "--id", "who", "--json").stdout)
+    assert (told["ids"], told["labels"]) == (["A", "B"], [[60.0], None])
+    told = json.loads(predict("model", some, "--json", "--out", tmp_path / "other.csv").stdout)
+    assert told == {"samples": 2, "bad": 1, "accuracy": None, "file": str(tmp_path / "other.csv")}
+    for text in ("age\nold\nyoung\n", "age\n"):
+        none = write(tmp_path / "none.csv", text)
+        for options in ((), ("--json",), ("--out", tmp_path / "none-out.csv", "--force")):
+            done = predict("model", none, *options)
+            assert done.exit_code == 1
+        assert "none of them could be used" in done.stderr
+        assert (tmp_path / "none-out.csv").read_text().count("must hold numbers") == text.count("o")
+
+
 def test_where_a_table_has_its_numbers_the_errors_are_told(tmp_path, monkeypatch):
-    """As right labels are counted. Bad rows, and rows whose number is not known, are not judged."""
+    """Bad rows, and rows without a known number, are not counted, as with right labels."""
     study = Study("cost", "cost", {"age": Number(range=(0, 120)), "cost": Number()})
     monkeypatch.setattr(sys.modules["fedgram.cli.predict"], "model_of", lambda path, client: doubled(study))
     new = write(tmp_path / "new.csv", "cost,age\n63,30\n7,old\n116,60\n,50\nunknown,50\n200,100\n")
     done = predict("model", new)
     assert "RMSE of cost 2.887, MAE 2.333, R² 0.9974, over 3 samples" in done.stderr
-    assert done.stdout.splitlines()[:3] == ["cost,problem", "60,", ",column 'age' must hold numbers"]
+    assert done.stdout.splitlines()[:3] == ["cost,problem", "60,", ",\"column 'age' must hold numbers, got old\""]
     errors = json.loads(predict("model", new, "--json").stdout)["errors"]["cost"]
     assert errors["rmse"] == pytest.approx((25 / 3) ** 0.5)
     assert errors["mae"] == pytest.approx(7 / 3)
@@ -214,7 +239,7 @@ def test_where_a_table_has_its_numbers_the_errors_are_told(tmp_path, monkeypatch
 
 @pytest.mark.parametrize(("outside", "judged"), [("clip", 3), ("refuse", 2), ("missing", 2)])
 def test_numbers_are_judged_by_the_rules_of_the_study(tmp_path, monkeypatch, outside, judged):
-    """`predict` and `evaluate` agree on what the table says."""
+    """`predict` and `evaluate` agree on a table's outcomes."""
     study = Study("cost", "cost", {"age": Number(range=(0, 120)), "cost": Number(range=(0, 250), outside=outside)})
     model = doubled(study)
     monkeypatch.setattr(sys.modules["fedgram.cli.predict"], "model_of", lambda path, client: model)
@@ -236,7 +261,7 @@ def test_memory_does_not_grow_with_the_table(tmp_path, fit, monkeypatch):
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         assert (tmp_path / "out.csv").read_bytes().count(b"\n") == n + 1
-    # The lines alone are 4.5 MB. What readers hold in advance differs by about one.
+    # The lines alone are 4.5 MB. Readers' buffers differ by about 1 MB.
     assert peaks[1] - peaks[0] < 2 << 20, peaks
 
 
@@ -262,7 +287,7 @@ def test_other_models_have_keys_and_probabilities_too(tmp_path):
     ]
     np.savez(tmp_path / "new.npz", x=np.ones((2, 1)))
     assert len(read(predict(tmp_path / "model", tmp_path / "new.npz", "--probabilities").stdout)) == 2
-    with pytest.raises(InvalidData, match="is no table"):
+    with pytest.raises(InvalidData, match="is not a table"):
         predict(tmp_path / "model", tmp_path / "new.npz", "--id", "who")
 
 
@@ -270,7 +295,7 @@ PLAIN = fg.LinearModel(np.array([[1.0, -1.0], [0.5, 0.0]]), ("high", "low"), col
 
 
 def plain_rows(n, seed):
-    """Return rows of numbers, a tenth of them bad in some way, with a key and a label that is known now and then."""
+    """Return rows of numbers, a tenth of them bad in some way, with a key and a label in some rows."""
     rng = np.random.default_rng(seed)
     found = []
     for k in range(n):
@@ -294,7 +319,7 @@ def test_models_without_a_study_read_tables_in_blocks_too(tmp_path_factory, seed
         whole = predict(*arguments)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(csvfiles, "BYTES", piece)
-            patch.setattr("fedgram.cli.predictions.ROWS", at_once)
+            patch.setattr("fedgram.cli.predict.ROWS", at_once)
             blocks = predict(*arguments)
             told = json.loads(predict(*arguments, "--json").stdout)
     assert blocks.stdout == whole.stdout
@@ -338,7 +363,7 @@ def test_memory_does_not_grow_without_a_study_either(tmp_path, monkeypatch):
 
 
 def test_an_interruption_leaves_nothing_half_written(tmp_path, fit, monkeypatch):
-    """Neither a part of the new file nor a trace beside the old one."""
+    """The old file is whole, without a part of the new one or a temporary file."""
     new, out = table(tmp_path / "new.csv", rows(100, 3)), tmp_path / "out.csv"
     out.write_text("what was there\n")
     before = sorted(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""The coordinator's commands, as it types them: join, status, publish, remove, combine, log, verify."""
+"""The coordinator's commands: join, status, publish, remove, combine, log, verify."""
 
 import json
 import signal
@@ -10,11 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from fedgram.cli import app
-from fedgram.core.errors import FedgramError, InvalidParameter, StoreError, UnknownName
-from fedgram.core.lock import only_writer
-from fedgram.exchange import files
-from fedgram.exchange.store import Store
-from fedgram.exchange.verification import check_total, problems
+from fedgram.core.errors import FedgramError, InvalidData, InvalidParameter, RefusedMessage, StoreError, UnknownName
+from fedgram.core.filesystem import only_writer
+from fedgram.exchange.format import fgm
+from fedgram.exchange.store.study_store import Store
+from fedgram.exchange.store.verification import check_total, problems
 from support.command import run, start
 from support.stores import KEYS, answered, keyed, summary
 from support.waiting import PATIENCE
@@ -37,7 +37,7 @@ def told(*options, **kept):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Return a folder with three signed summaries, and go there."""
+    """Return a folder with three signed summaries, and change into it."""
     monkeypatch.chdir(tmp_path)
     for name in NAMES:
         (tmp_path / f"{name}.fgm").write_bytes(summary(name, study=STUDY, key=KEYS[name]))
@@ -61,7 +61,7 @@ def test_a_consortium_from_join_to_verify(folder):
     found = told("publish", "store")
     assert (found["version"], found["method"], found["samples"]) == (1, "fedgram", 120)
     assert set(found["sites"]) == set(NAMES)
-    assert files.read(found["file"]).header.kind == "global"
+    assert fgm.read(found["file"]).header.kind == "global"
     state = told("status", "store")
     assert [each["party"] for each in state["contributions"]] == list(NAMES)
     assert {each["key"] for each in state["contributions"]} == {"listed in the study"}
@@ -75,22 +75,63 @@ def test_a_consortium_from_join_to_verify(folder):
     assert [entry["what"] for entry in log["entries"]] == ["open", *["join"] * 3, "publish", "remove"]
     assert log["problems"] == []
     assert "the ledger is whole" in fedgram("log", "store", "--expect", again[0]["receipt"])
+    for neither in ("missing.fgm", "."):
+        with pytest.raises(InvalidParameter, match="expected a head of the ledger or a file with one, got"):
+            fedgram("log", "store", "--expect", neither)
+
+
+def test_folders_join_with_the_files_that_are_in_them(folder):
+    inbox = folder / "inbox"
+    (inbox / "older").mkdir(parents=True)
+    for name, place in zip(NAMES, ("b.fgm", "a.FGM", "older/c.fgm"), strict=True):
+        (folder / f"{name}.fgm").rename(inbox / place)
+    (inbox / "read-me.txt").write_text("mail")
+    (inbox / "d.fgm").mkdir()
+    found = told("join", "store", "inbox")["files"]
+    assert [(each["party"], each["outcome"]) for each in found] == [("south", "joined"), ("north", "joined")]
+    assert "inbox: 2 .fgm files" in CliRunner().invoke(app, ["join", "store", "inbox"]).stderr
+    again = told("join", "store", "inbox", "inbox/older/c.fgm")["files"]
+    assert [each["outcome"] for each in again] == ["already in", "already in", "joined"]
+    (folder / "empty").mkdir()
+    with pytest.raises(InvalidParameter, match=r"empty: expected a folder with .fgm files, got one without"):
+        fedgram("join", "store", "empty")
+    assert "inbox/" in fedgram("join", "--help")
+
+
+def test_the_study_of_a_file_or_a_store_is_shown(store):
+    publication = told("publish", "store")["file"]
+    wanted = told("study", "show", "store")
+    assert wanted["fingerprint"] == STUDY.fingerprint
+    for path in ("north.fgm", publication):
+        assert told("study", "show", path) == wanted
+    assert "steps" in fedgram("study", "show", "north.fgm")
+    receipt = next((store / "receipts").iterdir())
+    with pytest.raises(InvalidData, match="got one with no more than the fingerprint"):
+        fedgram("study", "show", receipt)
+    with pytest.raises(InvalidParameter, match="is not a store"):
+        fedgram("study", "show", store.parent)
+    data = bytearray((store.parent / "north.fgm").read_bytes())
+    data[-1] ^= 1
+    (store.parent / "north.fgm").write_bytes(bytes(data))
+    with pytest.raises(RefusedMessage):
+        fedgram("study", "show", "north.fgm")
 
 
 def test_what_people_read_names_everything(store):
     said = fedgram("publish", "store", "--method", "afl")
     assert "version 1: afl of 3 parties, 120 samples; wrote global.fgm" in said
     shown = fedgram("status", "store", "--sites")
+    assert "How well a model of the other parties predicts each party (Brier score; lower is better)." in said
     for text in ("walks", "3 parties, 120 samples", "listed in", "published version 1", "by the others"):
         assert text in shown
     assert "total before" in fedgram("remove", "store", "north", "--out", "certificate.fgm")
-    assert "no copy of the removed contribution" in fedgram("remove", "store", "north", "--out", "again.fgm")
-    assert files.read("again.fgm").digest == files.read("certificate.fgm").digest
+    assert "Does not prove: That all copies were deleted" in fedgram("remove", "store", "north", "--out", "again.fgm")
+    assert fgm.read("again.fgm").digest == fgm.read("certificate.fgm").digest
 
 
 def test_hyper_parameters_are_given_by_set(store):
     found = told("publish", "store", "--method", "fedhip", "--set", "beta=2", "--no-sites")
-    assert files.read(found["file"]).payload.settings["beta"] == 2.0
+    assert fgm.read(found["file"]).payload.settings["beta"] == 2.0
     assert found["sites"] == {}
 
 
@@ -105,7 +146,7 @@ def test_fedlogit_by_files(store):
     assert told("status", "store")["waiting"] == ["south", "east"]
     fedgram("join", "store", "south-1.fgm", "east-1.fgm")
     found = told("publish", "store", "--method", "fedlogit", "--set", "rounds=1")
-    assert files.read(found["file"]).payload.method == "fedlogit"
+    assert fgm.read(found["file"]).payload.method == "fedlogit"
 
 
 def test_regions_combine(folder):
@@ -130,7 +171,7 @@ def test_regions_combine(folder):
 )
 def test_bad_input_is_refused(store, options, kind):
     try:
-        fedgram(*options, code=1)  # a certificate that is none was checked, and is not right
+        fedgram(*options, code=1)  # a file that is not a certificate was checked, and failed
     except kind:
         return
     assert options[0] == "verify"
@@ -144,10 +185,12 @@ def test_a_rewritten_ledger_and_a_wrong_total_are_told(store):
         database.execute("DELETE FROM contributions WHERE party = 'east'")
     database.close()
     wrong = told("log", "store", code=1)["problems"]
-    assert [text.split()[0] for text in wrong] == ["total.bin", "receipts/east-4.fgm"]  # the chain itself is whole
+    assert [text.split()[0] for text in wrong[:2]] == ["total.bin", "receipts/east-4.fgm"]  # the chain itself is whole
+    assert "restored from an older backup: the ledger ends with entry 3, and entry 4 is missing" in wrong[2]
     for kept in ("total.bin", "receipts/east-4.fgm"):
         (store / kept).unlink()
-    assert told("log", "store", code=0)["problems"] == []  # nothing here tells of the entry any more
+    (store.parent / "store.head").unlink()
+    assert told("log", "store", code=0)["problems"] == []  # nothing mentions the entry any more
     assert "no entry with the head" in " ".join(fedgram("log", "store", "--expect", head, code=1).split())
 
 
@@ -185,7 +228,7 @@ def test_ctrl_c_leaves_nothing_half_written(store):
 
 
 def test_a_read_only_store_can_be_read(store, monkeypatch):
-    monkeypatch.setattr("fedgram.exchange.index._may_write", lambda *_: False)
+    monkeypatch.setattr("fedgram.exchange.store.index._may_write", lambda *_: False)
     assert told("status", "store")["samples"] == 120
     assert told("log", "store")["problems"] == []
     assert told("verify", "store")["wrong"] == []

@@ -1,4 +1,4 @@
-"""A study comes from outside: it names a method, and never a file or a module whose code would run."""
+"""A study comes from others: it may name a method, never a file or a module with code."""
 
 import sys
 
@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from fedgram.cli import app
 from fedgram.core.errors import InvalidData, UnknownName
-from fedgram.exchange import files
+from fedgram.exchange.format import fgm
 from support.exchange import TEXT, tables
 from support.own_method import write_method
 
@@ -15,8 +15,8 @@ CODE = ("evil.py", "./evil.py", "evil.py:Average", "evil:Average", "this:x", "a/
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """Return a folder with tables, and code that leaves a mark where it is run."""
+def folder(tmp_path, monkeypatch, registered):
+    """Return a folder with tables, and code that writes a file when it runs."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     tables(tmp_path)
@@ -70,5 +70,5 @@ def test_nothing_is_looked_up_because_a_file_names_a_backbone(folder, monkeypatc
     from fedgram.studies import Study
 
     study = Study.read("study.toml")
-    files.write("receipt.fgm", files.encode("receipt", {"study": "x"}, study=study, party="coordinator"))
-    assert files.read("receipt.fgm").study == study
+    fgm.write("receipt.fgm", fgm.encode("receipt", {"study": "x"}, study=study, party="coordinator"))
+    assert fgm.read("receipt.fgm").study == study

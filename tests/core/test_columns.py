@@ -121,14 +121,14 @@ def test_moments_of_tables_are_aligned(table):
     x, y = patients()
     options = {"classes": ["ill", "well"]}
     whole = fg.Moments.of(table(x, COLUMNS), y, **options)
-    assert whole.kind.columns == COLUMNS
+    assert whole.schema.columns == COLUMNS
     for n in (45, 1):  # a Gram matrix, and a factor
         parts = [
             fg.Moments.of(table(x[:-n], COLUMNS), y[:-n], **options),
             fg.Moments.of(table(shuffled(x)[-n:], SHUFFLED), y[-n:], **options),
         ]
         total = parts[0] + parts[1]
-        assert total.kind == whole.kind
+        assert total.schema == whole.schema
         np.testing.assert_allclose(total.gram, whole.gram, rtol=1e-12)
         np.testing.assert_allclose(total.cross, whole.cross, rtol=1e-12)
         left = total - parts[1]
@@ -141,7 +141,7 @@ def test_moments_with_a_bias_are_aligned():
     want = fg.Moments.of(x, y, columns=COLUMNS, **options)
     got = fg.Moments.of(shuffled(x), y, columns=SHUFFLED, **options).reordered(COLUMNS)
     np.testing.assert_allclose(got.gram, want.gram, rtol=1e-12)
-    assert got.kind == want.kind
+    assert got.schema == want.schema
 
 
 def test_moments_of_other_columns_are_refused_by_name():
@@ -153,7 +153,7 @@ def test_moments_of_other_columns_are_refused_by_name():
     with pytest.raises(Mismatch, match="no column names"):
         whole + fg.Moments.of(x, y, classes=["ill", "well"])
     with pytest.raises(Mismatch, match="zinc"):
-        whole.reordered(other.kind.columns)
+        whole.reordered(other.schema.columns)
     assert fg.Moments.from_bytes(whole.to_bytes()) == whole
 
 
@@ -198,7 +198,7 @@ def test_a_run_aligns_what_clients_have_in_another_order(name):
 
     method = example(name)
     want = method.fit(clients(COLUMNS, COLUMNS, COLUMNS))
-    # Whoever comes first has no say: the order of most clients counts.
+    # The first client does not decide: the order of most clients counts.
     got = method.fit(clients(SHUFFLED, COLUMNS, COLUMNS), engine=InProcess(workers=2))
     assert got.evaluation == want.evaluation
     pairs = [(got.personal[name], want.personal[name]) for name in want.personal]
@@ -220,7 +220,7 @@ def test_a_client_with_other_columns_is_refused_by_name():
 
 
 class Liar(fg.AFL):
-    """AFL in which client "liar" says what is not so."""
+    """AFL in which client "liar" sends false values."""
 
     @step
     def hello(self, client):

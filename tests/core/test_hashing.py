@@ -1,4 +1,4 @@
-"""Hashes as version 0.1.0 made them: with others, caches and finished runs would not be known again."""
+"""Hashes of version 0.1.0: with other hashes, caches and finished runs would not be found again."""
 
 import numpy as np
 import pytest
@@ -7,10 +7,9 @@ import fedgram as fg
 from fedgram.core.errors import WrongChecksum
 from fedgram.core.hashing import checksum, hash_parts, verify
 from fedgram.core.randomness import generator
-from fedgram.data.dataset import Dataset
-from fedgram.data.fingerprint import fingerprint
+from fedgram.data.dataset import Dataset, fingerprint
 from fedgram.data.shift import shifted
-from fedgram.experiments.grid import stable_key
+from fedgram.experiments.scenario import stable_key
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Messages derived from dataclasses: what is sent, what is checked, and what a class may not contain."""
+"""Messages derived from dataclasses: their bytes, their checks, and refused classes."""
 
 from dataclasses import dataclass, replace
 from typing import Annotated
@@ -9,11 +9,10 @@ import pytest
 
 from fedgram.core import wire
 from fedgram.core.arrays import Array
+from fedgram.core.classes import Classes
 from fedgram.core.columns import Columns
 from fedgram.core.errors import FedgramError, InvalidData, RefusedMessage
-from fedgram.core.labels import Classes
-from fedgram.core.wire import messages
-from fedgram.layerwise.network import Network
+from fedgram.layerwise.layered_network import Network
 
 
 @dataclass(frozen=True)
@@ -160,7 +159,7 @@ def test_an_annotation_that_cannot_be_sent_is_named():
         class Wrong:
             items: set[int]
 
-    assert "test-wrong" not in messages.registered
+    assert "test-wrong" not in wire.registered
 
 
 def test_reading_fields_checks_without_bytes_too():

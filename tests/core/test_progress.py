@@ -1,10 +1,10 @@
-"""Bars come up for what takes longer than a moment, and change nothing else."""
+"""Bars appear for longer work, and have no other effect."""
 
 from dataclasses import dataclass
 
 import pytest
 
-from fedgram.core import progress
+from fedgram.core import progress_bars as progress
 
 
 @dataclass(frozen=True)

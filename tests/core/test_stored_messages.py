@@ -11,17 +11,17 @@ import pytest
 
 import fedgram as fg
 from fedgram.core import wire
-from fedgram.evaluation import Evaluation
+from fedgram.evaluation import Evaluation, RightLabels
 from fedgram.features.projection import RandomFeatures
 from fedgram.heads.head import Head
 from fedgram.heads.system import System
 from fedgram.layerwise import Network
 from fedgram.methods.analytic.apfl import TwoStreams
-from fedgram.moments.kind import Kind
+from fedgram.moments.moments import Schema
 from fedgram.nets import TrainedNet
-from fedgram.protocol.contributions import Contributions
 from fedgram.protocol.fit import Traffic
-from fedgram.protocol.timing import SPANS
+from fedgram.protocol.pool import Contributions
+from fedgram.protocol.transport import SPANS
 from fedgram.studies import Study
 from fedgram.studies.kinds import Category, Ignore, Number
 
@@ -36,19 +36,19 @@ STORED = Path(__file__).parent / "stored"
 
 
 def ramp(*shape: int) -> np.ndarray:
-    """Return an array of small multiples of 1/8, which every machine has exactly."""
+    """Return an array of small multiples of 1/8, which are exact on every machine."""
     return (np.arange(np.prod(shape)) % 17 / 8 - 1).reshape(shape)
 
 
 def moments() -> fg.Moments:
-    """Return the moments of whole numbers, whose sums every machine has exactly."""
+    """Return the moments of whole numbers, whose sums are exact on every machine."""
     x = np.array([[1.0, 2, 0], [0, 1, 1], [3, 1, 2], [1, 0, 5], [2, 2, 2], [4, 0, 1]])
     return fg.Moments.of(x, [0, 1, 0, 1, 1, 0], classes=PETS, features="table", columns=COLUMNS)
 
 
 def of_one_sample() -> fg.Moments:
     sample = ramp(1, 8)
-    kind = Kind((0, 1, 2), 8, "resnet", False)
+    kind = Schema((0, 1, 2), 8, "resnet", False)
     return fg.Moments(kind, sums=sample.copy(), counts=np.array([0, 1, 0]), factor=sample)
 
 
@@ -57,7 +57,8 @@ def contributions() -> Contributions:
 
 
 def fit() -> fg.Fit:
-    counts = Evaluation(correct={"ward-1": 1}, tested={"ward-1": 2, "ward-2": 0}, failed={"ward-2": "no samples"})
+    right = {"ward-1": RightLabels(1, 2)}
+    counts = Evaluation(right, tested={"ward-1": 2, "ward-2": 0}, failed={"ward-2": "no samples"})
     return fg.Fit(
         fg.LinearModel(ramp(3, 2), PETS, ramp(2), "table", COLUMNS),
         "afl",

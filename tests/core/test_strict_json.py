@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedgram.core.strict_json import MOST_DEPTH, parse
+from fedgram.core.container import MOST_DEPTH, parse
 
 VALUES = st.recursive(
     st.none()

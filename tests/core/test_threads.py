@@ -175,7 +175,7 @@ def test_the_environment_is_as_before(monkeypatch):
         assert "OMP_WAIT_POLICY" not in os.environ, "who has set one of them knows better"
 
 
-# Begins each program: notes what the environment is when torch is looked for, and what torch has afterwards.
+# Start of each program: notes the environment when torch is imported, and torch's threads afterwards.
 WATCH = """
 import os, sys
 
@@ -192,9 +192,9 @@ clients = [fg.Client(f"c{k}", x[k::3], y[k::3]) for k in range(3)]
 PROGRAMS = {
     "a method": "fg.FedAvg(rounds=1).fit(clients, classes=3)",
     "a factory": "fg.FedAvg(rounds=1, network='own_network:make').fit(clients, classes=3)",
-    "a model": "from fedgram.nets.model import TrainedNet\n"
+    "a model": "from fedgram.nets.trained_net import TrainedNet\n"
     "TrainedNet('linear', (8,), ('a', 'b'), np.zeros(18, dtype=np.float32)).predict(x)",
-    "a module": "from fedgram.nets.model import TrainedNet\n"
+    "a module": "from fedgram.nets.trained_net import TrainedNet\n"
     "TrainedNet('linear', (8,), ('a', 'b'), np.zeros(18, dtype=np.float32)).to_torch()",
     "the command line": "import fedgram.cli\n"
     "sys.argv = 'fedgram run --data digits --method fedavg --set rounds=1 --clients 3'.split()\n"

@@ -1,4 +1,4 @@
-"""Bytes: what goes in comes out, and nothing else gets in."""
+"""Bytes: values survive the round trip, and other values are refused."""
 
 import json
 from collections.abc import Mapping
@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from fedgram import Moments
-from fedgram.core import wire
+from fedgram.core import container, wire
 from fedgram.core.errors import FedgramError, RefusedMessage
-from fedgram.core.wire import container, messages
 
 arrays = hnp.arrays(
     st.sampled_from(["float64", "float32", "int64", "uint8", "bool"]), hnp.array_shapes(min_dims=0, min_side=0)
@@ -94,7 +93,7 @@ def test_garbage_is_refused(data):
 
 @given(st.data())
 def test_damaged_messages_never_crash(data):
-    """A flipped byte is refused by name, or changes a value that no check can know; nothing else happens."""
+    """A flipped byte is refused by name, or changes a value that no check can detect; it has no other effect."""
     moments = Moments.of(np.arange(12.0).reshape(4, 3) % 5, [0, 1, 0, 1], classes=2)
     damaged = bytearray(moments.to_bytes())
     position = data.draw(st.integers(0, len(damaged) - 1))
@@ -193,7 +192,7 @@ def test_versions_are_checked(monkeypatch):
 
 def test_unregistered_types_are_refused(monkeypatch):
     data = wire.encode(Pair(np.ones((1, 2)), None))
-    monkeypatch.delitem(messages.registered, "test-pair")
+    monkeypatch.delitem(wire.registered, "test-pair")
     with pytest.raises(RefusedMessage, match="'test-pair' is not registered"):
         wire.decode(data)
 

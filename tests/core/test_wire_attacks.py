@@ -1,4 +1,4 @@
-"""Messages made to hurt: damaged on the way, or small ones that would cost a lot."""
+"""Hostile messages: damaged on the way, or small with large costs."""
 
 import hashlib
 import json
@@ -8,16 +8,15 @@ import numpy as np
 import pytest
 
 import fedgram as fg
-from fedgram.core import wire
+from fedgram.core import container, wire
+from fedgram.core.classes import MOST_CLASSES, as_classes
 from fedgram.core.errors import RefusedMessage
-from fedgram.core.labels import MOST_CLASSES, as_classes
-from fedgram.core.wire import container, messages
 from fedgram.layerwise import Network
 from fedgram.nets import TrainedNet
 
 
 def sealed(header: dict, body: bytes = b"", tree=None) -> bytes:
-    """Return a message with any header at all, whose digest is right."""
+    """Return a message with any header and a right digest."""
     metadata = {"sha256": "0" * 64, "fedgram": json.dumps({"schema": container.SCHEMA, "payload": tree})}
     text = json.dumps({"__metadata__": metadata} | header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
@@ -76,12 +75,12 @@ def test_the_number_of_classes_is_not_taken_from_the_message_alone(fields, name)
         def to_fields(self):
             return fields | {"classes": 10**8, "count": 10**8}
 
-    original = messages.registered[name]
-    messages.registered[name] = Forged
+    original = wire.registered[name]
+    wire.registered[name] = Forged
     try:
         data = wire.encode(Forged())
     finally:
-        messages.registered[name] = original
+        wire.registered[name] = original
     memory = refused(data, "100000000 classes")
     assert memory < 2**20
 
@@ -230,7 +229,7 @@ def test_honest_samples_that_are_nearly_equal_pass(apart, bias):
 
 
 def test_sums_of_counts_do_not_overflow():
-    kind = moments().kind
+    kind = moments().schema
     many = fg.Moments(kind, sums=np.zeros((1, 5)), counts=np.array([2**48, 0]), packed=np.zeros(15))
     with pytest.raises(fg.errors.NotMoments, match="more than the"):
         many + many

@@ -1,4 +1,4 @@
-"""Partitions cover every sample once, whatever the numbers; data sets are what they say."""
+"""Partitions cover every sample once, for any numbers; data sets match their descriptions."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import fedgram as fg
 from fedgram.core.errors import InvalidData, InvalidParameter, UnknownName
 from fedgram.data import digits, load_dataset, synthetic
-from fedgram.data.spread import spread
+from fedgram.data.partition import spread
 from support.problems import seeds
 
 
@@ -159,7 +159,11 @@ def test_bad_alpha(alpha):
     [
         (lambda: fg.partition.dirichlet([], clients=2, alpha=1), InvalidData, "labels must be"),
         (lambda: fg.partition.dirichlet([0, 1], clients=0, alpha=1), InvalidParameter, "at least 1"),
-        (lambda: fg.partition.dirichlet([0, 1], clients=2, alpha=1, min_size=2), InvalidParameter, "min_size 2"),
+        (
+            lambda: fg.partition.dirichlet([0, 1], clients=2, alpha=1, min_size=2),
+            InvalidParameter,
+            "min_size: expected 0 to 1",
+        ),
         (lambda: fg.partition.pathological([0, 1], clients=2, classes_per_client=3), InvalidParameter, "1 to 2"),
         (lambda: fg.partition.iid(0, clients=2), InvalidData, "n = 0"),
         (lambda: fg.partition.by_group([]), InvalidData, "groups"),

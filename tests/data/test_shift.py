@@ -31,7 +31,7 @@ def grey():
 
 
 def see(data, how, owners, seed=0):
-    """Return the images that clients with these names see, one part each, of equal sizes."""
+    """Return the images of clients with these names, one part each, of equal sizes."""
     return shifted(data, np.array_split(np.arange(len(data)), len(owners)), owners, how, seed=seed)
 
 
@@ -129,7 +129,7 @@ def test_strength_is_a_bound():
 
 
 class Means:
-    """A backbone that counts what it sees: the mean of each column of pixels."""
+    """A backbone that counts its inputs: the mean of each column of pixels."""
 
     name, dim, fingerprint = "means", 28, "means-1"
 
@@ -230,7 +230,10 @@ def test_unknown_shifts_are_refused():
     [
         (["--data", "digits"], "shift 'camera:1' is for images, and digits holds none"),
         (["--data", "spam-assassin", "--backbone", "minilm", "--samples", "50"], "spam-assassin holds none"),
-        (["--data", "mnist", "--backbone", "pixels", "--test", "standard"], "a test set that is no client's"),
+        (
+            ["--data", "mnist", "--backbone", "pixels", "--test", "standard"],
+            "a test set that belongs to no single client",
+        ),
     ],
 )
 def test_data_that_cannot_be_shifted_are_refused(options, words):

@@ -1,4 +1,4 @@
-"""The method protocol: what a step sees, what crosses, who counts, and what happens when something fails."""
+"""The method protocol: inputs of a step, messages, contributors, and failures."""
 
 import numpy as np
 import pytest
@@ -256,7 +256,7 @@ def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
 
 
 def test_evaluation_refuses_scores_that_are_not_finite():
-    """A bad test sample is named, and does not cost the model that was trained without it."""
+    """A bad test sample is named, and the model that was trained without it is kept."""
     party = fg.Client("a", np.eye(3)[:2], [0, 1], np.full((1, 3), np.nan), [0])
     result = fit(fg.AFL(), [party, *clients(1)])
     assert "sample 0 has scores that are not finite" in result.evaluation.failed["a"]

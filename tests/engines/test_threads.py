@@ -1,4 +1,4 @@
-"""How many threads and workers compute what: the same bits for any number, and none taken from others."""
+"""Threads and workers: the same bits for any number, and no interference with other programs."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ from fedgram.core import threads
 from fedgram.core.errors import ClientFailed, InvalidParameter
 from fedgram.core.threads import Limit, one_thread_each
 from fedgram.engines import inprocess
-from fedgram.experiments.measure import peak_memory, reset_peak_memory
+from fedgram.experiments.runner import peak_memory, reset_peak_memory
 from fedgram.moments import packing, solve
 from support.probe import Probe, clients, fit
 from support.threads import blas_threads
@@ -23,14 +23,14 @@ pytestmark = pytest.mark.usefixtures("default_threads")
 
 
 def large_clients(count=6, n=400, d=240):
-    """Return clients whose steps BLAS would split among threads if it were let."""
+    """Return clients whose steps BLAS would split among threads without limits."""
     rng = np.random.default_rng(0)
     return [fg.Client(f"c{k}", rng.standard_normal((n, d)), rng.integers(0, 3, n)) for k in range(count)]
 
 
 @pytest.fixture
 def two_threads():
-    """Let BLAS have two threads, whatever the environment says."""
+    """Let BLAS have two threads, for any environment."""
     with threadpool_limits(2, user_api="blas"):
         yield
 
@@ -38,7 +38,7 @@ def two_threads():
 @pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize(
     ("method", "count"),
-    [(fg.AFL(), 6), (fg.FedHiP(), 6), (fg.AFL(), 2), (fg.AFL(), 1)],  # one client alone is left to BLAS' threads
+    [(fg.AFL(), 6), (fg.FedHiP(), 6), (fg.AFL(), 2), (fg.AFL(), 1)],  # a single client uses BLAS' threads
     ids=lambda value: getattr(value, "name", value),
 )
 def test_the_same_bits_for_any_number_of_workers(method, count):
@@ -165,25 +165,25 @@ def test_limits_within_limits():
 
 @pytest.mark.usefixtures("two_threads")
 def test_workers_are_used_where_steps_are_worth_it(monkeypatch):
-    monkeypatch.setattr(inprocess, "WORTH_A_THREAD", 1.0)  # looking at threads takes milliseconds on a busy machine
+    monkeypatch.setattr(threads, "WORTH_A_THREAD", 1.0)  # looking at threads takes milliseconds on a busy machine
     fit(Watch(), clients(30))
     assert len(Watch.performers) == 1, "small steps stay where they are"
-    monkeypatch.setattr(inprocess, "WORTH_A_THREAD", 0.0)
-    meeting = Barrier(2, timeout=60)  # nobody gets past it alone
+    monkeypatch.setattr(threads, "WORTH_A_THREAD", 0.0)
+    meeting = Barrier(2, timeout=60)  # a single thread cannot pass it
     monkeypatch.setattr(Watch, "work", lambda self: meeting.wait())
     fit(Watch(), clients(30))
     assert len(Watch.performers - {get_ident()}) == 2
 
 
 def test_no_more_workers_than_the_environment_allows_threads(monkeypatch):
-    monkeypatch.setattr(inprocess, "WORTH_A_THREAD", 0.0)
+    monkeypatch.setattr(threads, "WORTH_A_THREAD", 0.0)
     with threadpool_limits(1, user_api="blas"):
         fit(Watch(), clients(30))
     assert Watch.performers == {get_ident()}
 
 
 def test_batched_steps_are_left_to_their_own_threads(monkeypatch):
-    monkeypatch.setattr(inprocess, "WORTH_A_THREAD", 0.0)
+    monkeypatch.setattr(threads, "WORTH_A_THREAD", 0.0)
     seen = []
 
     class Batch(Probe):
@@ -215,7 +215,7 @@ def test_the_rule_is_about_sizes():
 
 @pytest.mark.parametrize("workers", [1, 2, "auto"])
 def test_cpu_time_of_clients_counts_once(workers):
-    """Client and server together have spent what the process has, and clients no less than their steps took."""
+    """Client and server times add up to the process's, and clients have at least the time of their steps."""
 
     class Busy(Watch):
         def work(self):
@@ -270,7 +270,7 @@ def test_impossible_numbers(options):
 
 
 def test_without_a_blas_that_can_be_limited(monkeypatch):
-    """Apple's BLAS, for one, has no such switch: workers are as many as processors."""
+    """Apple's BLAS, for example, has no such switch: there are as many workers as processors."""
     from threadpoolctl import ThreadpoolController
 
     monkeypatch.setattr(threads, "_blas", lambda: ThreadpoolController().select(user_api="no such"))

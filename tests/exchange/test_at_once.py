@@ -1,4 +1,4 @@
-"""What a store says while another process changes it, and of who came back through a region."""
+"""Reports of a store while another process changes it, and of a party that came back through a region."""
 
 import threading
 
@@ -7,19 +7,20 @@ import pytest
 
 import fedgram as fg
 from fedgram.core.errors import InvalidData
-from fedgram.exchange import files, running
-from fedgram.exchange.header import party_name
-from fedgram.exchange.running import problems
-from fedgram.exchange.status import status
-from fedgram.exchange.store import Store
-from fedgram.exchange.verification import check_total, verify
+from fedgram.exchange.format import fgm
+from fedgram.exchange.format.header import party_name
+from fedgram.exchange.pages.store_status import status
+from fedgram.exchange.store import saved_total
+from fedgram.exchange.store.saved_total import problems
+from fedgram.exchange.store.study_store import Store
+from fedgram.exchange.store.verification import check_total, verify
 from support import campaign
 from support.command import run
 from support.stores import EARLIER, KEYS, LATER, REGIONAL, Clock, store_of, summary
 
 
 def change(path, rounds, failed):
-    """Join, replace and remove as another process does."""
+    """Join, replace and remove in another process."""
     try:
         with Store(path) as store:
             for seed in range(rounds):
@@ -31,7 +32,7 @@ def change(path, rounds, failed):
         raise
 
 
-@pytest.mark.parametrize("reading", [problems, check_total, Store.total, status, running.check_whole])
+@pytest.mark.parametrize("reading", [problems, check_total, Store.total, status, saved_total.check_whole])
 def test_a_change_by_another_process_is_no_contradiction(tmp_path, reading):
     store, failed = store_of(tmp_path, "north", study=REGIONAL), []
     writer = threading.Thread(target=change, args=(tmp_path, campaign.size(3), failed))
@@ -49,7 +50,7 @@ def test_a_change_by_another_process_is_no_contradiction(tmp_path, reading):
 
 def test_a_change_between_ledger_and_files_is_no_contradiction(tmp_path, monkeypatch):
     store, other = store_of(tmp_path, "north", "south", study=REGIONAL), Store(tmp_path)
-    heads, outcomes = running._heads_at_hand, []
+    heads, outcomes = saved_total._heads_at_hand, []
 
     def changed_meanwhile(looked_at):
         if looked_at is store:
@@ -57,7 +58,7 @@ def test_a_change_between_ledger_and_files_is_no_contradiction(tmp_path, monkeyp
             other.remove("north")
         return heads(looked_at)
 
-    monkeypatch.setattr(running, "_heads_at_hand", changed_meanwhile)
+    monkeypatch.setattr(saved_total, "_heads_at_hand", changed_meanwhile)
     assert problems(store) == []
     assert outcomes == ["joined"]
 
@@ -94,13 +95,13 @@ def test_who_is_back_in_a_region_is_not_removed(back, tmp_path, monkeypatch):
 
 def test_a_certificate_says_who_is_back_in_a_region(back):
     store, certificate = back
-    said = verify(store, files.read(certificate))[-1]
+    said = verify(store, fgm.read(certificate))[-1]
     assert said.startswith("the removed contribution is back as part of 'region' since 2026-01-02")
 
 
 def test_who_has_no_samples_does_not_join(tmp_path):
     moments = fg.Moments.of(np.zeros((0, 1)), np.array([], dtype=str), classes=["ill", "well"])
-    nothing = files.encode("summary", moments, study="", party="north", samples=0)
+    nothing = fgm.encode("summary", moments, study="", party="north", samples=0)
     [refused] = Store(tmp_path).join(nothing)
     assert refused.outcome == "refused"
     assert "expected samples, got none" in refused.why

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fedgram.exchange.store import Store
-from fedgram.exchange.verification import check_total, problems
+from fedgram.exchange.store.study_store import Store
+from fedgram.exchange.store.verification import check_total, problems
 from support.waiting import PATIENCE
 
 PROGRAM = Path(__file__).parents[2] / "examples" / "consortium.sh"

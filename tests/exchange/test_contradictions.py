@@ -1,6 +1,6 @@
-"""A ledger whose end was cut off, and an index that says something else than the ledger, stop every command.
+"""A ledger whose end was cut off, and an index that differs from the ledger, stop every command.
 
-The heads at hand are in the signed total, in receipts, and in what was published.
+Known heads are in the signed total, in receipts, and in publications.
 """
 
 import shutil
@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from fedgram.cli import app
 from fedgram.core.errors import FedgramError
-from fedgram.exchange import files
-from fedgram.exchange.store import Store
+from fedgram.exchange.format import fgm
+from fedgram.exchange.store.study_store import Store
 from support.stores import store_of, summary
 
 COMMANDS = {
@@ -27,12 +27,12 @@ COMMANDS = {
     "remove again": ("remove", "store", "east", "--out", "again.fgm"),
     "combine": ("combine", "store", "--out", "region.fgm"),
 }
-CHECKS = ("log", "verify", "verify certificate", "status")  # which end with 1, as what was checked is not right
+CHECKS = ("log", "verify", "verify certificate", "status")  # which exit with 1, because the check fails
 
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory):
-    """Return a folder with a store that has published, which east has left, and what was handed out."""
+    """Return a folder with a store after a publication and the removal of east, and its issued files."""
     folder = tmp_path_factory.mktemp("contradictions")
     with store_of(folder / "store", "north", "south", "east", "west") as store:
         store.remove("east")
@@ -45,7 +45,7 @@ def original(tmp_path_factory):
 
 @pytest.fixture
 def folder(original, tmp_path, monkeypatch):
-    """Return a copy of it, and go there."""
+    """Return a copy of the folder, and change into it."""
     monkeypatch.chdir(shutil.copytree(original, tmp_path / "copy"))
     return tmp_path / "copy"
 
@@ -59,7 +59,7 @@ def edit(folder, *commands):
 
 
 def ended(*options):
-    """Return how a command ended and what it said; a traceback fails."""
+    """Return a command's exit code and output; a traceback fails."""
     done = CliRunner().invoke(app, list(map(str, options)))
     if isinstance(done.exception, FedgramError):
         return 2, str(done.exception)
@@ -69,7 +69,7 @@ def ended(*options):
 
 
 def cut(folder, number):
-    """Cut off all entries from this number on, with the rows and the time that would tell."""
+    """Cut off all entries from this number on, with the rows and the time that would reveal it."""
     party = "DELETE FROM contributions WHERE party = 'extra'"
     edit(folder, f"DELETE FROM ledger WHERE number >= {number}", *([party] if number <= 7 else []))
 
@@ -117,7 +117,7 @@ def test_a_receipt_of_another_key_says_nothing(folder):
 CONTRADICTIONS = {
     "DELETE FROM contributions WHERE party = 'south'": "is missing, which the ledger has as joined",
     "UPDATE contributions SET samples = 41 WHERE party = 'north'": "the index has samples 41",
-    "UPDATE leaves SET party = 'nord' WHERE party = 'north'": "as the summary of somebody else",
+    "UPDATE leaves SET party = 'nord' WHERE party = 'north'": "as the summary of another party",
     "UPDATE names SET signer = 'x' WHERE party = 'north'": "the index has key",
     "DELETE FROM gone": "the index does not know it any more",
 }
@@ -141,16 +141,16 @@ def test_no_command_is_stopped_where_all_agrees(folder):
 
 
 def test_a_killed_publication_is_no_contradiction(folder):
-    """The file is staged until the ledger has it: neither half of a change that was killed counts as cut off."""
+    """The file is staged until the ledger has it: a killed change does not count as cut off."""
     with Store("store") as store:
-        staged = files.encode("global", store.publish("afl").entry.says, study=store.terms.fingerprint, party="x")
-        digest = files.read(staged, checked=True).digest
+        staged = fgm.encode("global", store.publish("afl").entry.says, study=store.terms.fingerprint, party="x")
+        digest = fgm.read(staged, checked=True).digest
         store.published.stage(digest, staged)  # killed before the ledger had it
         known = store.log()[-1].says["digest"]
         (store.published.path(known)).rename(store.published.staged(known))  # killed after that
     assert ended("log", "store")[0] == 0
     assert ended("publish", "store", "--method", "afl", "--out", "again.fgm")[0] == 0
-    assert files.read("again.fgm").digest == known
+    assert fgm.read("again.fgm").digest == known
     (folder / "store" / "checked.json").unlink()  # as a kill leaves it
     assert ended("join", "store", "up.fgm")[0] == 0
     with Store("store") as store:

@@ -1,4 +1,4 @@
-"""Where a study names its coordinator's key, nobody else's rounds and models are taken, and no other store is kept."""
+"""A study that names its coordinator's key: rounds, models and stores of other keys are refused."""
 
 from dataclasses import replace
 
@@ -7,16 +7,15 @@ import pytest
 import fedgram as fg
 from fedgram.core.errors import InvalidData, Mismatch, RefusedMessage, StoreError
 from fedgram.core.hashing import readable
-from fedgram.exchange import files
-from fedgram.exchange.asking import advance
-from fedgram.exchange.coordinator import check_agreed, check_coordinator, coordinator_key, signer_line
-from fedgram.exchange.keys import PrivateKey
-from fedgram.exchange.models import model_of
-from fedgram.exchange.passport import Passport
-from fedgram.exchange.rounds import answer
-from fedgram.exchange.store import Store
-from fedgram.exchange.summaries import Party, personalize
-from fedgram.studies.parties import with_coordinator
+from fedgram.exchange.format import fgm
+from fedgram.exchange.format.coordinator import check_agreed, check_coordinator, coordinator_key, signer_line
+from fedgram.exchange.format.signing_keys import PrivateKey
+from fedgram.exchange.pages.passport import Passport
+from fedgram.exchange.rounds.party_side import Party, model_of, personalize
+from fedgram.exchange.rounds.round_messages import answer
+from fedgram.exchange.rounds.round_server import advance
+from fedgram.exchange.store.study_store import Store
+from fedgram.studies.drafting import with_coordinator
 from fedgram.studies.study import Study
 from support.exchange import TEXT
 from support.stores import KEYS, STUDY, client, summary
@@ -33,22 +32,23 @@ def store_with(path, study=NAMED, key=KEY):
 
 
 def signed_again(data, key):
-    """Return the same file as somebody else would sign it, or nobody."""
-    file = files.read(data)
+    """Return the same file, signed by another key or unsigned."""
+    file = fgm.read(data)
     study = file.study or file.header.study
-    return files.read(files.encode(file.header.kind, file.payload, study=study, party=file.header.party, key=key))
+    return fgm.read(fgm.encode(file.header.kind, file.payload, study=study, party=file.header.party, key=key))
 
 
-def test_a_study_without_a_coordinator_keeps_its_fingerprint():
+def test_a_coordinator_belongs_to_the_agreement_and_not_to_the_rules():
     plain = Study.parse(TEXT)
     assert plain.coordinator == ""
     assert "coordinator" not in plain.to_fields()
     named = Study.parse(with_coordinator(TEXT, KEY.public.text))
     assert named.coordinator == KEY.public.text
-    assert named.fingerprint != plain.fingerprint
+    assert named.agreement != plain.agreement
+    assert (named.fingerprint, named.rules, named.features) == (plain.fingerprint, plain.rules, plain.features)
     assert Study.from_fields(named.to_fields()) == named
     assert replace(named, coordinator="") == plain
-    with pytest.raises(InvalidData, match=r"\[study\] coordinator = 3: a text is wanted"):
+    with pytest.raises(InvalidData, match=r"\[study\] coordinator: expected text, got 3"):
         Study.parse(TEXT.replace('name = "walks"', 'name = "walks"\ncoordinator = 3'))
     with pytest.raises(InvalidData, match="study 'walks', coordinator: 'abc' is not a public key"):
         coordinator_key(replace(STUDY, coordinator="abc"))
@@ -68,7 +68,7 @@ def test_the_key_enters_the_study_file():
 @pytest.mark.parametrize("method", ["fedlogit", "apfl"])
 def test_rounds_of_somebody_else_are_not_answered(tmp_path, method):
     asked = advance(store_with(tmp_path), method, {"dim_primary": 8} if method == "apfl" else {}).data
-    assert answer(NAMED, files.read(asked), client("north", study=NAMED)).number == 1
+    assert answer(NAMED, fgm.read(asked), client("north", study=NAMED)).number == 1
     for key, words in ((OTHER, "someone else wrote it"), (None, "is not signed, and study 'walks' names")):
         forged = signed_again(asked, key)
         with pytest.raises(RefusedMessage, match=words):
@@ -79,11 +79,11 @@ def test_rounds_of_somebody_else_are_not_answered(tmp_path, method):
 
 def test_models_of_somebody_else_are_not_taken(tmp_path):
     data = store_with(tmp_path / "store").publish("afl").data
-    assert "names this key as its coordinator's" in Passport.of(files.read(data)).signed
-    files.write(tmp_path / "global.fgm", data)
+    assert "names this key as its coordinator's" in Passport.of(fgm.read(data)).signed
+    fgm.write(tmp_path / "global.fgm", data)
     assert model_of(tmp_path / "global.fgm").study == NAMED
     forged = signed_again(data, OTHER)
-    files.write(tmp_path / "forged.fgm", forged.data)
+    fgm.write(tmp_path / "forged.fgm", forged.data)
     for take in (
         lambda: personalize(forged, client("north"), Party("north")),
         lambda: Passport.of(forged),
@@ -95,27 +95,35 @@ def test_models_of_somebody_else_are_not_taken(tmp_path):
 
 def test_the_signer_is_shown(tmp_path):
     data = store_with(tmp_path / "named").publish("afl").data
-    assert signer_line(files.read(data), NAMED).endswith(f"coordinator of study 'walks' {readable(NAMED.fingerprint)}")
+    assert signer_line(fgm.read(data), NAMED).endswith(f"coordinator of study 'walks' {readable(NAMED.fingerprint)}")
     plain = store_with(tmp_path / "plain", STUDY, OTHER).publish("afl").data
-    shown = signer_line(files.read(plain), STUDY)
+    shown = signer_line(fgm.read(plain), STUDY)
     assert str(OTHER.public) in shown
     assert "names no coordinator" in shown
-    assert "names no coordinator's key" in Passport.of(files.read(plain)).signed
+    assert "names no coordinator's key" in Passport.of(fgm.read(plain)).signed
     assert "is not signed" in signer_line(signed_again(plain, None), STUDY)
 
 
 def test_a_file_of_another_study_is_not_what_was_agreed_on(tmp_path):
-    """Whoever forges a model can put a study of their own into it; only one's own study file tells."""
-    forged = files.read(store_with(tmp_path, replace(NAMED, coordinator=OTHER.public.text), OTHER).publish("afl").data)
-    check_coordinator(forged, forged.payload.recipe)
-    with pytest.raises(
-        Mismatch, match="is of study 'walks' [-a-z2-7]{39}, and study 'walks' [-a-z2-7]{39} is expected: ask its sender"
-    ):
+    """A forger can put another coordinator into a model; only the party's own study file detects that."""
+    forged = fgm.read(store_with(tmp_path, replace(NAMED, coordinator=OTHER.public.text), OTHER).publish("afl").data)
+    check_coordinator(forged, forged.payload.study)
+    with pytest.raises(RefusedMessage, match=f"signed with the key {OTHER.public}.* names {KEY.public} as its"):
         check_agreed(forged, NAMED)
+    other = replace(NAMED, minimum_samples=6)
+    found = fgm.read(store_with(tmp_path / "other", other).publish("afl").data)
+    with pytest.raises(
+        Mismatch,
+        match=(
+            r"is of study 'walks' [-a-z2-7]{39} \(minimum_samples 6 there, 5 here\), "
+            "and study 'walks' [-a-z2-7]{39} is expected: ask its sender"
+        ),
+    ):
+        check_agreed(found, NAMED)
 
 
 def test_a_store_has_the_coordinators_key(tmp_path):
-    with pytest.raises(StoreError, match=f"would make a key of its own, and study 'walks' names {KEY.public}.*--key"):
+    with pytest.raises(StoreError, match=f"study 'walks' names its coordinator's key, {KEY.public}: .* --key"):
         Store(tmp_path / "none", study=NAMED).join(summary("north", study=NAMED))
     with pytest.raises(StoreError, match=f"has the key {OTHER.public}, and study"):
         Store(tmp_path / "other", study=NAMED, key=OTHER).join(summary("north", study=NAMED))
@@ -144,11 +152,11 @@ def test_regions_have_keys_of_their_own(tmp_path):
     study = replace(NAMED, parties=parties, regions=("south",))
     store = Store(tmp_path, study=study, key=KEYS["south"])
     [joined] = store.join(summary("north", study=study, key=KEYS["north"]))
-    check_agreed(files.read(joined.receipt), study)
+    check_agreed(fgm.read(joined.receipt), study)
     with pytest.raises(RefusedMessage, match="someone else wrote it"):
         check_agreed(signed_again(joined.receipt.read_bytes(), OTHER), study)
-    with pytest.raises(RefusedMessage, match="someone else wrote it"):  # a region publishes for nobody else
-        check_agreed(files.read(store.publish("afl").data), study)
+    with pytest.raises(RefusedMessage, match="someone else wrote it"):  # a region does not publish for others
+        check_agreed(fgm.read(store.publish("afl").data), study)
     assert isinstance(fg.Store(tmp_path).total().n, int)
     with pytest.raises(StoreError, match="names"):
         Store(tmp_path / "north", study=study, key=KEYS["north"]).join(summary("north", study=study, key=KEYS["north"]))

@@ -1,17 +1,17 @@
-"""A store that was damaged, or a folder that is somebody's own, loses nothing more by our hand."""
+"""Commands do no further damage to a damaged store or to a user's own folder."""
 
 import sqlite3
 
 import pytest
 
 from fedgram.core.errors import StoreError
-from fedgram.exchange.store import Store
-from fedgram.exchange.verification import check_total
+from fedgram.exchange.store.study_store import Store
+from fedgram.exchange.store.verification import check_total
 from support.stores import store_of, summary
 
 
 def contents(folder):
-    """Return all files below a folder, but for its lock."""
+    """Return all files below a folder, except its lock."""
     found = (path for path in folder.rglob("*") if path.is_file() and path.name not in (".lock", ".holder"))
     return {path.relative_to(folder): path.read_bytes() for path in found}
 
@@ -65,7 +65,7 @@ def test_only_files_of_the_store_are_swept(tmp_path):
 
 
 def rewrite(path, *commands):
-    """Change a store's index behind its back."""
+    """Change a store's index without the store."""
     with sqlite3.connect(path / "index.sqlite") as database:
         for trigger in ("ledger_keeps_entries", "ledger_keeps_texts"):
             database.execute(f"DROP TRIGGER {trigger}")

@@ -1,4 +1,4 @@
-"""What somebody puts into a store's folder, or a kill leaves there, is noticed and never counted."""
+"""Foreign files in a store's folder, or remains of a kill, are detected and never counted."""
 
 import sqlite3
 from contextlib import closing
@@ -9,14 +9,13 @@ import pytest
 from fedgram.core import wire
 from fedgram.core.errors import FolderInUse, Mismatch, RefusedMessage, StoreError
 from fedgram.core.hashing import hash_bytes
-from fedgram.exchange import files
-from fedgram.exchange.asking import advance
-from fedgram.exchange.keys import PrivateKey
-from fedgram.exchange.objects import load_total, save_total
-from fedgram.exchange.running import TOTAL
-from fedgram.exchange.store import Store
-from fedgram.exchange.sums import Sum
-from fedgram.exchange.verification import check_total, problems, verify
+from fedgram.exchange.format import fgm
+from fedgram.exchange.format.exact_sums import Sum
+from fedgram.exchange.format.signing_keys import PrivateKey
+from fedgram.exchange.rounds.round_server import advance
+from fedgram.exchange.store.saved_total import TOTAL, load_total, save_total
+from fedgram.exchange.store.study_store import Store
+from fedgram.exchange.store.verification import check_total, problems, verify
 from support.stores import STUDY, answered, store_of, summary
 
 NAMES = ("north", "south", "east")
@@ -24,7 +23,7 @@ TWO = {"rounds": 2}
 
 
 class Killed(BaseException):
-    """Ends a change where nothing may catch it."""
+    """Ends a change with an exception that must not be caught."""
 
 
 def killed(*_):
@@ -45,10 +44,10 @@ def test_a_killed_removal_is_finished_by_the_next_change(tmp_path):
     store.index.close()
     with Store(tmp_path) as again:
         with pytest.raises(Mismatch, match="is still there: .*fedgram publish or join deletes it"):
-            verify(again, files.read(again.certificate("south")))
+            verify(again, fgm.read(again.certificate("south")))
         again.publish("afl")
         assert not path.exists()
-        assert verify(again, files.read(again.certificate("south")))[-1].endswith("not among the store's files")
+        assert verify(again, fgm.read(again.certificate("south")))[-1].endswith("not among the store's files")
         check_total(again)
 
 
@@ -96,15 +95,15 @@ def test_answers_go_with_their_round(tmp_path, change):
 
 def forged_answer(request, factor):
     """Return south's answer with other numbers, and its digest."""
-    said = files.read(answered("south", request)).payload
+    said = fgm.read(answered("south", request)).payload
     said.reply["gradient"] = said.reply["gradient"] * factor
-    data = files.encode("answer", said, study=STUDY.fingerprint, party="south", samples=40, columns=STUDY.sent)
-    return data, files.read(data, checked=True).digest
+    data = fgm.encode("answer", said, study=STUDY.fingerprint, party="south", samples=40, columns=STUDY.sent)
+    return data, fgm.read(data, checked=True).digest
 
 
 @pytest.fixture
 def round_answered(tmp_path):
-    """Return a store whose first round all have answered, and the round's file."""
+    """Return a store with all answers to its first round, and the round's file."""
     store = store_of(tmp_path, *NAMES)
     asked = advance(store, "fedlogit", TWO).data
     store.join(*(answered(name, asked) for name in NAMES))
@@ -129,7 +128,7 @@ def test_an_answer_is_checked_again_when_its_round_closes(round_answered):
     store, asked = round_answered
     data, digest = forged_answer(asked, 1e6)
     store.answers.add(digest, data)
-    with store.index.changing():  # by whoever can write to the ledger, too
+    with store.index.changing():  # by a user who can write to the ledger, too
         store.index.answer("south", digest)
         store.append("answer", party="south", digest=digest, round=1)
     with pytest.raises(RefusedMessage, match="'south' refused"):
@@ -170,7 +169,7 @@ def test_a_combined_file_holds_the_sum_of_what_it_lists(tmp_path):
         return leaves(*contribution)
 
     store.index.leaves = during
-    combined = files.read(store.combine("region"))
+    combined = fgm.read(store.combine("region"))
     assert said == [""]
     assert combined.payload.total == store.total()
 
@@ -179,7 +178,17 @@ def test_another_study_than_the_ledger_began_with_is_named(tmp_path):
     store_of(tmp_path, "north")
     other = replace(STUDY, minimum_samples=40)
     edit(tmp_path, "UPDATE settings SET value = ? WHERE name = 'study'", wire.encode(other))
-    wanted = f"the index has study {other.fingerprint}, and the ledger began with {STUDY.fingerprint}"
+    assert problems(Store(tmp_path)) == [
+        f"the index has {name} {getattr(other, of)}, and the ledger began with {getattr(STUDY, of)}"
+        for name, of in (("study", "fingerprint"), ("genesis", "agreement"))
+    ]
+
+
+def test_another_list_of_parties_than_the_ledger_began_with_is_named(tmp_path):
+    store_of(tmp_path, "north")
+    other = replace(STUDY, parties={"north": ""})
+    edit(tmp_path, "UPDATE settings SET value = ? WHERE name = 'study'", wire.encode(other))
+    wanted = f"the index has genesis {other.agreement}, and the ledger began with {STUDY.agreement}"
     assert problems(Store(tmp_path)) == [wanted]
 
 
@@ -210,7 +219,7 @@ def test_another_key_than_the_ledger_began_with_is_refused(tmp_path, change):
 def test_a_total_that_the_store_did_not_sign_is_not_published(tmp_path, signed):
     store = store_of(tmp_path, *NAMES)
     wanted, saved = store.total(), load_total(tmp_path / TOTAL, store.public_key)
-    doubled = replace(saved, total=Sum(wanted.kind, wanted.counts, wanted.numbers + wanted.numbers))
+    doubled = replace(saved, total=Sum(wanted.schema, wanted.counts, wanted.numbers + wanted.numbers))
     if signed == "as before":
         kept = wire.decode((tmp_path / TOTAL).read_bytes())
         (tmp_path / TOTAL).write_bytes(wire.encode(kept | {"total": doubled.total}))

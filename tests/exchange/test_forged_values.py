@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 
 from fedgram.core.errors import FedgramError
-from fedgram.exchange import files
-from fedgram.exchange.asking import advance
-from fedgram.exchange.models import model_of
-from fedgram.exchange.publishing import publish
-from fedgram.exchange.store import Store
-from fedgram.exchange.summaries import Party, personalize, reply, summarize
+from fedgram.exchange.format import fgm
+from fedgram.exchange.rounds.party_side import Party, model_of, personalize, reply, summarize
+from fedgram.exchange.rounds.round_server import advance
+from fedgram.exchange.store.publishing import publish
+from fedgram.exchange.store.study_store import Store
 from fedgram.studies import Study
-from fedgram.studies.judging import judge
+from fedgram.studies.model import judge
 from support import campaign
 from support.exchange import PARTIES, TEXT, tables
 from support.fgm import body_of, resealed, sealed
@@ -34,7 +33,7 @@ def made(tmp_path_factory):
     sent = {method: advance(store, method, settings, restart=True).data for method, settings in ROUNDS.items()}
     for method in ("fedgram", "fedhip", "afl"):
         sent[f"global {method}"] = publish(store, method).data
-    sent["personal"] = personalize(files.read(sent["global fedgram"]), paths["north"], Party("north"))
+    sent["personal"] = personalize(fgm.read(sent["global fedgram"]), paths["north"], Party("north"), keep="own").data
     return study, paths["north"], {name: resealed(data, signer="", signature="") for name, data in sent.items()}
 
 
@@ -52,7 +51,7 @@ def places(tree, path=()):
 
 def forged(data, rng):
     """Return a file with one value changed: in the tree or in an array, or an array in another's place."""
-    metadata, shapes = files.parse(data)
+    metadata, shapes = fgm.parse(data)
     body, tree = bytearray(body_of(data)), json.loads(metadata["fedgram"])
     if rng.random() < 0.3 and len(body) >= 8:
         for _ in range(rng.integers(1, 4)):
@@ -70,12 +69,12 @@ def forged(data, rng):
 
 
 def used(kind, study, table, path, folder):
-    """Do with a file what a party does with it."""
+    """Use a file as a party does."""
     if kind in ROUNDS:
-        reply(study, table, Party("north"), files.read(path), records=folder)
+        reply(study, table, Party("north"), fgm.read(path), records=folder)
         return
     if kind != "personal":
-        personalize(files.read(path), table, Party("north"))
+        personalize(fgm.read(path), table, Party("north"))
     scorer = model_of(path)
     judge(scorer, table)
     scorer.predict(table)
@@ -110,9 +109,9 @@ def test_forged_values_are_used_or_refused(made, tmp_path, kind):
 )  # fmt: skip
 def test_a_round_without_a_model_or_a_leverage_is_refused(made, tmp_path, asked):
     study, table, sent = made
-    honest = files.read(sent["fedlogit"]).payload
+    honest = fgm.read(sent["fedlogit"]).payload
     payload = {**honest.payload, **asked} if isinstance(asked, dict) and asked else asked
     given = {name: getattr(honest, name) for name in ("number", "method", "settings", "basis")}
-    data = files.encode("round", type(honest)(**given, payload=payload), study=study, party="coordinator")
+    data = fgm.encode("round", type(honest)(**given, payload=payload), study=study, party="coordinator")
     with pytest.raises(FedgramError, match="step 'gradient': expected"):
-        reply(study, table, Party("north"), files.read(data), records=tmp_path)
+        reply(study, table, Party("north"), fgm.read(data), records=tmp_path)

@@ -1,4 +1,4 @@
-"""One hostile file costs the others nothing: not their place in the total, and not the memory of the machine."""
+"""One hostile file does not affect the others: their place in the total, or the machine's memory."""
 
 import json
 import os
@@ -10,17 +10,17 @@ import pytest
 from typer.testing import CliRunner
 
 from fedgram.cli import app
-from fedgram.core.wire import container
-from fedgram.exchange import files
-from fedgram.exchange.combined import MOST_LEAVES, Combined
-from fedgram.exchange.store import Store
-from fedgram.exchange.verification import check_total, problems
+from fedgram.core import container
+from fedgram.exchange.format import fgm
+from fedgram.exchange.store.combined import MOST_LEAVES, Combined
+from fedgram.exchange.store.study_store import Store
+from fedgram.exchange.store.verification import check_total, problems
 from support.fgm import sealed
 from support.stores import STUDY, store_of, summary
 
 
 def break_at(monkeypatch, place):
-    """Let an error of fedgram's own come up while a certain file is checked or joined."""
+    """Raise an error of fedgram's own while a given file is checked or joined."""
     module, name = place
     real = getattr(module, name)
 
@@ -33,9 +33,9 @@ def break_at(monkeypatch, place):
 
 
 def places():
-    from fedgram.exchange import admission, index, joining
+    from fedgram.exchange.store import admission, index, study_store
 
-    return [(files, "_taken_apart"), (admission, "check_alone"), (joining, "marks_of"), (index.Index, "bind")]
+    return [(fgm, "_taken_apart"), (admission, "check_alone"), (study_store, "marks_of"), (index.Index, "bind")]
 
 
 @pytest.mark.parametrize("place", places(), ids=lambda place: place[1])
@@ -69,12 +69,12 @@ def test_an_error_of_our_own_refuses_one_file(tmp_path, monkeypatch, place, new)
 
 
 def test_ctrl_c_is_no_refusal(tmp_path, monkeypatch):
-    from fedgram.exchange import joining
+    from fedgram.exchange.store import study_store
 
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(joining, "marks_of", interrupted)
+    monkeypatch.setattr(study_store, "marks_of", interrupted)
     with pytest.raises(KeyboardInterrupt):
         Store(tmp_path, study=STUDY).join(summary("north"))
 
@@ -93,7 +93,7 @@ def test_the_exit_code_says_that_one_was_refused(tmp_path, monkeypatch):
 def column_named_by_a_study():
     """Return a summary in whose study a column has the study itself as its name."""
     data = summary("south")
-    metadata, shapes = files.parse(data)
+    metadata, shapes = fgm.parse(data)
     tree = json.loads(metadata["fedgram"])
     study = tree["payload"]["dict"]["study"]
     text = json.dumps(study)
@@ -104,7 +104,7 @@ def column_named_by_a_study():
 
 
 def combined_of(total, count, monkeypatch):
-    """Return a combined file that lists so many summaries, whose arrays are as its writer likes."""
+    """Return a combined file that lists this number of summaries, with any arrays."""
     fields = Combined(total, []).to_fields() | {
         "digests": np.zeros((count, 32), dtype=np.uint8),
         "contents": np.zeros((count, 32), dtype=np.uint8),
@@ -113,7 +113,7 @@ def combined_of(total, count, monkeypatch):
         "parties": np.frombuffer(b"a\n" * count, dtype=np.uint8),
     }
     monkeypatch.setattr(Combined, "to_fields", lambda _: fields)
-    data = files.encode("combined", Combined(total, []), study=STUDY, party="a", samples=total.n)
+    data = fgm.encode("combined", Combined(total, []), study=STUDY, party="a", samples=total.n)
     monkeypatch.undo()
     return data
 
@@ -134,7 +134,7 @@ def test_a_file_larger_than_the_study_can_need_is_not_read(tmp_path, kind):
     store = store_of(tmp_path / "store", "north")
     data = store.combine("region") if kind == "combined" else summary("south")
     if kind == "answer":
-        data = files.encode("answer", files.read(data).payload, study=STUDY.fingerprint, party="south")
+        data = fgm.encode("answer", fgm.read(data).payload, study=STUDY.fingerprint, party="south")
     header = data[: 8 + int.from_bytes(data[:8], "little")]
     path = tmp_path / "large.fgm"
     with path.open("wb") as file:

@@ -1,4 +1,4 @@
-"""Keys: what they sign, how they are written down, and what is refused."""
+"""Keys: signatures, written forms, and refusals."""
 
 import os
 import stat
@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedgram.core.errors import Doubtful, InvalidData, MissingExtra, RefusedMessage
-from fedgram.exchange import keys
-from fedgram.exchange.keys import PrivateKey, PublicKey
-from fedgram.exchange.pairs import file_name, named_by, new_pair, read_public
+from fedgram.exchange.format import signing_keys
+from fedgram.exchange.format.key_files import file_name, named_by, new_pair, read_public
+from fedgram.exchange.format.signing_keys import PrivateKey, PublicKey
 from support.exchange import key_of
 
 KEY = key_of(7)
@@ -41,13 +41,21 @@ def test_a_kind_is_one_word_so_that_prefixes_cannot_be_shifted(kind):
 def test_what_is_signed_names_fedgram_schema_and_kind():
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-    public = Ed25519PublicKey.from_public_bytes(KEY.public.raw)
-    public.verify(KEY.sign("summary", b"data"), b"fedgram exchange 1 summary\ndata")
+    public = Ed25519PublicKey.from_public_bytes(KEY.public.signing)
+    public.verify(KEY.sign("summary", b"data"), f"fedgram exchange 1 summary {KEY.public}\ndata".encode())
 
 
-def test_a_public_key_is_one_short_line_that_survives_mail_and_telephone():
+def test_both_halves_of_a_key_belong_together():
+    """A swapped opening half gives another text, and no signature fits that text."""
+    other = PublicKey.of_bytes(KEY.public.signing, key_of(8).public.opening)
+    assert other != KEY.public
+    with pytest.raises(RefusedMessage, match="does not fit"):
+        other.verify("summary", b"data", KEY.sign("summary", b"data"))
+
+
+def test_a_public_key_is_one_line_that_survives_mail():
     text = KEY.public.text
-    assert len(text) < 64
+    assert len(text) == 112 + 13
     assert text.isascii()
     for written in (text.upper(), text.replace("-", " "), f"  {text}\n", text.replace("-", "")):
         assert PublicKey(written) == KEY.public
@@ -62,7 +70,7 @@ def test_any_typing_error_in_a_public_key_is_noticed():
             wrong = letters[(letters.index(letter) + 1) % 32]
             with pytest.raises(InvalidData, match="was mistyped"):
                 PublicKey(text[:place] + wrong + text[place + 1 :])
-    for wrong in ("", text[:-1], text + "a", "0" * 56, "ä" * 56):
+    for wrong in ("", text[:-1], text + "a", text[:63], "0" * 112, "ä" * 112):
         with pytest.raises(InvalidData, match="is not a public key"):
             PublicKey(wrong)
 
@@ -95,7 +103,16 @@ def test_files_that_are_no_keys_are_refused(tmp_path):
     other = x25519.X25519PrivateKey.generate().private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    for number, content in enumerate([b"", b"\0" * 40, b"-----BEGIN PRIVATE KEY-----\nAAAA\n", other]):
+    KEY.save(tmp_path / "north.key")
+    whole = (tmp_path / "north.key").read_bytes()
+    signing, opening = (
+        block + b"-----END PRIVATE KEY-----\n" for block in whole.split(b"-----END PRIVATE KEY-----\n")[:2]
+    )
+    assert (tmp_path / "north.key").write_bytes(whole.replace(b"\n", b"\r\n"))
+    assert PrivateKey.load(tmp_path / "north.key").public == KEY.public
+    made_up = [b"", b"\0" * 40, b"-----BEGIN PRIVATE KEY-----\nAAAA\n"]
+    halves = [signing, opening, other + other, opening + signing, signing + signing, whole + other, whole + b"x"]
+    for number, content in enumerate(made_up + halves):
         path = tmp_path / f"{number}.key"
         path.write_bytes(content)
         path.chmod(0o600)
@@ -139,7 +156,7 @@ def test_half_a_pair_is_not_left_behind(tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("fedgram.exchange.pairs.new_file", full)
+    monkeypatch.setattr("fedgram.exchange.format.key_files.new_file", full)
     with pytest.raises(InvalidData, match="No space left"):
         new_pair("north", tmp_path)
     assert not list(tmp_path.iterdir())
@@ -158,7 +175,7 @@ def test_public_key_files_that_are_none_are_refused(tmp_path):
 def test_without_cryptography_one_line_says_what_to_install(monkeypatch):
     import sys
 
-    keys._ed25519.cache_clear()
+    signing_keys._ed25519.cache_clear()
     monkeypatch.setitem(sys.modules, "cryptography", None)
     with pytest.raises(MissingExtra, match=r"pip install 'fedgram\[exchange\]'"):
         PrivateKey.new()

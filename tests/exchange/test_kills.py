@@ -1,4 +1,4 @@
-"""A store whose process is killed at any instant opens with all that was accepted, and nothing in part or twice."""
+"""A store whose process is killed at any instant has all accepted files, and nothing in part or twice."""
 
 import os
 import random
@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from fedgram.exchange.ledger import members
-from fedgram.exchange.store import Store
-from fedgram.exchange.verification import check_total, problems
+from fedgram.exchange.store.ledger import members
+from fedgram.exchange.store.study_store import Store
+from fedgram.exchange.store.verification import check_total, problems
 from support import campaign
 from support.stores import summary
 
@@ -25,7 +25,7 @@ LONGEST = 0.05  # seconds into the next one
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_kills_lose_and_double_nothing(tmp_path):
     rng, number, changes = random.Random(0), 0, 0
-    accepted = {}  # digests by party, as far as somebody was told
+    accepted = {}  # digests by party, as far as they were reported
     command = [sys.executable, "-m", "support.store_worker", str(tmp_path)]
     tests = Path(__file__).parents[1]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=tests) as worker:
@@ -44,7 +44,7 @@ def test_kills_lose_and_double_nothing(tmp_path):
 
 
 def told_before_death(worker, number, steps, seconds):
-    """Let a child begin with this step, kill it after some steps and seconds, and return what it has told of each."""
+    """Let a child begin with this step, kill it after some steps and seconds, and return its reports of each."""
     worker.stdin.write(f"{number}\n")
     worker.stdin.flush()
     _, child = worker.stdout.readline().split()
@@ -57,7 +57,7 @@ def told_before_death(worker, number, steps, seconds):
 
 
 def check(path, accepted):
-    """Compare a store with what was told; the step that was killed may be in, too, but only as a whole."""
+    """Compare a store with the reports; the killed step may be in, too, but only as a whole."""
     store = Store(path)
     if store.is_new:
         assert not accepted

@@ -1,4 +1,4 @@
-"""What was taken out comes back only when its own party signs it anew, later, and nobody counts samples twice."""
+"""A removed contribution comes back only with a later signature of its own party; samples never count twice."""
 
 import json
 from functools import partial
@@ -6,10 +6,10 @@ from functools import partial
 import numpy as np
 import pytest
 
-from fedgram.exchange import files
-from fedgram.exchange.marks import ROUNDING, equal_to_rounding, marks_of
-from fedgram.exchange.store import Store
-from fedgram.exchange.verification import problems
+from fedgram.exchange.format import fgm
+from fedgram.exchange.store.admission import ROUNDING, equal_to_rounding, marks_of
+from fedgram.exchange.store.study_store import Store
+from fedgram.exchange.store.verification import problems
 from fedgram.moments.moments import Moments
 from support import stores
 from support.stores import KEYS, REGIONAL, Clock
@@ -42,7 +42,7 @@ def clock():
 
 @pytest.fixture
 def store(tmp_path, clock):
-    """Return a store that north has left on the third day; its file is of the first."""
+    """Return a store after north's removal on the third day; its file is of the first day."""
     store = Store(tmp_path, study=REGIONAL, clock=clock)
     store.join(signed(FIRST), summary("south", created=FIRST))
     clock.time = THIRD
@@ -52,12 +52,12 @@ def store(tmp_path, clock):
 
 def test_only_a_signature_after_the_removal_is_fresh(store, clock):
     clock.time = FIFTH
-    for time in (FIRST, SECOND, THIRD):  # before it left, though one is later than the file that had joined
+    for time in (FIRST, SECOND, THIRD):  # before its removal, though one is later than the joined file
         assert f"signed at {time}, not after {THIRD}" in refused(store, signed(time))
     assert outcome(store, signed(FOURTH)) == ("joined", "")
     clock.time = TIMES[5]
     assert outcome(store, signed(FIFTH, seed=5), replace=True) == ("replaced", "")
-    assert "must summarize and sign anew" in refused(store, signed(FIFTH), replace=True)  # what was replaced left, too
+    assert "must summarize and sign anew" in refused(store, signed(FIFTH), replace=True)  # replaced: left, too
     assert problems(store) == []
 
 
@@ -87,7 +87,7 @@ def test_a_signature_from_the_future_does_not_outlive_its_removal(tmp_path, cloc
 def test_a_time_far_ahead_is_refused_before_it_locks_its_party_out(tmp_path, clock):
     store = Store(tmp_path, clock=clock)
     assert f"'north' was signed at {THIRD}, and it is {FIRST} here: set the clock" in refused(store, signed(THIRD))
-    assert store.is_new  # what is refused settles nothing
+    assert store.is_new  # a refused file settles nothing
     assert outcome(store, signed(SECOND)) == ("joined", "")
     wrong = Store(tmp_path / "region", study=REGIONAL, clock=Clock(FIFTH))
     wrong.join(summary("south", created=FIFTH))
@@ -126,7 +126,7 @@ def test_nobody_else_brings_back_what_has_left(store, clock):
     clock.time = FIFTH
     copy = summary("west", party=client("north"), key=KEYS["west"], created=FOURTH)
     assert "'west' brings the samples of a contribution of 'north' that was taken out" in refused(store, copy)
-    assert "nobody else may bring them back" in refused(store, nearly("west", created=FOURTH))
+    assert "only 'north' may bring them back" in refused(store, nearly("west", created=FOURTH))
 
 
 def test_the_same_samples_under_another_name_are_refused(tmp_path):
@@ -139,16 +139,16 @@ def test_the_same_samples_under_another_name_are_refused(tmp_path):
 
 def nearly(name, change=np.nextafter, **options):
     """Return the summary of north's samples under another name, each number moved to the next one."""
-    moments = moved(files.read(summary("north")).payload, change)
+    moments = moved(fgm.read(summary("north")).payload, change)
     about = {"samples": moments.n, "columns": REGIONAL.sent, **options}
-    return files.encode("summary", moments, study=REGIONAL, party=name, **about)
+    return fgm.encode("summary", moments, study=REGIONAL, party=name, **about)
 
 
 def moved(moments, change):
     sums, packed = change(moments.cross.T, np.inf), change(moments.packed, np.inf)
     indicators = np.rint(moments.cross.T) == moments.cross.T  # whole numbers stay, the study's rules ask for them
     sums = np.where(indicators, moments.cross.T, sums)
-    return Moments(moments.kind, sums=sums, counts=moments.counts.copy(), packed=packed)
+    return Moments(moments.schema, sums=sums, counts=moments.counts.copy(), packed=packed)
 
 
 def test_other_samples_join_though_they_are_alike(tmp_path):
@@ -162,7 +162,7 @@ def test_marks_are_shared_by_what_is_equal_to_rounding():
         moments = Moments.of(rng.normal(size=(20, 3)), rng.integers(0, 2, 20), classes=2)
         factor = 1 + rng.uniform(-ROUNDING, ROUNDING) / 2
         near, far = (
-            Moments(moments.kind, sums=moments.cross.T * by, counts=moments.counts.copy(), packed=moments.packed * by)
+            Moments(moments.schema, sums=moments.cross.T * by, counts=moments.counts.copy(), packed=moments.packed * by)
             for by in (factor, 1 + 10 * ROUNDING)
         )
         secret = bytes([trial])
@@ -174,7 +174,7 @@ def test_marks_are_shared_by_what_is_equal_to_rounding():
 
 
 def test_stores_keep_no_sums_of_who_has_left(store, tmp_path):
-    moments = files.read(signed(FIRST)).payload
+    moments = fgm.read(signed(FIRST)).payload
     store.index.close()
     kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     for number in (*moments.packed[moments.packed > 1], *moments.cross[moments.cross > 1]):

@@ -1,4 +1,4 @@
-"""A ledger names what was changed, taken away or moved."""
+"""A ledger names entries that were changed, taken away or moved."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fedgram.core.errors import Mismatch, StoreError
 from fedgram.core.hashing import hash_text
-from fedgram.exchange.ledger import JOIN, OPEN, Entry, check_head, members, problems
+from fedgram.exchange.store.ledger import JOIN, OPEN, Entry, check_head, members, problems
 
 TIME = "2026-03-01T12:00:0{}Z"
 

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from fedgram.cli import app
 from fedgram.core.errors import FedgramError
-from fedgram.exchange.asking import advance
-from fedgram.exchange.tables import statements
+from fedgram.exchange.rounds.round_server import advance
+from fedgram.exchange.store.index import statements
 from support import campaign
 from support.stores import answered, store_of, summary
 
@@ -35,7 +35,7 @@ COMMANDS = {
     "remove": ("remove", "store", "north", "--out", "north.fgm"),
     "combine": ("combine", "store", "--out", "region.fgm"),
 }
-QUICK = ("status", "fedlogit")  # of these every table is read
+QUICK = ("status", "fedlogit")  # each of their tables is read
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def columns():
 
 
 def put(path, table, column, value, *, text=False):
-    """Write a value into the first row of a table that takes anything, as an editor of files could make it."""
+    """Write a value into the first row of a table without constraints, as an edited file could have it."""
     with closing(sqlite3.connect(path / "index.sqlite")) as database, database:
         names = [row[1] for row in database.execute(f"PRAGMA table_info({table})")]
         rows = database.execute(f"SELECT {', '.join(names)} FROM {table}").fetchall()
@@ -75,7 +75,7 @@ def put(path, table, column, value, *, text=False):
 
 
 def ended(command):
-    """Return how a command ended and what it said; a traceback fails."""
+    """Return a command's exit code and output; a traceback fails."""
     done = CliRunner().invoke(app, list(command))
     if isinstance(done.exception, FedgramError):
         return 2, str(done.exception)

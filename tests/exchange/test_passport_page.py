@@ -5,8 +5,7 @@ import re
 
 import pytest
 
-from fedgram.exchange.page import passport_page
-from fedgram.exchange.passport import Passport
+from fedgram.exchange.pages.passport import Passport, passport_page
 from support.browser import browser, console_errors, resize
 from support.exchange import keyed_study, summary, tables
 

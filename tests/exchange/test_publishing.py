@@ -1,18 +1,19 @@
-"""What a store publishes is what the method makes of the same rows in one process."""
+"""A store's publication equals the method's fit on the same rows in one process."""
 
 import numpy as np
 import pytest
 
 import fedgram as fg
+from fedgram.core.classes import NUMERIC
 from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch, Revealing
-from fedgram.core.labels import NUMERIC
-from fedgram.exchange import files
-from fedgram.exchange.asking import Asked, advance, waited_for
-from fedgram.exchange.reveals import reveals
-from fedgram.exchange.sites import validate
-from fedgram.exchange.store import Store
-from fedgram.moments.validation import validate_sites
+from fedgram.exchange.format import fgm
+from fedgram.exchange.pages.passport import reveals
+from fedgram.exchange.pages.store_status import status, status_page
+from fedgram.exchange.rounds.round_server import Asked, advance, waited_for
+from fedgram.exchange.store.publishing import validate
+from fedgram.exchange.store.study_store import Store
 from fedgram.protocol.clientside import ClientSide
+from fedgram.protocol.sites import validate_sites
 from fedgram.studies.encoding import read_client
 from fedgram.studies.kinds import Number
 from fedgram.studies.study import Study
@@ -37,7 +38,7 @@ def same_model(fit, wanted):
 def test_publications_are_the_fits_of_the_same_rows(tmp_path, method):
     store = store_of(tmp_path, *NAMES)
     published = store.publish(method.name, **method.settings())
-    fit = files.read(published.data).of_kind("global").holding(fg.Fit)
+    fit = fgm.read(published.data).of_kind("global").holding(fg.Fit)
     assert fit.total is None
     same_model(fit, method.fit([client(name) for name in NAMES], study=STUDY, classes=STUDY.classes))
 
@@ -47,13 +48,13 @@ def test_a_publication_carries_the_ledgers_head_and_is_the_same_when_repeated(tm
     head = store.log()[-1]
     first, again = store.publish(), store.publish()
     assert first.data == again.data
-    assert files.read(first.data).payload.notes["ledger"] == {
+    assert fgm.read(first.data).payload.notes["ledger"] == {
         "version": 1,
         "total": store.total().digest,
         "number": head.number,
         "head": head.hash,
     }
-    files.read(first.data).verify(store.key.public)
+    fgm.read(first.data).verify(store.key.public)
     store.join(summary("west"))
     assert store.publish().version == 2
     assert [entry.says["what"] for entry in store.log()] == ["open", *["join"] * 3, "publish", "join", "publish"]
@@ -86,11 +87,11 @@ def test_two_contributors_are_warned_of_what_they_learn(tmp_path):
     store = store_of(tmp_path, "north", "south")
     with pytest.warns(Revealing, match="two contributors"):
         published = store.publish("fedhip")
-    file = files.read(published.data)
+    file = fgm.read(published.data)
     assert "the other's Gram matrix" in file.payload.notes["reveals"]
     assert "sums of products can be computed from it" in reveals(file)[0]
     with pytest.warns(Revealing, match="the other's class counts"):
-        head = files.read(store.publish("fedgram").data)
+        head = fgm.read(store.publish("fedgram").data)
     assert "samples of each class" in reveals(head)[0]
     assert "products" not in reveals(head)[0]
 
@@ -101,7 +102,7 @@ def test_fedlogit_by_files_is_fedlogit(tmp_path):
         asked = advance(store, "fedlogit", {"rounds": rounds})
         assert isinstance(asked, Asked)
         assert asked.number == number
-        assert advance(store, "fedlogit", {"rounds": rounds}) == asked  # nobody has answered: the same file again
+        assert advance(store, "fedlogit", {"rounds": rounds}) == asked  # without answers: the same file again
         [first, *others] = [answered(name, asked.data) for name in NAMES]
         assert [each.outcome for each in store.join(first, first)] == ["answered", "already in"]
         assert waited_for(store) == ["south", "east"]
@@ -109,7 +110,7 @@ def test_fedlogit_by_files_is_fedlogit(tmp_path):
             advance(store, "fedlogit", {"rounds": rounds})
         store.join(*others)
     published = advance(store, "fedlogit", {"rounds": rounds})
-    fit = files.read(published.data).holding(fg.Fit)
+    fit = fgm.read(published.data).holding(fg.Fit)
     method = fg.FedLogit(rounds=rounds)
     same_model(fit, method.fit([client(name) for name in NAMES], study=STUDY, classes=STUDY.classes))
     assert advance(store, "fedlogit", {"rounds": rounds}).data == published.data
@@ -122,7 +123,7 @@ def test_answers_out_of_order_are_refused(tmp_path):
     old = advance(store_of(tmp_path / "other", *NAMES), "fedlogit", {"rounds": 2, "ridge": 1.0}).data
     [other] = store.join(answered("south", old))
     assert other.outcome == "refused"
-    assert "answers round 1" in other.why
+    assert "got one to round 1" in other.why
     first = store.published.read(store.index.rounds()[0].digest).data
     store.join(*(answered(name, first) for name in ("south", "east")))
     advance(store, "fedlogit", {"rounds": 2})
@@ -140,16 +141,16 @@ def test_an_answer_of_other_samples_is_refused(tmp_path):
     store = store_of(tmp_path, *NAMES)
     asked = advance(store, "fedlogit")
     [found] = store.join(answered("north", asked.data, n=39))
-    assert "has joined with 40" in found.why
+    assert "expected the 40 samples that" in found.why
     with pytest.raises(Mismatch):
-        files.read(asked.data).of_kind("answer")
+        fgm.read(asked.data).of_kind("answer")
 
 
 def test_leaving_one_site_out_from_the_files_is_that_in_memory(tmp_path):
     store = store_of(tmp_path, *NAMES)
     found = dict(validate(store, ridge=1.0))
-    basis = files.read(store.publish("afl").data).payload.basis
-    parts = {name: basis.moments(files.read(summary(name)).payload) for name in NAMES}
+    basis = fgm.read(store.publish("afl").data).payload.basis
+    parts = {name: basis.moments(fgm.read(summary(name)).payload) for name in NAMES}
     wanted = validate_sites(parts, ridge=1.0)
     assert list(found) == list(NAMES)
     for name in NAMES:
@@ -161,7 +162,7 @@ def test_leaving_one_site_out_from_the_files_is_that_in_memory(tmp_path):
 
 
 def test_numeric_outcomes_are_published_as_they_are_fitted(tmp_path):
-    columns = {"age": Number(range=(0, 120)), "y": Number(range=(0, 40_000), missing="refuse")}
+    columns = {"age": Number(range=(0, 120)), "y": Number(unit="steps", range=(0, 40_000), missing="refuse")}
     study = Study("steps", "y", columns, minimum_samples=5)
     rng, parties, store = np.random.default_rng(0), [], Store(tmp_path, study=study)
     for name in NAMES:
@@ -169,18 +170,25 @@ def test_numeric_outcomes_are_published_as_they_are_fitted(tmp_path):
         steps = 12_000 - 80 * age + rng.normal(0, 500, 30)
         parties.append(read_client(study, name, Table({"age": age, "y": steps})))
         moments = ClientSide(parties[-1], classes=NUMERIC, columns=study.sent).moments()
-        store.join(files.encode("summary", moments, study=study, party=name, samples=30, columns=study.sent))
+        store.join(fgm.encode("summary", moments, study=study, party=name, samples=30, columns=study.sent))
     for method in (fg.AFL(), fg.FedHiP(), fg.FedGram()):
-        fit = files.read(store.publish(method.name).data).payload
+        fit = fgm.read(store.publish(method.name).data).payload
         wanted = method.fit(parties, study=study)
         table = Table({"age": np.array([30.0, 60.0]), "y": np.zeros(2)})
         np.testing.assert_allclose(fit.predictor().scores(table), wanted.predictor().scores(table), rtol=1e-9)
-    # Not only the model is published, but what FedHiP's step needs: the passport says so.
-    assert "sums of products can be computed from it" in reveals(files.read(store.publish("fedgram").data))[0]
+    # Besides the model, the numbers for FedHiP's step are published: the passport says so.
+    assert "sums of products can be computed from it" in reveals(fgm.read(store.publish("fedgram").data))[0]
     store.remove("east")
     with pytest.warns(Revealing, match="the other's Gram matrix"):
         store.publish("fedgram")
     assert all(site.left_out.r2 > 0.5 for _, site in validate(store))
+    page = status_page(status(store, dict(validate(store))), store.log())
+    assert "RMSE of y in steps; lower is better" in page
+    assert "smallest class" not in page
+    errors = status(store, dict(validate(store)))["contributions"][0]["errors"]
+    assert 300 < errors["left_out"]["RMSE of y in steps"] < 900  # the noise is of 500 steps
+    assert "minimum per party" in page
+    assert "minimum per class" not in page  # a number has no classes
     with pytest.raises(InvalidParameter, match="needs classes"):
         advance(store, "fedlogit")
 
@@ -189,26 +197,26 @@ def test_numeric_outcomes_are_published_as_they_are_fitted(tmp_path):
 def test_a_damaged_publication_is_made_anew(tmp_path, damage):
     store = store_of(tmp_path, *NAMES)
     first = store.publish("afl")
-    path = store.published.path(files.read(first.data).digest)
+    path = store.published.path(fgm.read(first.data).digest)
     if damage == "lost":
         path.unlink()
     elif damage == "signature":
-        fit = files.read(first.data).payload
-        path.write_bytes(files.encode("global", fit, study=STUDY.fingerprint, party="coordinator", key=KEYS["north"]))
+        fit = fgm.read(first.data).payload
+        path.write_bytes(fgm.encode("global", fit, study=STUDY.fingerprint, party="coordinator", key=KEYS["north"]))
     else:
         path.write_bytes(first.data[:-5] + bytes([first.data[-5] ^ 1]) + first.data[-4:])
     again = store.publish("afl")
     assert again.version == 2
-    file = files.read(again.data)
+    file = fgm.read(again.data)
     file.verify(store.key.public)
-    weights, wanted = (each.payload.model.weights for each in (file, files.read(first.data)))
+    weights, wanted = (each.payload.model.weights for each in (file, fgm.read(first.data)))
     assert weights.tobytes() == wanted.tobytes()
 
 
 def test_other_settings_do_not_discard_answers(tmp_path):
     store = store_of(tmp_path, *NAMES)
     asked = advance(store, "fedlogit", {"rounds": 2})
-    assert advance(store, "fedlogit", {"rounds": 3}).number == 1  # nobody has answered
+    assert advance(store, "fedlogit", {"rounds": 3}).number == 1  # without answers
     asked = advance(store, "fedlogit", {"rounds": 2})
     store.join(*(answered(name, asked.data) for name in NAMES))
     with pytest.raises(InvalidParameter, match=r"at round 1, with 3 answers.* with --set rounds=2, or.*--restart"):
@@ -226,6 +234,6 @@ def test_a_run_that_was_published_is_not_under_way(tmp_path):
     asked = advance(store, "fedlogit", {"rounds": 1})
     store.join(*(answered(name, asked.data) for name in NAMES))
     published = advance(store, "fedlogit", {"rounds": 1})
-    assert files.read(published.data).payload.method == "fedlogit"
+    assert fgm.read(published.data).payload.method == "fedlogit"
     assert advance(store, "fedlogit", {"rounds": 1}).data == published.data
     assert advance(store, "fedlogit", {"rounds": 2}).number == 1

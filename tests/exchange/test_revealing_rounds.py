@@ -11,17 +11,16 @@ import pytest
 
 import fedgram as fg
 from fedgram.core.errors import Doubtful, InvalidData, Mismatch, RefusedMessage, Revealing, tell
-from fedgram.exchange import files
-from fedgram.exchange.asking import advance
-from fedgram.exchange.rounds import Round, answer
-from fedgram.exchange.summaries import Party, reply
+from fedgram.exchange.format import fgm
+from fedgram.exchange.rounds.party_side import Party, reply
+from fedgram.exchange.rounds.round_messages import Round, answer
+from fedgram.exchange.rounds.round_server import advance
 from fedgram.heads import logistic
 from fedgram.heads.logistic import FARTHEST, Logistic, Said, gradient
 from fedgram.models import LinearModel
 from fedgram.moments.basis import Basis
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.disclosure import Record, effective_rows, record_path, recording
-from fedgram.protocol.recipe import basis_of
 from fedgram.studies.encoding import read_client
 from fedgram.studies.kinds import Number
 from fedgram.studies.study import Study
@@ -45,13 +44,13 @@ def party_of(study, n=60, seed=0, name="north"):
 
 
 class Attack:
-    """A coordinator who knows the parties' sums, and looks for the oldest patient of a party."""
+    """A coordinator that knows the parties' sums, and searches for the oldest patient of a party."""
 
     def __init__(self, c=2, **options):
         self.study = study_of(c, **options)
         self.party = party_of(self.study)
         self.joined = ClientSide(self.party, classes=self.study.classes, columns=self.study.sent).moments()
-        self.basis = basis_of(self.study, self.joined)
+        self.basis = self.study.basis_of(self.joined)
         self.side = ClientSide(self.party, classes=self.study.classes, columns=self.study.sent, basis=self.basis)
         self.ages = np.sort(self.side.x[:, 0])
         self.target = self.side.x[self.side.x[:, 0].argmax()]
@@ -72,7 +71,7 @@ class Attack:
     def file(self, model, number=1, leverage=0.0, **change):
         given = {"method": "fedlogit", "settings": {}, "basis": self.basis} | change
         asked = Round(number, payload={"model": model, "leverage": leverage}, **given)
-        return files.read(files.encode("round", asked, study=self.study, party="coordinator"))
+        return fgm.read(fgm.encode("round", asked, study=self.study, party="coordinator"))
 
     def gradient(self, model):
         return gradient(self.side.x, self.side.y, model).gradient[:-1]
@@ -93,7 +92,7 @@ def test_a_two_rounds_that_differ_in_one_row():
     before, after = attack.gradient(everybody), attack.gradient(but_one)
     attack.recovers((after - before)[:, 0])
     record = Record(attack.study.features, "north")
-    answer(attack.study, attack.file(everybody), attack.party, record)  # which tells nothing that the summary does not
+    answer(attack.study, attack.file(everybody), attack.party, record)  # which reveals no more than the summary
     attack.refused(but_one, record)
     assert len(record.answers) == 1
 
@@ -108,7 +107,7 @@ def test_a_one_round_less_the_class_sums_of_the_summary():
 
 
 def test_a_two_rounds_that_mirror_each_other():
-    """Not the difference of the two answers is of one row, but their sum: a model, and its opposite for all but one."""
+    """The two answers' sum is of one row, not their difference: a model, and its opposite for all rows but one."""
     attack = Attack()
 
     def above(k, sign):
@@ -146,7 +145,7 @@ def test_c_a_temperature_that_hides_the_scores():
 
 
 def test_two_columns_that_only_together_show_a_row():
-    """Neither column is of few rows; their sum is 1/2 for everyone but one."""
+    """Neither column is of few rows; their sum is 1/2 for all rows but one."""
     attack = Attack(c=4)
     slope, intercept = attack.above(FAR)
     spread = attack.model([1, -1, 1, slope - 1], [0, 0, 0, 0])
@@ -163,7 +162,7 @@ def test_two_columns_that_only_together_show_a_row():
 
 @pytest.mark.parametrize("size", [1e-9, 1e-3, 1.0])
 def test_a_small_difference_shows_as_much_as_a_large_one(size):
-    """Of two rounds the second is hardly another model."""
+    """The second of two rounds has nearly the same model."""
     attack = Attack()
     record = Record(attack.study.features, "north")
     p = np.full((60, 1), 0.5)
@@ -194,8 +193,8 @@ def test_the_basis_is_the_studys_own():
         request = attack.file(model, basis=basis)
         with pytest.raises(Mismatch, match=words):
             answer(attack.study, request, attack.party)
-    side = ClientSide(attack.party, classes=attack.study.classes, columns=attack.study.sent, recipe=attack.study)
-    with pytest.raises(Mismatch, match="got 400000 of 3"):  # as a Flower node hears it
+    side = ClientSide(attack.party, classes=attack.study.classes, columns=attack.study.sent, study=attack.study)
+    with pytest.raises(Mismatch, match="got 400000 of 3"):  # as a Flower node gets it
         side.enter("fedlogit", {"classes": None, "round": 0, "seed": 0, "step": "gradient", "basis": wide})
 
 
@@ -254,7 +253,7 @@ def test_the_record_outlives_the_process_and_stays_private(tmp_path):
     attack = Attack()
     path = table_of(attack.party, tmp_path / "north.csv", attack.study)
     first = attack.file(attack.model([0, 0], [0.5, 0]))
-    with pytest.warns(Doubtful, match="no record yet of answers of 'north'"):
+    with pytest.warns(Doubtful, match="no record yet of what 'north' has sent"):
         reply(attack.study, path, Party("north"), first, records=tmp_path)
     kept = record_path(tmp_path, attack.study.features, "north")
     assert kept.stat().st_mode & 0o777 == 0o600
@@ -278,15 +277,15 @@ def test_the_record_outlives_the_process_and_stays_private(tmp_path):
 
 
 def honest(parties, study, ridge, rounds=20):
-    """Run FedLogit by rounds over parties with records, and return how many different rounds were answered."""
+    """Run FedLogit by rounds over parties with records, and return the number of different rounds answered."""
     joined = [ClientSide(party, classes=study.classes, columns=study.sent).moments() for party in parties]
     total = sum(joined[1:], joined[0])
-    basis = basis_of(study, total)
+    basis = study.basis_of(total)
     ascent = Logistic(basis.moments(total), ridge)
     records = [Record(study.features, party.name) for party in parties]
     for number in range(1, rounds + 1):
         asked = Round(number, "fedlogit", {}, basis, {"model": ascent.ahead, "leverage": ascent.leverage})
-        request = files.read(files.encode("round", asked, study=study, party="coordinator"))
+        request = fgm.read(fgm.encode("round", asked, study=study, party="coordinator"))
         said = [answer(study, request, *each).reply for each in zip(parties, records, strict=True)]
         ascent.climb(Said(**{name: sum(one[name] for one in said) for name in said[0]}))
     return min(len(record.answers) for record in records)
@@ -323,13 +322,13 @@ def test_random_features_of_few_are_refused(tmp_path):
     shift[0] = -steep * ages[-2:].mean()
     basis = replace(attack.basis, values=np.array([steep, *attack.basis.values[1:]]), shift=shift)
     asked = Round(1, "apfl", {"dim_primary": 8}, basis, None)
-    request = files.read(files.encode("round", asked, study=attack.study, party="coordinator"))
+    request = fgm.read(fgm.encode("round", asked, study=attack.study, party="coordinator"))
     with pytest.raises(InvalidData, match=r"mostly be of 1\.0 of the 60 samples"):
         answer(attack.study, request, attack.party)
 
 
 def test_a_party_is_told_of_random_features_that_show_one_sample_of_a_class():
-    """Pooled means leave one sample of a class on one side: the class sums are of this one. Honest ones do so, too."""
+    """Pooled means leave one sample of a class on one side: the class sums are of it. Honest means do so, too."""
     attack = Attack()
     x, y, column = attack.side.x, attack.side.y, 2
     below = np.argsort(x[:, column])
@@ -344,15 +343,15 @@ def test_a_party_is_told_of_random_features_that_show_one_sample_of_a_class():
     shift[column] = steep * (shift[column] - middle)
     basis = replace(attack.basis, values=values, shift=shift)
     settings = {"dim_primary": 32, "seed": 5}
-    request = files.read(
-        files.encode("round", Round(1, "apfl", settings, basis, None), study=attack.study, party="coordinator")
+    request = fgm.read(
+        fgm.encode("round", Round(1, "apfl", settings, basis, None), study=attack.study, party="coordinator")
     )
     with pytest.warns(Revealing, match=r"the one of the fewest samples is mostly of 1\.0") as caught:
         sums = answer(attack.study, request, attack.party).reply.cross[:, label]
     assert len(caught) == 1
     primary = fg.APFL(**settings).primary(3)
     projection = primary(np.eye(3)) - primary(-np.eye(3))
-    of_one = projection[column] < 0  # those of which relu leaves the samples below
+    of_one = projection[column] < 0  # the features for which relu keeps the samples below
     read, *_ = np.linalg.lstsq(projection[:, of_one].T, sums[of_one], rcond=None)
     made = ClientSide(attack.party, classes=attack.study.classes, columns=attack.study.sent, basis=basis).x
     np.testing.assert_allclose(read, made[target], rtol=1e-9)
@@ -366,7 +365,7 @@ def test_a_party_is_told_of_random_features_that_are_many_in_several_rounds():
         asked = Round(1, "apfl", settings, attack.basis, None)
         answer(
             attack.study,
-            files.read(files.encode("round", asked, study=attack.study, party="coordinator")),
+            fgm.read(fgm.encode("round", asked, study=attack.study, party="coordinator")),
             attack.party,
             record,
         )
@@ -374,20 +373,20 @@ def test_a_party_is_told_of_random_features_that_are_many_in_several_rounds():
     with warnings.catch_warnings():
         warnings.simplefilter("error", Revealing)
         ask(0)
-        ask(0)  # the same again tells nothing new
+        ask(0)  # the same answer again reveals nothing new
     with pytest.warns(Revealing, match="sends sums of 60 samples in 64 columns"):
         ask(1)
 
 
 def test_a_study_without_cells_protects_none(tmp_path):
     store = store_of(tmp_path, "north", "south", study=LOOSE)
-    asked = files.read(advance(store, "fedlogit", {"rounds": 1}).data)
+    asked = fgm.read(advance(store, "fedlogit", {"rounds": 1}).data)
     assert answer(LOOSE, asked, client("north")).number == 1
     assert LOOSE.minimum_cell == 1
 
 
 def fewest(x, y, parties):
-    """Return of how few rows honest rounds are at any party, alone and less an earlier one, and how far scores go."""
+    """Return the fewest rows of honest rounds at any party, alone and less an earlier one, and the range of scores."""
     parts = np.array_split(np.random.default_rng(0).permutation(len(y)), parties)
     c = int(y.max()) + 1
     joined = [fg.Moments.of(x[part], y[part], classes=c) for part in parts]

@@ -1,13 +1,13 @@
-"""Receipts and certificates are compared with the ledger field by field: a false one does not pass as true."""
+"""Receipts and certificates are compared with the ledger field by field: false ones are detected."""
 
 import pytest
 
 from fedgram.core.errors import FedgramError
-from fedgram.exchange import files
-from fedgram.exchange.verification import check_statement, verify
+from fedgram.exchange.format import fgm
+from fedgram.exchange.store.verification import check_statement, verify
 from support.stores import STUDY, store_of
 
-OTHER = {  # another value of the same kind, so that nothing but the comparison can tell
+OTHER = {  # another value of the same kind, so that only the comparison detects it
     str: lambda value: "0" * len(value) if set(value) <= set("0123456789abcdef") else f"{value}.",
     int: lambda value: value + 1,
     list: lambda value: value[1:],
@@ -16,7 +16,7 @@ OTHER = {  # another value of the same kind, so that nothing but the comparison 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    """Return a store that south has left."""
+    """Return a store after south's removal."""
     store = store_of(tmp_path_factory.mktemp("statements") / "store", "north", "south", "east")
     store.remove("south")
     return store
@@ -26,18 +26,18 @@ def stated(store, kind):
     data = (
         store.certificate("south") if kind == "certificate" else next(store.path.glob("receipts/north*")).read_bytes()
     )
-    return files.read(data)
+    return fgm.read(data)
 
 
 def forged(store, file, told, **header):
-    """Return a file that says something else, signed with the coordinator's key."""
+    """Return a file with other values, signed with the coordinator's key."""
     known = {"study": STUDY.fingerprint, "party": file.header.party, "created": file.header.created} | header
-    return files.read(files.encode(file.header.kind, told, key=store.key, **known))
+    return fgm.read(fgm.encode(file.header.kind, told, key=store.key, **known))
 
 
 def fields(kind):
     common = ["party", "digest", "samples", "time", "number", "head"]
-    more = {"receipt": ["what"], "certificate": ["before", "after", "remaining", "states", "does_not_state"]}
+    more = {"receipt": ["what"], "certificate": ["before", "after", "remaining", "proves", "does_not_prove"]}
     return [(kind, name) for name in common + more[kind]]
 
 
@@ -83,8 +83,6 @@ def test_more_than_an_entry_says_is_refused(store):
 def test_a_receipt_is_not_taken_for_a_certificate(store):
     receipt, certificate = stated(store, "receipt"), stated(store, "certificate")
     for kind, told in (("certificate", receipt.payload), ("receipt", certificate.payload)):
-        data = files.encode(
-            kind, told, study=STUDY.fingerprint, party=told["party"], created=told["time"], key=store.key
-        )
-        with pytest.raises(FedgramError, match="of no such change"):
-            check_statement(store, files.read(data))
+        data = fgm.encode(kind, told, study=STUDY.fingerprint, party=told["party"], created=told["time"], key=store.key)
+        with pytest.raises(FedgramError, match="does not record such a change"):
+            check_statement(store, fgm.read(data))

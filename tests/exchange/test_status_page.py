@@ -2,9 +2,8 @@
 
 import pytest
 
-from fedgram.exchange.sites import validate
-from fedgram.exchange.status import status
-from fedgram.exchange.status_page import status_page
+from fedgram.exchange.pages.store_status import status, status_page
+from fedgram.exchange.store.publishing import validate
 from support.browser import browser, console_errors, resize
 from support.stores import store_of
 
@@ -33,7 +32,7 @@ def cells(page, heading, column):
 
 def test_the_page_shows_who_is_in_and_how_they_are_predicted(page):
     assert cells(page, "Who is in", 1) == list(NAMES)
-    assert cells(page, "Leaving one out", 1) == list(NAMES)
+    assert cells(page, "Leaving one party out", 1) == list(NAMES)
     bars = page.find_elements("css selector", "svg rect")
     assert len(bars) == len(NAMES) * 4
     assert all(bar.rect["width"] > 50 for bar in bars)  # parties of one size, predicted about as well

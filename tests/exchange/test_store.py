@@ -1,4 +1,4 @@
-"""A store takes each contribution once, by whoever may bring it, and forgets it to the bit."""
+"""A store accepts each contribution once, from its permitted senders, and forgets it to the bit."""
 
 import os
 from dataclasses import replace
@@ -8,12 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedgram.core.errors import Doubtful, FolderInUse, InvalidData, StoreError
-from fedgram.core.lock import only_writer
-from fedgram.exchange import files, objects
-from fedgram.exchange.combined import Combined, sum_of
-from fedgram.exchange.records import Leaf
-from fedgram.exchange.store import Store
-from fedgram.exchange.verification import check_total, problems
+from fedgram.core.filesystem import only_writer
+from fedgram.exchange.format import fgm
+from fedgram.exchange.store import objects
+from fedgram.exchange.store.combined import Combined, sum_of
+from fedgram.exchange.store.index import Leaf
+from fedgram.exchange.store.study_store import Store
+from fedgram.exchange.store.verification import check_total, problems
 from fedgram.moments.moments import Moments
 from fedgram.protocol.clientside import ClientSide
 from fedgram.studies.study import Study
@@ -53,7 +54,7 @@ def test_what_is_left_is_as_if_the_others_had_never_joined(tmp_path_factory, ord
     assert Store(store.path).total() == plain.total()
     check_total(store)
     assert problems(store) == []
-    model, wanted = (files.read(each.publish("afl").data).payload.model for each in (store, plain))
+    model, wanted = (fgm.read(each.publish("afl").data).payload.model for each in (store, plain))
     assert model.weights.tobytes() == wanted.weights.tobytes()
 
 
@@ -76,7 +77,7 @@ def test_another_file_of_a_party_needs_replace(tmp_path):
 
 
 def _sum(data):
-    return sum_of(files.read(data))
+    return sum_of(fgm.read(data))
 
 
 def test_names_are_bound_to_the_studys_keys(tmp_path):
@@ -85,7 +86,9 @@ def test_names_are_bound_to_the_studys_keys(tmp_path):
     assert outcomes(store.join(summary("north", study=study, key=KEYS["north"]))) == ["joined"]
     assert "is signed with the key" in refused(store, summary("south", study=study, key=KEYS["north"]))
     assert "is not signed" in refused(store, summary("south", study=study))
-    assert "unknown party" in refused(store, summary("west", study=study, key=KEYS["west"]))
+    said = refused(store, summary("west", study=study, key=KEYS["west"]))
+    assert "party 'west' is not listed in study 'walks'" in said
+    assert "fedgram amend STORE --add west.pub" in said
 
 
 def test_a_study_without_keys_remembers_the_first(tmp_path):
@@ -99,7 +102,7 @@ def test_a_study_without_keys_remembers_the_first(tmp_path):
 
 
 def test_foreign_files_are_refused_by_name_and_the_others_go_on(tmp_path):
-    other = keyed()
+    other = replace(STUDY, minimum_samples=6)
     names = {name: tmp_path / f"{name}.fgm" for name in ("good", "other-study", "damaged", "few", "receipt")}
     names["good"].write_bytes(summary("north"))
     names["other-study"].write_bytes(summary("south", study=other, key=KEYS["south"]))
@@ -110,23 +113,23 @@ def test_foreign_files_are_refused_by_name_and_the_others_go_on(tmp_path):
     found = store.join(*names.values(), tmp_path / "absent.fgm")
     assert outcomes(found) == ["joined"] + ["refused"] * 5
     for each, why in zip(
-        found[1:], ("is of study", "not whole", "at least 5", "is a receipt file", "No such"), strict=True
+        found[1:], ("is of study", "not whole", "at least 5", "got a receipt file", "No such"), strict=True
     ):
         assert why in each.why
         assert each.name in each.why
 
 
 def test_moments_that_cannot_be_are_refused(tmp_path):
-    good = files.read(summary("north")).payload
+    good = fgm.read(summary("north")).payload
     sums = good.cross.T * 3.0
-    bad = Moments(good.kind, sums=sums, counts=good.counts.copy(), packed=good.packed.copy())
-    data = files.encode("summary", bad, study=STUDY, party="north", samples=bad.n, columns=STUDY.sent)
+    bad = Moments(good.schema, sums=sums, counts=good.counts.copy(), packed=good.packed.copy())
+    data = fgm.encode("summary", bad, study=STUDY, party="north", samples=bad.n, columns=STUDY.sent)
     assert "positive semidefinite" in refused(store_of(tmp_path, "south"), data)
 
 
 def test_tiny_units_are_warned_of(tmp_path):
     moments = Moments.of([[1e-6, 1.0], [2e-6, 2.0], [0.0, 1.0]], [0, 1, 1], classes=2, columns=["tiny", "fine"])
-    data = files.encode("summary", moments, study="", party="north", samples=3, columns=("tiny", "fine"))
+    data = fgm.encode("summary", moments, study="", party="north", samples=3, columns=("tiny", "fine"))
     with pytest.warns(Doubtful, match="tiny is in such small units"):
         Store(tmp_path).join(data)
 
@@ -144,7 +147,7 @@ def test_combined_summaries_are_sums_to_the_bit_and_do_not_overlap(tmp_path):
     assert "as part of 'upper'" in refused(country, files_of["a"])
     assert "as part of 'upper'" in refused(country, summary("south", study=REGIONAL))
     assert "would be counted twice" in refused(country, summary("south", seed=3, study=REGIONAL))
-    assert files.read(country.publish("afl").data).payload.contributors == ("north", "south", "east", "west")
+    assert fgm.read(country.publish("afl").data).payload.contributors == ("north", "south", "east", "west")
     with pytest.raises(InvalidData, match="is in as part of 'upper': remove it there"):
         country.remove("south")
     again = Store(tmp_path / "again", study=REGIONAL)  # the same leaves, and one more
@@ -161,11 +164,11 @@ def test_combined_summaries_are_sums_to_the_bit_and_do_not_overlap(tmp_path):
 
 
 def test_combined_files_that_contradict_themselves_are_refused(tmp_path):
-    region = files.read(store_of(tmp_path / "a", "north", "south", study=REGIONAL).combine("a")).payload
+    region = fgm.read(store_of(tmp_path / "a", "north", "south", study=REGIONAL).combine("a")).payload
     first, second = region.leaves
     store = Store(tmp_path / "store", study=REGIONAL)
     for leaves, why in (
-        ([first], "do not have the 80 samples"),
+        ([first], "expected the 80 samples of the sum"),
         ([first, replace(second, party="north")], "twice"),
         ([first, replace(second, samples=-40)], "expected samples"),
         ([first, replace(second, created="1969-12-31T23:59:59Z")], "expected samples, and a time"),
@@ -173,18 +176,18 @@ def test_combined_files_that_contradict_themselves_are_refused(tmp_path):
         ([first, replace(second, party="south\neast")], "expected one line for each of 2 summaries"),
         ([first, second, *(replace(second, samples=1) for _ in range(80))], "expected at most 80, got 82"),
     ):
-        data = files.encode("combined", Combined(region.total, leaves), study=REGIONAL, party="a", samples=80)
+        data = fgm.encode("combined", Combined(region.total, leaves), study=REGIONAL, party="a", samples=80)
         assert why in refused(store, data)
-    few = files.encode("combined", region, study=REGIONAL, party="a", samples=79, columns=REGIONAL.sent)
-    assert "its header has 79 samples" in refused(store, few)
+    few = fgm.encode("combined", region, study=REGIONAL, party="a", samples=79, columns=REGIONAL.sent)
+    assert "expected the 79 samples of its header" in refused(store, few)
 
 
 def invented_by_north(study, kind):
-    """Return a sum that north has signed and says to be of south and east."""
-    total = sum_of(files.read(summary("south", study=study, n=80)))
+    """Return a sum that north has signed in the names of south and east."""
+    total = sum_of(fgm.read(summary("south", study=study, n=80)))
     leaves = [Leaf(digit * 64, name, digit * 64, 40, EARLIER) for name, digit in (("south", "a"), ("east", "b"))]
     details = {"party": "north", "samples": 80, "columns": study.sent, "key": KEYS["north"]}
-    return files.encode(kind, Combined(total, leaves), study=study, **details)
+    return fgm.encode(kind, Combined(total, leaves), study=study, **details)
 
 
 def test_only_a_region_speaks_for_others(tmp_path):
@@ -193,7 +196,7 @@ def test_only_a_region_speaks_for_others(tmp_path):
     assert "does not list 'north' among its regions" in refused(store, invented_by_north(study, "combined"))
     assert "it is not the summary that its header says" in refused(store, invented_by_north(study, "summary"))
     agreed = replace(study, regions=("north",))
-    assert agreed.fingerprint != study.fingerprint
+    assert agreed.agreement != study.agreement
     assert Study.from_fields(agreed.to_fields()) == agreed
     assert outcomes(Store(tmp_path / "agreed", study=agreed).join(invented_by_north(agreed, "combined"))) == ["joined"]
     with pytest.raises(InvalidData, match="'nobody', which is not among the parties"):
@@ -205,8 +208,8 @@ def test_the_studys_rules_hold_at_the_door(tmp_path, study):
     party = client("north")
     party = replace(party, x=party.x * 1e7)
     moments = ClientSide(party, classes=STUDY.classes, columns=STUDY.sent).moments()
-    data = files.encode("summary", moments, study=study, party="north", samples=40, columns=STUDY.sent)
-    assert files.read(data).payload == moments  # whoever inspects it sees what is in it
+    data = fgm.encode("summary", moments, study=study, party="north", samples=40, columns=STUDY.sent)
+    assert fgm.read(data).payload == moments  # inspection shows its content
     assert "is from -1 to 1 in units of its range" in refused(Store(tmp_path, study=STUDY), data)
 
 
@@ -230,13 +233,13 @@ def test_two_coordinators_one_is_told_or_waits(tmp_path):
 @pytest.mark.skipif(os.name != "posix", reason="modes of POSIX")
 def test_a_full_disk_leaves_what_was_accepted(tmp_path, monkeypatch):
     store = store_of(tmp_path, "north")
-    written = objects._write
+    written = objects.write_whole
 
     def full(file, data):
         written(file, data[: len(data) // 2])
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(objects, "_write", full)
+    monkeypatch.setattr(objects, "write_whole", full)
     with pytest.raises(StoreError, match=r"cannot write .*No space left.*what has been accepted is kept"):
         store.join(summary("south"))
     monkeypatch.undo()
@@ -262,14 +265,16 @@ def test_names_may_be_anything_that_can_be_read(tmp_path):
     assert sorted(each.party for each in store.contributions()) == sorted(names)
     receipts = list((tmp_path / "store" / "receipts").iterdir())
     assert len(receipts) == len(names)
-    assert {files.read(path).payload["party"] for path in receipts} == set(names)
+    assert {fgm.read(path).payload["party"] for path in receipts} == set(names)
     store.remove(names[0])
-    assert {path.name for path in tmp_path.iterdir()} == {"store"}
+    assert {path.name for path in tmp_path.iterdir()} == {"store", "store.head"}
 
 
 def test_a_store_is_of_one_study(tmp_path):
     store_of(tmp_path, "north")
     with pytest.raises(StoreError, match="another folder for another study"):
+        Store(tmp_path, study=replace(STUDY, minimum_samples=6))
+    with pytest.raises(StoreError, match="'north' is listed; .*parties and keys change with fedgram amend"):
         Store(tmp_path, study=keyed())
     with pytest.raises(StoreError, match="not a store"):
         Store(tmp_path / "absent").log()
@@ -280,6 +285,6 @@ def test_a_store_is_of_one_study(tmp_path):
 
 def test_what_others_publish_does_not_join(tmp_path):
     store = store_of(tmp_path, "north")
-    assert "is a global file, and a summary or combined or answer file is wanted" in refused(
+    assert "expected a summary or combined or answer file, got a global file" in refused(
         store, store.publish("afl").data
     )

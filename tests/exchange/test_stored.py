@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import fedgram as fg
-from fedgram.exchange import files
-from fedgram.exchange.rounds import Answer, Round
+from fedgram.exchange.format import fgm
+from fedgram.exchange.rounds.round_messages import Answer, Round
 from fedgram.models import LinearModel
 from fedgram.moments.basis import Basis
 from support.exchange import key_of, keyed_study
@@ -56,7 +56,7 @@ def published():
         ("north", "south"),
         message=model(study),
         engine="files",
-        recipe=study,
+        study=study,
         basis=basis,
     )
     return "global", fit, {"study": study.fingerprint, "party": "coordinator"}
@@ -72,7 +72,7 @@ KINDS = {make.__name__: make for make in (summary, asked, answered, published, p
 
 def encoded(name):
     kind, payload, options = KINDS[name]()
-    return files.encode(kind, payload, **options, key=key_of(0), created=CREATED)
+    return fgm.encode(kind, payload, **options, key=key_of(0), created=CREATED)
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -83,13 +83,13 @@ def test_files_are_written_as_before(name, monkeypatch):
 
 @pytest.mark.parametrize("name", sorted(path.name for path in STORED.iterdir()))
 def test_stored_files_keep_loading(name):
-    file = files.read(STORED / name)
+    file = fgm.read(STORED / name)
     file.verify(key_of(0).public)
     assert file.header.software == f"fedgram {VERSION}"
 
 
 def test_what_a_stored_summary_says():
-    file = files.read(STORED / "summary.fgm")
+    file = fgm.read(STORED / "summary.fgm")
     assert (file.header.party, file.header.samples, file.study) == ("north", 40, keyed_study())
     assert file.payload.counts.tolist() == [20, 20]
     assert file.payload.cross[0].tolist() == [0.0, 0.0]

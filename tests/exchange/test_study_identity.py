@@ -1,4 +1,4 @@
-"""Two studies are told apart by all that they say: no collision of fingerprints, and no name or key, swaps one."""
+"""Two studies are compared in full: a collision of fingerprints, a name or a key cannot swap them."""
 
 import json
 import re
@@ -12,17 +12,18 @@ import fedgram as fg
 from fedgram.cli import app
 from fedgram.core.errors import FedgramError, Mismatch, RefusedMessage, StoreError
 from fedgram.core.hashing import hash_text, readable
-from fedgram.engines.flower.agreed import agreed_study
+from fedgram.engines.flower.app import agreed_study
 from fedgram.engines.flower.config import App, NodeConfig
 from fedgram.engines.flower.project import write_app
-from fedgram.exchange import files
-from fedgram.exchange.asking import advance
-from fedgram.exchange.coordinator import check_agreed
-from fedgram.exchange.models import model_of
-from fedgram.exchange.passport import Passport
-from fedgram.exchange.store import Store
+from fedgram.exchange.format import fgm
+from fedgram.exchange.format.coordinator import check_agreed
+from fedgram.exchange.pages.passport import Passport
+from fedgram.exchange.rounds.party_side import model_of
+from fedgram.exchange.rounds.round_server import advance
+from fedgram.exchange.store.study_store import Store
 from fedgram.models import LinearModel
-from fedgram.studies import Study, identity
+from fedgram.studies import Study
+from fedgram.studies import study as studies
 from fedgram.studies.kinds import Number
 from support.exchange import TEXT, key_of, keyed_study, tables
 from support.exchange import summary as signed_summary
@@ -41,8 +42,8 @@ def zeros(study):
 @pytest.fixture
 def collision(monkeypatch):
     """Let all studies have one fingerprint, as a search for two such studies would find."""
-    monkeypatch.setattr(identity, "hash_text", lambda text: "ab" * 32)
-    agreed, evil = replace(STUDY), replace(EVIL)  # which have not been asked for their fingerprints yet
+    monkeypatch.setattr(studies, "hash_text", lambda text: "ab" * 32)
+    agreed, evil = replace(STUDY), replace(EVIL)  # whose fingerprints were not computed yet
     assert agreed.fingerprint == evil.fingerprint == "ab" * 32
     assert agreed != evil
     return agreed, evil
@@ -59,7 +60,7 @@ def test_a_store_takes_no_study_with_an_equal_fingerprint(tmp_path, collision):
 
 
 def test_no_sum_of_another_study_is_taken(tmp_path, monkeypatch):
-    monkeypatch.setattr(identity, "hash_text", lambda text: "ab" * 32)
+    monkeypatch.setattr(studies, "hash_text", lambda text: "ab" * 32)
     evil = replace(REGIONAL, columns=EVIL.columns)
     store = Store(tmp_path / "country", study=replace(REGIONAL))
     [found] = store.join(store_of(tmp_path / "a", "north", study=evil).combine("a"))
@@ -69,8 +70,8 @@ def test_no_sum_of_another_study_is_taken(tmp_path, monkeypatch):
 def test_no_file_of_another_study_is_what_was_agreed_on(tmp_path, collision):
     agreed, evil = collision
     store = store_of(tmp_path, "north", "south", study=evil)
-    asked, published = files.read(advance(store, "fedlogit", {}).data), files.read(store.publish("afl").data)
-    for file in (files.read(summary("north", study=evil)), asked, published):
+    asked, published = fgm.read(advance(store, "fedlogit", {}).data), fgm.read(store.publish("afl").data)
+    for file in (fgm.read(summary("north", study=evil)), asked, published):
         with pytest.raises(Mismatch, match="whose text differs"):
             check_agreed(file, agreed)
         check_agreed(file, evil)
@@ -79,16 +80,16 @@ def test_no_file_of_another_study_is_what_was_agreed_on(tmp_path, collision):
 
 
 def test_commands_compare_whole_studies(tmp_path, monkeypatch):
-    monkeypatch.setattr(identity, "hash_text", lambda text: "ab" * 32)
+    monkeypatch.setattr(studies, "hash_text", lambda text: "ab" * 32)
     monkeypatch.chdir(tmp_path)
     paths = tables(tmp_path)
     (tmp_path / "agreed.toml").write_text(TEXT)
     evil = Study.parse(TEXT.replace("[0, 120]", "[0, 240]"))
-    data = [files.read(signed_summary(evil, paths[name], number).data) for number, name in enumerate(paths)]
-    files.write("north.fgm", data[0].data)
+    data = [fgm.read(signed_summary(evil, paths[name], number).data) for number, name in enumerate(paths)]
+    fgm.write("north.fgm", data[0].data)
     store = Store("store", study=evil)
     store.join(*(each.data for each in data))
-    files.write("global.fgm", store.publish("fedgram").data)
+    fgm.write("global.fgm", store.publish("fedgram").data)
     for command in (
         ("inspect", "north.fgm", "--study", "agreed.toml"),
         ("personalize", "global.fgm", "north.csv", "--party", "north", "--study", "agreed.toml"),
@@ -101,14 +102,14 @@ def test_commands_compare_whole_studies(tmp_path, monkeypatch):
 
 
 def test_a_model_has_the_study_that_its_file_names(collision):
-    """Predictions and evaluations use the study inside; the one beside it must be no other."""
+    """Predictions and evaluations use the study inside; the study beside it must be the same."""
     agreed, evil = collision
-    data = files.encode("personal", evil.model(zeros(evil)), study=agreed, party="north")
+    data = fgm.encode("personal", evil.model(zeros(evil)), study=agreed, party="north")
     with pytest.raises(RefusedMessage, match="the study in it is not the one that its header names"):
-        files.read(data)
-    alone = files.encode("personal", evil.model(zeros(evil)), study=evil.fingerprint, party="north")
+        fgm.read(data)
+    alone = fgm.encode("personal", evil.model(zeros(evil)), study=evil.fingerprint, party="north")
     with pytest.raises(Mismatch, match="whose text differs"):
-        check_agreed(files.read(alone), agreed)
+        check_agreed(fgm.read(alone), agreed)
 
 
 def test_a_node_compares_whole_studies(tmp_path, collision):
@@ -123,7 +124,7 @@ def test_a_node_compares_whole_studies(tmp_path, collision):
 
 def test_every_fingerprint_in_a_file_has_256_bits(tmp_path):
     study = keyed()
-    assert study.fingerprint == hash_text(study.text)
+    assert (study.fingerprint, study.agreement) == (hash_text(study.rules), hash_text(study.text))
     north, south = (summary(name, study=study, key=KEYS[name]) for name in ("east", "south"))
     assert [each.outcome for each in Store(tmp_path / "keyed", study=study).join(north, south)] == ["joined"] * 2
     store = Store(tmp_path / "keyed")
@@ -139,7 +140,7 @@ def test_every_fingerprint_in_a_file_has_256_bits(tmp_path):
         "round": asked,
         "answer": answered("east", asked, study=study, key=KEYS["east"]),
         "global": published,
-        "personal": files.encode("personal", study.model(zeros(study)), study=study.fingerprint, party="east"),
+        "personal": fgm.encode("personal", study.model(zeros(study)), study=study.fingerprint, party="east"),
         "certificate": store.certificate("south"),
         "combined": store.combine("region"),
         "receipt": next((tmp_path / "keyed" / "receipts").iterdir()).read_bytes(),
@@ -161,21 +162,21 @@ def test_people_compare_160_bits_in_eight_groups_of_four():
     other = STUDY.fingerprint[:39] + ("0" if STUDY.fingerprint[39] != "0" else "1") + STUDY.fingerprint[40:]
     assert readable(other) != shown, "the last of 160 bits counts"
     assert readable("") == ""
-    facts = dict(Passport.of(files.read(summary("north"))).facts())
+    facts = dict(Passport.of(fgm.read(summary("north"))).facts())
     assert facts["study"] == f"walks  fingerprint {shown}"
 
 
 @pytest.mark.parametrize("length", [1, 16, 32, 63, 65])
 def test_a_file_with_a_shorter_fingerprint_is_refused(length):
-    data = files.encode("certificate", {"x": 1}, study="a" * length, party="north")
-    with pytest.raises(RefusedMessage, match="study .*: 64 hexadecimal digits are expected"):
-        files.read(data)
+    data = fgm.encode("certificate", {"x": 1}, study="a" * length, party="north")
+    with pytest.raises(RefusedMessage, match="'study': expected 64 hexadecimal digits"):
+        fgm.read(data)
 
 
 # What a message may not have in place of a text
 def forged(data, change):
     """Return a file whose payload's tree was changed, with the right hashes."""
-    metadata, shapes = files.parse(data)
+    metadata, shapes = fgm.parse(data)
     tree = json.loads(metadata["fedgram"])
     change(tree["payload"]["dict"]["study"])
     text = json.dumps(tree, separators=(",", ":"))
@@ -214,9 +215,9 @@ BAD_NAMES = {
 def test_names_in_a_message_are_texts_and_a_bad_file_keeps_no_other_out(tmp_path, monkeypatch, change):
     bad = forged(summary("north"), change)
     with pytest.raises(RefusedMessage):
-        files.read(bad)
+        fgm.read(bad)
     monkeypatch.chdir(tmp_path)
-    files.write("bad.fgm", bad)
+    fgm.write("bad.fgm", bad)
     done = CliRunner().invoke(app, ["inspect", "bad.fgm"])
     assert isinstance(done.exception, RefusedMessage)
     found = Store(tmp_path / "store", study=STUDY).join(bad, summary("south"))
@@ -224,8 +225,8 @@ def test_names_in_a_message_are_texts_and_a_bad_file_keeps_no_other_out(tmp_path
 
 
 def test_a_sum_in_a_study_without_regions_cannot_claim_names(tmp_path):
-    """Else an unsigned one would keep the parties out that it names."""
-    inside = files.read(store_of(tmp_path / "b", "north", "south").combine("region"))
+    """Otherwise an unsigned file would keep out the parties that it names."""
+    inside = fgm.read(store_of(tmp_path / "b", "north", "south").combine("region"))
     store = Store(tmp_path / "store", study=STUDY)
     [claimed] = store.join(inside.data)
     assert "does not list 'region' among its regions" in claimed.why
@@ -245,8 +246,8 @@ def test_a_model_of_other_classes_than_its_studys_is_refused_on_reading(tmp_path
             study.model(other)
         forged_model = study.model(good.model)
         object.__setattr__(forged_model, "model", other)
-        files.write(
-            "mine.fgm", files.encode("personal", forged_model, study=study.fingerprint, party="north", key=key_of(0))
+        fgm.write(
+            "mine.fgm", fgm.encode("personal", forged_model, study=study.fingerprint, party="north", key=key_of(0))
         )
         for command in (("predict", "mine.fgm", str(paths["north"])), ("evaluate", "mine.fgm", str(paths["north"]))):
             done = CliRunner().invoke(app, command)
@@ -259,16 +260,16 @@ def test_a_model_of_other_classes_than_its_studys_is_refused_on_reading(tmp_path
 # JSON that two readers understand differently
 def test_a_name_twice_in_a_payload_is_refused():
     data = summary("north", key=KEYS["north"])
-    metadata, shapes = files.parse(data)
+    metadata, shapes = fgm.parse(data)
     text = metadata["fedgram"]
     for place in ('"payload":', '"schema":', '"message":', '"fields":'):
         start = text.index(place)
         twice = f"{text[:start]}{place}null,{text[start:]}"
         with pytest.raises(RefusedMessage, match="stands twice in an object"):
-            files.read(sealed(metadata | {"fedgram": twice}, shapes, body_of(data)))
+            fgm.read(sealed(metadata | {"fedgram": twice}, shapes, body_of(data)))
     outer = data.replace(b'"party":"north"', b'"party":"south","party":"north"')
     length = int.from_bytes(data[:8], "little") + len(outer) - len(data)
     with pytest.raises(RefusedMessage, match="stands twice in an object"):
-        files.read(length.to_bytes(8, "little") + outer[8:])
+        fgm.read(length.to_bytes(8, "little") + outer[8:])
     with pytest.raises(RefusedMessage):
-        files.read(rewritten(data, lambda entries: entries["__metadata__"].update(columns='["a","a"]')))
+        fgm.read(rewritten(data, lambda entries: entries["__metadata__"].update(columns='["a","a"]')))

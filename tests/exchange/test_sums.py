@@ -1,4 +1,4 @@
-"""Sums of moments in fixed point: any order, any tree, and without a part as if it had never been."""
+"""Sums of moments in fixed point: any order, any tree, and a part can be removed without trace."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fedgram import Moments
 from fedgram.core.errors import InvalidData, Mismatch, NotMoments
-from fedgram.exchange.sums import Sum, exact_gram
+from fedgram.exchange.format.exact_sums import Sum, exact_gram
 from support.campaign import examples, size
 
 CLASSES = ("ill", "well")
@@ -49,7 +49,7 @@ def test_a_sum_is_the_pooled_moments_to_rounding():
 
 def test_an_empty_sum_is_nothing():
     moments = some_moments(np.random.default_rng(0), 20)
-    empty = Sum.empty(moments.kind)
+    empty = Sum.empty(moments.schema)
     assert empty + Sum.of(moments) == Sum.of(moments)
     assert Sum.of(moments) - Sum.of(moments) == empty
     assert empty.moments().n == 0
@@ -79,7 +79,7 @@ def test_digests_tell_kinds_apart():
 def test_more_than_there_is_cannot_be_taken_away():
     rng = np.random.default_rng(0)
     few, many = Sum.of(some_moments(rng, 5)), Sum.of(some_moments(rng, 50))
-    with pytest.raises(NotMoments, match="more samples of a class"):
+    with pytest.raises(NotMoments, match="samples of a class: expected at most those of the sum"):
         few - many
 
 
@@ -96,10 +96,10 @@ def test_features_too_large_for_fixed_point_are_refused_by_name():
 def test_a_sum_over_50_regions_is_the_flat_one_to_the_bit():
     rng, parties = np.random.default_rng(1), 50 * size(20)
     parts = [some_moments(rng, 3, d=3) for _ in range(parties)]
-    flat = Sum.empty(parts[0].kind)
+    flat = Sum.empty(parts[0].schema)
     for part in parts:
         flat = flat.plus(part)
-    regions = [Sum.empty(flat.kind)] * 50
+    regions = [Sum.empty(flat.schema)] * 50
     for number, part in enumerate(parts):
         regions[number % 50] = regions[number % 50].plus(part)
     assert added(regions) == flat

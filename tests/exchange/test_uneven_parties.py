@@ -1,13 +1,12 @@
-"""Honest answers to rounds are never refused, however different the parties' tables are."""
+"""Honest answers to rounds are never refused, for any difference of the parties' tables."""
 
 import numpy as np
 import pytest
 
-from fedgram.exchange import files
-from fedgram.exchange.rounds import Round, answer, check_answer
+from fedgram.exchange.format import fgm
+from fedgram.exchange.rounds.round_messages import Round, answer, check_answer
 from fedgram.heads.logistic import Logistic, Said
 from fedgram.protocol.clientside import ClientSide
-from fedgram.protocol.recipe import basis_of
 from fedgram.studies.encoding import read_client
 from fedgram.studies.kinds import Flag, Number
 from fedgram.studies.study import Study
@@ -21,7 +20,8 @@ def parties(rng):
     """Return a study without thresholds, and three parties: of 2 to 8,000 rows, in other units, some of one class."""
     classes = "wxyz"[: rng.integers(2, 5)]
     columns = {"a": Number(range=(0, 120)), "b": Number(), "f": Flag()}
-    study = Study("any", "y", columns, tuple(classes), minimum_samples=0, minimum_cell=0)
+    limits = {"minimum_samples": 0, "minimum_cell": 0, "maximum_columns_per_row": 0.0}
+    study = Study("any", "y", columns, tuple(classes), **limits)
     offset, scale = 10.0 ** rng.uniform(-6, 9), 10.0 ** rng.uniform(-6, 6)
     found = []
     for k, n in enumerate(rng.choice([2, 3, 12, 60, 400, 8000], size=3)):
@@ -45,7 +45,7 @@ def test_honest_answers_of_uneven_parties_are_taken(seed):
     study, clients = parties(rng)
     joined = [ClientSide(each, classes=study.classes, columns=study.sent).moments() for each in clients]
     total = sum(joined[1:], joined[0])
-    basis = basis_of(study, total)
+    basis = study.basis_of(total)
     ascent = Logistic(basis.moments(total), "auto")
     for number in range(1, ROUNDS + 1):
         asked = {"model": ascent.ahead, "leverage": ascent.leverage}
@@ -60,10 +60,10 @@ def test_honest_answers_of_uneven_parties_are_taken(seed):
 
 def replies(study, clients, joined, asked):
     """Return the parties' replies to a round as the coordinator takes them: every party answers, none is refused."""
-    request = files.read(files.encode("round", asked, study=study, party="coordinator"))
+    request = fgm.read(fgm.encode("round", asked, study=study, party="coordinator"))
     found = []
     for client, moments in zip(clients, joined, strict=True):
         about = {"study": study.fingerprint, "samples": len(client.y), "columns": study.sent, "party": client.name}
-        answered = files.read(files.encode("answer", answer(study, request, client), **about))
+        answered = fgm.read(fgm.encode("answer", answer(study, request, client), **about))
         found.append(check_answer(study, request, answered, moments).reply)
     return found

@@ -1,4 +1,4 @@
-"""Experiment files: what they may say, and what is refused before anything runs."""
+"""Experiment files: allowed keys, and refusals before the first run."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,7 +60,7 @@ def test_keys_depend_on_what_is_run_and_not_on_how_it_is_written():
 
 
 def test_keys_stay_the_same_from_version_to_version():
-    # Somebody's results would be computed again if these changed.
+    # Users' results would be computed again if these changed.
     reference, afl = runs_of(experiment(methods=[{"name": "afl", "intercept": False}], centralised_intercept=False))
     assert (reference.key, afl.key) == ("5cc0844e5676b2b8", "1f2b8f317e859159")
     # With an intercept, results are others.
@@ -98,12 +98,16 @@ def test_a_hyper_parameter_that_is_a_list_is_a_grid_only_as_a_list_of_lists(monk
         ({"client": 5}, UnknownName, "did you mean 'clients'"),
         ({"methods": ["afll"]}, UnknownName, "did you mean 'afl'"),
         ({"methods": [{"name": "afl", "gama": 1}]}, UnknownName, "did you mean 'gamma'"),
-        ({"methods": [{"name": "afl", "gamma": "high"}]}, InvalidParameter, "gamma must be a number"),
+        ({"methods": [{"name": "afl", "gamma": "high"}]}, InvalidParameter, "gamma: expected a number"),
         ({"methods": [{"name": "afl", "gamma": [1, -1]}]}, InvalidParameter, "≥ 0, got -1"),
         ({"methods": [{"name": "afl", "gamma": []}]}, InvalidParameter, "no values"),
         ({"methods": [{"gamma": 1}]}, InvalidParameter, "a table with a name"),
-        ({"methods": [{"name": "afl", "label": ""}]}, InvalidParameter, "label of method 'afl'"),
-        ({"methods": "afl"}, InvalidParameter, "must be a list"),
+        (
+            {"methods": [{"name": "afl", "label": ""}]},
+            InvalidParameter,
+            "afl: label: expected text that is not empty",
+        ),
+        ({"methods": "afl"}, InvalidParameter, "methods: expected a list"),
         ({"methods": []}, InvalidParameter, "needs 'methods'"),
         ({"methods": ["afl", {"name": "afl", "gamma": 1}]}, InvalidParameter, "the same run twice"),
         ({"methods": ["afl", {"name": "local", "label": "afl"}]}, InvalidParameter, "two methods have the label 'afl'"),
@@ -111,24 +115,28 @@ def test_a_hyper_parameter_that_is_a_list_is_a_grid_only_as_a_list_of_lists(monk
         ({"methods": [{"name": "afl", "label": "own most frequent class"}]}, InvalidParameter, "label of a reference"),
         ({"partitions": ["dirichlet:x"]}, InvalidParameter, "takes a concentration"),
         ({"partitions": ["dirichle:1"]}, UnknownName, "did you mean 'dirichlet'"),
-        ({"partitions": []}, InvalidParameter, "partitions must not be empty"),
-        ({"clients": [10, 0]}, InvalidParameter, "at least 1; got 0"),
-        ({"clients": [10, 10]}, InvalidParameter, "has 10 twice"),
-        ({"clients": True}, InvalidParameter, "whole numbers"),
-        ({"backbone": []}, InvalidParameter, "backbone must not be empty"),
-        ({"backbone": ["pixels", "pixels"]}, InvalidParameter, "backbone has 'pixels' twice"),
-        ({"backbone": ["pixels", 5]}, InvalidParameter, "backbone must be text, got 5"),
-        ({"seeds": [-1]}, InvalidParameter, "at least 0; got -1"),
+        ({"partitions": []}, InvalidParameter, "partitions: expected at least one value"),
+        ({"clients": [10, 0]}, InvalidParameter, "clients: expected a whole number ≥ 1, got 0"),
+        ({"clients": [10, 10]}, InvalidParameter, "got 10 twice"),
+        ({"clients": True}, InvalidParameter, "clients: expected a whole number ≥ 1, got True"),
+        ({"backbone": []}, InvalidParameter, "backbone: expected at least one value"),
+        (
+            {"backbone": ["pixels", "pixels"]},
+            InvalidParameter,
+            "expected each value once, got 'pixels' twice",
+        ),
+        ({"backbone": ["pixels", 5]}, InvalidParameter, "backbone: expected text, got 5"),
+        ({"seeds": [-1]}, InvalidParameter, "seeds: expected a whole number ≥ 0, got -1"),
         ({"seeds": 1.5}, InvalidParameter, "got 1.5"),
         ({"test": "locl"}, UnknownName, "did you mean 'local'"),
         ({"test_fraction": 1.0}, InvalidParameter, "less than 1"),
-        ({"test_fraction": "half"}, InvalidParameter, "must be a number"),
+        ({"test_fraction": "half"}, InvalidParameter, "test_fraction: expected a number"),
         ({"centralised_ridge": -1}, InvalidParameter, "≥ 0"),
         ({"centralised_intercept": 1}, InvalidParameter, "true or false"),
         ({"require": "most"}, InvalidParameter, "require"),
         ({"require": float("inf")}, InvalidParameter, "got inf"),
         ({"require": float("nan")}, InvalidParameter, "got nan"),
-        ({"require": 1.5}, InvalidParameter, "a whole number of clients or a fraction"),
+        ({"require": 1.5}, InvalidParameter, "'all' or a whole number ≥ 1 or a number > 0 and ≤ 1, got 1.5"),
         ({"partitions": "dirichlet:0"}, InvalidParameter, "takes a number > 0, got 'dirichlet:0'"),
         ({"partitions": "dirichlet:inf"}, InvalidParameter, "takes a number > 0"),
         ({"partitions": "shards:0"}, InvalidParameter, "takes a number > 0"),
@@ -139,10 +147,10 @@ def test_a_hyper_parameter_that_is_a_list_is_a_grid_only_as_a_list_of_lists(monk
         ({"methods": [{"name": "afl", "lable": "ours"}]}, UnknownName, "did you mean 'label'"),
         ({"shift": "camra:1"}, UnknownName, "did you mean 'camera'"),
         ({"shift": "camera:0"}, InvalidParameter, "a number > 0; got '0'"),
-        ({"shift": 1}, InvalidParameter, "shift must be text"),
+        ({"shift": 1}, InvalidParameter, "shift: expected text, got 1"),
         ({"shift": "camera:1", "test": "held-out"}, InvalidParameter, "shift needs test = 'local'"),
-        ({"title": 3}, InvalidParameter, "title must be text"),
-        ({"data": 3}, InvalidParameter, "data must be text"),
+        ({"title": 3}, InvalidParameter, "title: expected text, got 3"),
+        ({"data": 3}, InvalidParameter, "data: expected text that is not empty, got 3"),
         ({"data": ""}, InvalidParameter, "needs 'data'"),
     ],
 )
@@ -264,7 +272,7 @@ def test_methods_of_a_file_that_are_no_list_are_refused(tmp_path):
     file.write_text('data = "digits"\nmethods = "afl"\n')
     result = CliRunner().invoke(app, ["compare", str(file), "--methods", "afl", "--dry-run"])
     assert isinstance(result.exception, InvalidParameter)
-    assert "methods must be a list" in str(result.exception)
+    assert "methods: expected a list" in str(result.exception)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Experiment files whose data or weights are not at hand start all the same: here on the pixels of made-up images."""
+"""Experiment files without their data or weights can start: here on the pixels of made-up images."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Two comparisons on one folder: one works, the other is told or waits; whoever is killed leaves no lock."""
+"""Two comparisons on one folder: one works, the other gets a message or waits; a kill leaves no lock."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from fedgram.cli import app
 from fedgram.core.errors import FolderInUse, InvalidParameter
-from fedgram.core.lock import only_writer
+from fedgram.core.filesystem import only_writer
 from support import command
 from support.report import report
 from support.runner import SMALL, compare, records
@@ -19,7 +19,7 @@ from support.waiting import PATIENCE
 HOLD = """
 import sys
 from pathlib import Path
-from fedgram.core.lock import only_writer
+from fedgram.core.filesystem import only_writer
 with only_writer(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.readline()

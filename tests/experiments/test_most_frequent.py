@@ -1,4 +1,4 @@
-"""The line that every method must be above: each client predicts the class that most of its training samples have."""
+"""The baseline for every method: each client predicts the class of most of its training samples."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from fedgram.experiments import Scenario
 from fedgram.experiments.prepared import Prepared
 from fedgram.experiments.results import load_results
 from fedgram.report import formats
-from fedgram.report.tables import accuracy_table
+from fedgram.report.result_tables import accuracy_table
 from support.runner import compare, records, run
 
 LINE = "own most frequent class"
@@ -22,7 +22,7 @@ def client(name, train, test):
 
 
 def test_a_hand_made_split():
-    """Of equals the first class counts; a client without training samples says what most samples of all are."""
+    """In a tie the first class counts; a client without training samples predicts the most frequent class of all."""
     clients = [
         client("a", [0, 0, 2], [0, 2, 2, 0]),
         client("b", [2, 1], [2, 1, 1]),

@@ -1,4 +1,4 @@
-"""What a new setting takes: a field of the scenario with what it does, and a line of help for its option."""
+"""A new setting needs a described field of the scenario, and a line of help for its option."""
 
 import csv
 import io
@@ -23,7 +23,7 @@ def patched(path, *changes):
 
 
 def said_by(source, commands):
-    """Return what each command prints, or its error, where fedgram is what lies in the folder."""
+    """Return each command's output or error, with the fedgram in the folder."""
     code = (
         "import json, sys, fedgram\n"
         "from typer.testing import CliRunner\n"
@@ -91,4 +91,4 @@ def test_a_new_setting_changes_one_file_besides_its_option(tmp_path):
     assert plain["key"] == usual.key, "runs without the setting keep their keys"
     assert {row["damping"] for row in csv.DictReader(io.StringIO(rows))} == {"", "2.5"}
     assert "damping 2.5, 4 clients" in table
-    assert refused == "damping must be a number, got 'much'"
+    assert refused == "damping: expected a number, got 'much'"

@@ -10,7 +10,7 @@ from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_err
 
 import fedgram as fg
 from fedgram.core.errors import InvalidParameter, JournalError, Mismatch
-from fedgram.experiments import Experiment, Run, Scenario, execute, finished, runs_of
+from fedgram.experiments import Experiment, Loader, Run, Scenario, execute, finished, runs_of
 from fedgram.experiments.results import load_results
 from support.gradual import Nobody
 
@@ -68,7 +68,7 @@ def scenario(table, study):
 
 
 def rows(table):
-    """Return columns age, male and cost by line of the table."""
+    """Return the columns age, male and cost by line of the table."""
     cells = [line.split(",") for line in table.read_text().splitlines()[1:]]
     return np.array([[float(age), float(sex == "M"), float(cost)] for age, sex, cost, *_ in cells])
 
@@ -128,14 +128,14 @@ def test_several_outcomes_and_a_common_test_set(scenario, study, test):
 
 def test_a_number_in_a_table_without_a_study_is_predicted(table):
     scenario = Scenario(data=str(table), label_column="cost", client_column="hospital")
-    assert scenario.outcomes == ("cost",)
+    assert scenario.outcomes(Loader()) == ("cost",)
     prepared = scenario.prepare()
     assert prepared.score(prepared.fit(fg.AFL())).pooled["cost"].r2 > 0.8
 
 
 def test_methods_that_need_classes_are_refused_by_name_before_anything_runs(scenario, table, study):
     with pytest.raises(InvalidParameter, match="fedlogit needs classes, and the outcome 'cost' is a number"):
-        Run(scenario, "fedlogit", fg.FedLogit())
+        Run(scenario, "fedlogit", fg.FedLogit()).resolve()
     keys = {"data": str(table), "study": str(study), "client_column": "hospital", "methods": ["afl", "fedavg"]}
     with pytest.raises(InvalidParameter, match="fedavg needs classes"):
         list(runs_of(Experiment.of(keys)))
@@ -147,7 +147,7 @@ def test_classes_and_numbers_do_not_go_into_one_experiment(table, tmp_path):
     with pytest.raises(
         InvalidParameter, match=r"all classes or all numbers.*costs.csv has numbers, .*ill.csv has classes"
     ):
-        Experiment.of({"data": [str(table), str(other)], "label_column": "cost", "methods": ["afl"]})
+        Experiment.of({"data": [str(table), str(other)], "label_column": "cost", "methods": ["afl"]}).resolve()
 
 
 def test_classes_and_numbers_do_not_go_into_one_file(scenario, tmp_path):

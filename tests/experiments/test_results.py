@@ -7,7 +7,7 @@ import pytest
 from fedgram.core.errors import JournalError
 from fedgram.experiments.results import load_results
 from fedgram.report import plots
-from fedgram.report.tables import accuracy_table
+from fedgram.report.result_tables import accuracy_table
 from support.made_up import comparison, write
 from support.report import record, report
 

@@ -1,4 +1,4 @@
-"""Experiments that were interrupted go on where they were, whatever happened to the results on disk."""
+"""Interrupted experiments resume, for any damage to the results on disk."""
 
 import os
 import signal

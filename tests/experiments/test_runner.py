@@ -8,11 +8,11 @@ import pytest
 from rich.console import Console
 
 import fedgram as fg
-from fedgram.cli.watching import watching
+from fedgram.cli.options import watching
 from fedgram.core.errors import InvalidParameter, UnknownName
 from fedgram.data import digits
-from fedgram.experiments import Experiment, Scenario, finished, matrices, runs_of
-from fedgram.experiments.results import load_results
+from fedgram.experiments import Experiment, Scenario, finished, runs_of
+from fedgram.experiments.results import Matrix, load_results, recorded_matrices
 from support.gradual import Fragile, Nobody
 from support.runner import SMALL, compare, records, run
 
@@ -66,7 +66,7 @@ def test_matrices_among_the_notes_are_written_down_and_read_again(tmp_path):
     ("size", "contributors", "absent", "named"),
     [
         (3, "abc", {}, "abc"),
-        (3, "a", {}, "abc"),  # nobody else was chosen, but all were there
+        (3, "a", {}, "abc"),  # the others were not chosen, but present
         (2, "ac", {"b": "no samples"}, "ac"),
         (3, "ac", {"b": "lost before it had replied"}, "abc"),
         (2, "abc", {}, ""),
@@ -76,9 +76,9 @@ def test_matrices_among_the_notes_are_written_down_and_read_again(tmp_path):
 def test_rows_of_a_matrix_are_the_clients_that_took_part(size, contributors, absent, named):
     notes = {"weights": np.eye(size)}
     fit = fg.Fit(None, "telling", {}, 0, tuple(contributors), absent=absent, notes=notes)
-    written = matrices.recorded(fit, list("abc"))["weights"]
+    written = recorded_matrices(fit, list("abc"))["weights"]
     assert "".join(written.get("clients", ())) == named
-    assert np.array_equal(matrices.Matrix.of(written).values, notes["weights"])
+    assert np.array_equal(Matrix.of(written).values, notes["weights"])
 
 
 def test_what_cannot_be_looked_at_as_a_matrix_is_left_out():
@@ -91,7 +91,7 @@ def test_what_cannot_be_looked_at_as_a_matrix_is_left_out():
         "complex": np.array([[1j]]),
         "text": "a",
     }
-    assert matrices.recorded(fg.Fit(None, "telling", {}, 0, ("a",), notes=notes), ["a"]) == {}
+    assert recorded_matrices(fg.Fit(None, "telling", {}, 0, ("a",), notes=notes), ["a"]) == {}
 
 
 @pytest.mark.parametrize("intercept", [True, False])
@@ -144,7 +144,7 @@ def test_afl_does_not_depend_on_clients_or_partition(tmp_path):
 
 def test_data_are_prepared_once_for_all_methods(tmp_path, monkeypatch):
     seen, prepare = [], Scenario.prepare
-    monkeypatch.setattr(Scenario, "prepare", lambda self: seen.append(self) or prepare(self))
+    monkeypatch.setattr(Scenario, "prepare", lambda self, loader: seen.append(self) or prepare(self, loader))
     run(tmp_path / "results.jsonl", methods=["afl", "local", "gradual"], seeds=[0, 1])
     assert len(seen) == 2
 
@@ -186,7 +186,7 @@ def test_a_record_says_whether_its_method_is_personal(tmp_path):
 
 
 def test_methods_without_a_global_model_cannot_be_scored_on_a_common_test_set(tmp_path):
-    """One that says so by its annotation is refused before anything is run, the other when it has run."""
+    """A method that declares it by its annotation is refused before the run, the other after it."""
     path = tmp_path / "results.jsonl"
     with pytest.raises(InvalidParameter, match="'local' has no global model .* use test = 'local'"):
         run(path, methods=["afl", "local"], test="held-out")
@@ -240,7 +240,7 @@ def test_progress_tells_runs_method_round_and_time_left(tmp_path):
         watcher.starts(runs[1])
         watcher.steps(runs[1], "gradient", 1, 3, 4)
         watcher._bar.refresh()
-        watcher.ends(runs[1], {"total_seconds": 90.0})
+        watcher.ends(runs[1], {"total_seconds": 90.0, "status": "ok"})
         watcher._bar.refresh()
     shown = screen.file.getvalue()
     assert "1 of 3 runs are finished already" in shown
@@ -248,3 +248,19 @@ def test_progress_tells_runs_method_round_and_time_left(tmp_path):
     assert "gradual (rounds=3) · digits, 4 clients, dirichlet:0.1, seed 0 · round 2 of 3 · gradient 3/4" in shown
     assert "2/3" in shown
     assert "about 2 min left" in shown
+
+
+def test_a_log_has_a_line_for_each_run(tmp_path):
+    """A bar is not drawn where standard error is a file, as under nohup or Slurm."""
+    log = Console(file=io.StringIO(), width=160)
+    runs = list(runs_of(Experiment.of({"data": "digits", "clients": 4, "methods": ["afl", "local"]})))
+    with watching(runs, frozenset([runs[0].key]), log) as watcher:
+        watcher.starts(runs[1])
+        watcher.ends(runs[1], {"total_seconds": 90.0, "status": "ok"})
+        watcher.ends(runs[2], {"total_seconds": 2.0, "status": "failed"})
+    where = "digits, 4 clients, dirichlet:0.1, seed 0"
+    assert log.file.getvalue().splitlines() == [
+        "1 of 3 runs are finished already",
+        f"2 of 3: afl · {where}: ok after 2 min, about 2 min left",
+        f"3 of 3: local · {where}: failed after 2 s",
+    ]

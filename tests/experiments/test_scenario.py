@@ -16,6 +16,7 @@ from fedgram.experiments import Experiment, Run, Scenario
 from fedgram.experiments.prepared import Prepared
 from fedgram.experiments.results import load_results
 from fedgram.protocol.method import engines
+from fedgram.report.result_tables import accuracy_table
 from support.runner import compare, records
 
 
@@ -74,7 +75,7 @@ def test_the_default_partition_is_the_datas_own_groups(tmp_path, table):
     named.write_text(table.read_text().replace("site", "client", 1))
 
     def partition(data, **columns):
-        return Scenario(data=str(data), **columns).partition
+        return Scenario(data=str(data), **columns).resolve().partition
 
     assert partition(table, label_column="kind", client_column="site") == "by_group"
     assert [partition(data) for data in (grouped, "synthetic", "spam-assassin", "typefaces")] == ["by_group"] * 4
@@ -130,7 +131,7 @@ def test_a_client_column_means_the_same_in_both_commands(tmp_path, table):
 
 def test_clients_are_not_made_up_beside_those_that_the_data_have():
     def experiment(**keys):
-        return Experiment.of({"methods": ["afl"], "clients": [4, 6], **keys})
+        return Experiment.of({"methods": ["afl"], "clients": [4, 6], **keys}).resolve()
 
     with pytest.raises(InvalidParameter, match="the samples of spam-assassin belong to clients already"):
         experiment(data="spam-assassin")
@@ -265,8 +266,58 @@ def test_classes_may_be_any_whole_numbers(tmp_path, test):
         path.write_text("\n".join(["a,b,c,label", *lines]) + "\n")
         prepared = Scenario(data=str(path), clients=3, partition="iid", test=test).prepare()
         fit = prepared.fit(fg.AFL())
-        assert fit.model.classes == classes
-        assert set(fit.model.predict(x).tolist()) == set(classes)
+        assert fit.model.classes == tuple(map(str, classes))
+        assert set(fit.model.predict(prepared.data.x).tolist()) == set(map(str, classes))
         found.append((prepared.score(fit).pooled, prepared.centralised(0.0, intercept=True).pooled))
     assert found[0] == found[1] == found[2]
     assert found[0][0] > 0.9
+
+
+def test_descriptions_open_no_file(table, monkeypatch):
+    def opened(*_, **__):
+        raise AssertionError("a description opened a file")
+
+    for name in ("open", "read_bytes", "read_text", "stat", "exists", "is_file", "is_dir"):
+        monkeypatch.setattr(f"pathlib.Path.{name}", opened)
+    keys = {"data": [str(table), "other.npz"], "label_column": "kind", "methods": ["afl", "fedlogit"]}
+    experiment = Experiment.of(keys | {"clients": [2, 3], "seeds": [0, 1]})
+    assert [scenario.partition for scenario in experiment.scenarios] == [""] * 8
+    Run(experiment.scenarios[0], "fedlogit", fg.FedLogit())
+    with pytest.raises(AssertionError, match="opened a file"):
+        experiment.resolve()
+
+
+def test_every_client_has_the_least_number_of_samples(tmp_path):
+    """From Python, from the command line and from a file; a partition with sizes of its own refuses it."""
+    sizes = [len(c.x) + len(c.x_test) for c in Scenario(data="digits", min_size=50).prepare().clients]
+    assert min(sizes) == 50
+    assert min(len(c.x) + len(c.x_test) for c in Scenario(data="digits").prepare().clients) < 50
+    arguments = ("run", "--data", "digits", "--samples", "600", "--partition", "dirichlet:0.05")
+    said = " ".join(fedgram(*arguments).stdout.split())
+    assert "clients have fewer than 10 test samples and count as much as the others in the mean" in said
+    large = fedgram(*arguments, "--clients", "10", "--min-size", "50", "--json").stdout
+    assert min(json.loads(large)["tested"]) >= 10
+    about = {"data": "digits", "methods": ["afl"]}
+    [one] = Experiment.of({**about, "min_size": 30, "partitions": "dirichlet:1"}).scenarios
+    assert (one.min_size, one.describe()) == (30, "digits, 20 clients, dirichlet:1, at least 30 samples each, seed 0")
+    with pytest.raises(InvalidParameter, match="min_size: expected a Dirichlet partition, got 'iid'"):
+        Experiment.of({**about, "min_size": 30, "partitions": ["dirichlet:1", "iid"]})
+    with pytest.raises(InvalidParameter, match="min_size: expected a Dirichlet partition, got 'by_group'"):
+        fedgram("run", "--data", "synthetic", "--min-size", "5")
+    with pytest.raises(InvalidParameter, match="min_size: expected 0 to 89, since 20 clients share 1797 samples"):
+        Scenario(data="digits", min_size=90).prepare()
+
+
+def test_seeds_with_other_numbers_of_clients_are_one_column(tmp_path):
+    """Drawn data leave some clients without samples, more or fewer by seed."""
+    setting = ("--data", "synthetic", "--samples", "300", "--clients", "100", "--seeds", "0,1")
+    fedgram("compare", *setting, "--methods", "afl", "--out", tmp_path)
+    results = load_results([tmp_path / "results.jsonl"])
+    least, most = sorted(len(spread.names) for spread in results.spreads)
+    assert least < most < 100
+    [column] = results.columns
+    assert column.clients == 100
+    table = accuracy_table(results, "client_mean")
+    assert "mean ± standard deviation over 2 seeds" in table.caption
+    assert f"Clients with samples: 100 clients, by group: {least} to {most}, by seed." in table.caption
+    assert all("±" in row[1].text for row in table.rows)

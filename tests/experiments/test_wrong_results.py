@@ -1,4 +1,4 @@
-"""Results that someone edited or another program wrote: a line of a wrong kind is left out and named."""
+"""Results that were edited or written by another program: a line of a wrong kind is left out and named."""
 
 import csv
 import io
@@ -10,17 +10,18 @@ import pytest
 from fedgram.experiments import finished
 from fedgram.experiments.results import load_results
 from fedgram.report import plots
-from fedgram.report.page import render_page
+from fedgram.report.report_page import render_page
 from support.made_up import comparison, weights, write
 from support.report import record, report
 from support.runner import SMALL, compare, records
 
 DEEP = "[" * 900 + "]" * 900
+SUMS = '"squared": [-1], "absolute": [1], "total": [0], "spread": [1]'
 ESCAPE = "\x1b]0;owned\x07\x1b[2J"
 
 
 def damaged_by(tmp_path, field, value, **fields):
-    """Return what is said of a line with a field as JSON text, next to one that is right."""
+    """Return the message on a line with a field as JSON text, next to a right line."""
     wrong = json.dumps(record("wrong", 0.5, **fields) | {field: "VALUE"}).replace('"VALUE"', value)
     path = tmp_path / "results.jsonl"
     path.write_text(json.dumps(record("right", 0.9)) + "\n" + wrong + "\n")
@@ -39,25 +40,26 @@ def damaged_by(tmp_path, field, value, **fields):
 @pytest.mark.parametrize(
     ("field", "value", "reason"),
     [
-        ("method", "5", "method must be text, got 5"),
-        ("label", '["a"]', "label must be text, got a list"),
-        ("seed", "1.7", "seed must be a whole number ≥ 0, got 1.7"),
-        ("seed", "true", "seed must be a whole number ≥ 0, got True"),
-        ("clients", '"10"', "clients must be a whole number ≥ 0, got '10'"),
-        ("correct", '"123"', "correct must be a list, got '123'"),
-        ("tested", "[-1]", "tested must be a whole number ≥ 0, got -1"),
-        ("up", '{"a": 1}', "up must be a list, got a dict"),
-        ("accuracy", "0.9", "accuracy must be a table, got 0.9"),
-        ("accuracy", '{"client_mean": "0.9"}', "accuracy.client_mean must be a number, got '0.9'"),
-        ("accuracy", '{"client_mean": 90}', "accuracy.client_mean must be a number from 0 to 1, got 90"),
-        ("cpu_seconds", '{"clients": 1%s}' % ("0" * 400), "cpu_seconds.clients must be a number, got 1000"),
-        ("peak_memory", "1e30", "peak_memory must be a whole number ≥ 0, got 1e+30"),
-        ("rounds", '{"pooled": 5}', "rounds.pooled must be a list, got 5"),
-        ("settings", "[1]", "settings must be a table"),
-        ("matrices", '{"weights": {"values": [["1"]]}}', "values must be a number, got '1'"),
-        ("absent", '{"a": 5}', "absent.a must be text, got 5"),
+        ("method", "5", "method: expected text, got 5"),
+        ("label", '["a"]', "label: expected text, got ['a']"),
+        ("seed", "1.7", "seed: expected a whole number ≥ 0, got 1.7"),
+        ("seed", "true", "seed: expected a whole number ≥ 0, got True"),
+        ("clients", '"10"', "clients: expected a whole number ≥ 0, got '10'"),
+        ("correct", '"123"', "correct: expected a list, got '123'"),
+        ("tested", "[-1]", "tested[0]: expected a whole number ≥ 0, got -1"),
+        ("up", '{"a": 1}', "up: expected a list, got {'a': 1}"),
+        ("accuracy", "0.9", "accuracy: expected a table, got 0.9"),
+        ("accuracy", '{"client_mean": "0.9"}', "accuracy.client_mean: expected a number, got '0.9'"),
+        ("accuracy", '{"client_mean": 90}', "accuracy.client_mean: expected a number ≥ 0 and ≤ 1, got 90"),
+        ("cpu_seconds", '{"clients": 1%s}' % ("0" * 400), "cpu_seconds.clients: expected a number, got 1000"),
+        ("peak_memory", "1e30", "peak_memory: expected a whole number ≥ 0, got 1e+30"),
+        ("rounds", '{"pooled": 5}', "rounds.pooled: expected a list, got 5"),
+        ("settings", "[1]", "settings: expected a table, got [1]"),
+        ("matrices", '{"weights": {"values": [["1"]]}}', "matrices.weights.values[0][0]: expected a number or none"),
+        ("absent", '{"a": 5}', "absent.a: expected text, got 5"),
+        ("error_sums", f'{{"y": {{{SUMS}}}}}', "error_sums.y.squared[0]: expected a number ≥ 0, got -1"),
         ("status", "5", "status must be 'ok' or 'failed'"),
-        ("reference", '"yes"', "reference must be true or false, got 'yes'"),
+        ("reference", '"yes"', "reference: expected true or false, got 'yes'"),
     ],
 )
 def test_a_line_of_a_wrong_kind_is_left_out_and_named(tmp_path, field, value, reason):
@@ -97,11 +99,11 @@ def test_a_missing_method_is_said_to_be_missing(tmp_path):
     ("change", "reason"),
     [
         ({"class_counts": [[1, 2], [3]]}, "class_counts are not those of 4 clients and 10 classes"),
-        ({"class_counts": "12"}, "class_counts must be a list, got '12'"),
-        ({"class_counts": [[-1] * 10] * 4}, "class_counts must be a whole number ≥ 0, got -1"),
-        ({"names": "abcd"}, "names must be a list, got 'abcd'"),
+        ({"class_counts": "12"}, "class_counts: expected a list, got '12'"),
+        ({"class_counts": [[-1] * 10] * 4}, "class_counts[0][0]: expected a whole number ≥ 0, got -1"),
+        ({"names": "abcd"}, "names: expected a list, got 'abcd'"),
         ({"names": ["a"]}, "class_counts are not those of 1 clients and 10 classes"),
-        ({"title": 5}, "title must be text, got 5"),
+        ({"title": 5}, "title: expected text, got 5"),
     ],
 )
 def test_settings_of_a_wrong_kind(tmp_path, change, reason):
@@ -118,7 +120,7 @@ def test_resume_repeats_what_was_left_out(tmp_path):
     path.write_text(path.read_text().replace('"method":"local"', '"method":5'))
     again = compare(*SMALL, "--out", str(tmp_path), "--resume")
     assert again.exit_code == 0
-    assert "line 4: not a record of a run (method must be text, got 5); left out" in again.output
+    assert "line 4: not a record of a run (method: expected text, got 5); left out" in again.output
     assert [run["method"] for run in records(path)] == ["centralised", "afl", 5, "local"]
 
 

@@ -1,4 +1,4 @@
-"""The feature cache: same features once, whatever happens in between."""
+"""The feature cache: features are computed once, for any interruption."""
 
 import json
 import subprocess
@@ -10,7 +10,7 @@ import pytest
 
 from fedgram.core.errors import CacheError, InvalidData, InvalidParameter
 from fedgram.features import extract
-from fedgram.features.store import BLOCK
+from fedgram.features.extraction import BLOCK
 from support import features_worker
 from support.features_worker import Logged, Rows, expected
 from support.waiting import PATIENCE, wait_for

@@ -104,7 +104,7 @@ def test_own_table_with_a_client_column(tmp_path):
     assert "line 62" in skipped.stderr
     path.write_text(path.read_text().replace("high", "NaN"))
     mended = run("run", "--data", str(path), *options)
-    assert mended.returncode == 0, "a missing value is no bad row: a study says what becomes of it"
+    assert mended.returncode == 0, "a missing value is not a bad row: a study says what becomes of it"
     assert "study drafted" in mended.stderr
 
 

@@ -1,4 +1,4 @@
-"""A client's own model: what it believes of the head, and when its own samples count."""
+"""A client's own model: its trust in the head, and the use of its own samples."""
 
 import numpy as np
 import pytest
@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 import fedgram as fg
 from fedgram.heads.adapt import correction, own_ridge
-from fedgram.heads.head import NEVER, UNSEEN, UNSEEN_SHARE, UNSEEN_SHARE_OF_ONE, Head
-from fedgram.heads.personal import personal_model
+from fedgram.heads.head import NEVER, UNSEEN, UNSEEN_SHARE, UNSEEN_SHARE_OF_ONE, Head, personal_model
 from support.campaign import examples
 from support.problems import as_clients, features, log_likelihood, relative_error
 
@@ -48,7 +47,7 @@ def made(rng, n, d, classes=4, noise=1.0):
 
 @pytest.mark.parametrize("method", [fg.FedGram(refine=False), fg.FedLogit(refine=False, rounds=40)])
 def test_left_out_scores_are_as_good_as_on_new_samples(method):
-    """With half as many features as samples the head's scores of its own samples promise far too much."""
+    """With half as many features as samples the head's scores of its own samples are far too high."""
     rng = np.random.default_rng(0)
     x, y = made(rng, 1200, 100, noise=0.7)
     head = method.fit(as_clients(x[:200], y[:200], [np.arange(100), np.arange(100, 200)]), classes=4).published
@@ -58,17 +57,30 @@ def test_left_out_scores_are_as_good_as_on_new_samples(method):
     assert abs(left_out - new) < 0.4 * (seen - new)
 
 
+def test_a_logistic_sample_has_the_mean_leverage_less_what_its_own_weight_takes():
+    rng = np.random.default_rng(3)
+    x, y = made(rng, 60, 8)
+    head = fg.FedLogit().fit(as_clients(x, y, [np.arange(30), np.arange(30, 60)]), classes=4).published
+    scores, h = x @ head.weights + head.intercept, head.leverage
+    assert h > 0
+    for score, label, left_out in zip(scores, y, head.left_out_scores(scores, y), strict=True):
+        p = np.exp(score + np.log(head.counts / 60))
+        p /= p.sum()
+        w = p[label] * (1 - p[label])
+        np.testing.assert_allclose(left_out, score - h / (1 + w * h) * (np.eye(4)[label] - p), rtol=1e-9, atol=1e-9)
+
+
 def test_a_newcomer_has_not_been_seen():
-    """The head owes nothing to it, so nothing is taken back from its scores."""
+    """The head was fitted without it, so its scores are not corrected."""
     rng = np.random.default_rng(1)
     x, y = made(rng, 300, 60)
     head = Head.of_gaussians(fg.Moments.of(x[:200], y[:200], classes=4), 0.1)
-    member, newcomer = (personal_model(head, x[200:], y[200:], temperature=0.5, member=m) for m in (True, False))
+    member, newcomer = (personal_model(head, x[200:], y[200:], temperature=0.5, member=m).model for m in (True, False))
     assert np.abs(member.weights).max() < np.abs(newcomer.weights).max()
 
 
 def test_clients_with_features_of_their_own_rely_on_themselves():
-    """Every client has its own directions: the head is of little use, and nobody does worse than alone."""
+    """Every client has its own directions: the head is of little use, and no client is worse than alone."""
     rng = np.random.default_rng(2)
     means, clients = features(rng, 4, 30), []
     for k in range(6):
@@ -114,14 +126,14 @@ def test_what_a_client_has_never_seen_stays_possible(own, pooled, smoothing):
     assert frequencies.sum() <= 1 + 1e-12
     if unseen.any():
         least = min(UNSEEN, n * (UNSEEN_SHARE if np.count_nonzero(own) > 1 else UNSEEN_SHARE_OF_ONE))
-        # Of what is imagined besides there are `smoothing` samples a class on average.
+        # Imagined samples are `smoothing` a class on average.
         assert frequencies[unseen].sum() >= least / (n + least + smoothing * len(own)) * (1 - 1e-9)
         shares = frequencies[unseen] / (pooled[unseen] + 0.5)
         np.testing.assert_allclose(shares, shares[0], rtol=1e-9)
 
 
 def hospitals(seed):
-    """Return a screening centre with benign findings alone, and 12 cancers to come, and three other hospitals."""
+    """Return a screening centre with benign findings alone and 12 later cancers, and three other hospitals."""
     table = pytest.importorskip("sklearn.datasets").load_breast_cancer()
     x, y, rng = table.data, table.target, np.random.default_rng(seed)
     cancers, benign = (rng.permutation(np.flatnonzero(y == label)) for label in (0, 1))
@@ -148,14 +160,15 @@ def test_a_hospital_with_one_class_finds_the_other_where_evidence_is_clear(metho
 
 
 def test_own_regressions_say_nothing_about_classes_without_samples():
-    """Two classes of four, with shifted features: what own samples add to the others is the mean of what they add."""
+    """Two classes of four, with shifted features: own samples add the mean of their parts to others."""
     rng = np.random.default_rng(0)
     x, y = made(rng, 400, 10, noise=0.2)
     head = Head.of_gaussians(fg.Moments.of(x, y, classes=4), 0.1)
     own = np.flatnonzero(y < 2)[:60]
     shifted = x[own] + 0.45 * (x[y == 3].mean(axis=0) - x[y == 0].mean(axis=0))
     plain, refined = (
-        personal_model(head, shifted, y[own], temperature=0.5, member=False, refine=refine) for refine in (False, True)
+        personal_model(head, shifted, y[own], temperature=0.5, member=False, refine=refine).model
+        for refine in (False, True)
     )
     assert np.abs(refined.weights - plain.weights).max() > 1, "regressions are used"
     unseen = head.weights[:, 2] - head.weights[:, 3]

@@ -1,4 +1,4 @@
-"""Probabilities of models: as sure as they should be, and by which temperature."""
+"""Probabilities of models: their calibration, and the temperature."""
 
 import numpy as np
 import pytest
@@ -8,10 +8,9 @@ from scipy.special import log_softmax
 
 import fedgram as fg
 from fedgram.core.errors import FedgramError, InvalidData
-from fedgram.evaluation import expected_calibration_error
-from fedgram.heads.leastsquares import least_squares
+from fedgram.evaluation import Calibration
+from fedgram.heads.least_squares import HOTTEST, calibrated, least_squares
 from fedgram.heads.logistic import gradient
-from fedgram.heads.temperature import HOTTEST, calibrated
 from fedgram.protocol.replies import Question
 from support.campaign import examples
 
@@ -61,7 +60,7 @@ def calibration(method, name, alpha):
             if fit.personal:
                 found["personal"].append(fit.personal[client.name].predict_proba(client.x_test))
     y = np.concatenate(labels)
-    return {kind: expected_calibration_error(np.concatenate(p), y) for kind, p in found.items() if p}
+    return {kind: Calibration.of(np.concatenate(p), y).error for kind, p in found.items() if p}
 
 
 @pytest.mark.parametrize("alpha", [0.5, 100.0])

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedgram.heads.temperature import COLDEST, DOUBT, HOTTEST, MOST_CLASSES, ClassScores, temperature
+from fedgram.heads.least_squares import COLDEST, DOUBT, HOTTEST, MOST_CLASSES, ClassScores, temperature
 from support.campaign import examples
 
 
@@ -64,7 +64,7 @@ def test_there_is_an_end_to_being_sure():
 
 
 def test_of_many_classes_some_are_enough():
-    """The classes here are all alike, so which of them are considered makes no difference but for the points."""
+    """The classes here are all alike, so only the points matter, not the choice of classes."""
     assert 2 * MOST_CLASSES < 600
     few, many = temperature(known(200, spread=0.002)), temperature(known(600, spread=0.002))
     assert few < many < 1.3 * few, "more classes to be mistaken for, and little else"

@@ -16,11 +16,16 @@ from fedgram.core import wire
 from fedgram.core.errors import FedgramError, InvalidData, InvalidParameter, Mismatch, UnknownName
 from fedgram.features.projection import ACTIVATIONS
 from fedgram.layerwise import LayerTotal, Network, layer_moments, read_stack
-from fedgram.layerwise.grouping import choose_groups, group, without_small
-from fedgram.layerwise.layers import RowGram
-from fedgram.layerwise.network import label_encoding
-from fedgram.layerwise.personal import _FewPatches, _ManyPatches, own_layer
-from fedgram.layerwise.windows import WindowGram, convolve
+from fedgram.layerwise.layer_types import RowGram, WindowGram, convolve
+from fedgram.layerwise.layered_network import label_encoding
+from fedgram.methods.layerwise.pfedacnnl import (
+    _FewPatches,
+    _ManyPatches,
+    choose_groups,
+    group,
+    own_layer,
+    without_small,
+)
 from fedgram.moments import packing
 from support.campaign import examples
 from support.problems import relative_error, seeds
@@ -133,12 +138,12 @@ def test_memory_does_not_grow_with_images_or_positions(size, shape):
 
 @pytest.mark.parametrize("stack", ["conv:6:2 pool:2 conv:5:2 flatten dense:4", "conv:12:2 conv:5:3 flatten"])
 def test_forward_a_few_images_at_a_time(stack, monkeypatch):
-    """However few samples go through a layer or wait for the next one at a time, nothing depends on it."""
+    """Results do not depend on the number of samples that pass through a layer at a time."""
     network, x = whole(stack, (9, 8, 3)), np.random.default_rng(1).normal(size=(11, 9, 8, 3))
     want = [network.truncate(depth).forward(x) for depth in range(network.depth + 1)]
-    monkeypatch.setattr("fedgram.layerwise.network.FORWARD_BYTES", 4 * 8 * 9 * 8 * 12)
-    monkeypatch.setattr("fedgram.layerwise.network.LAYER_BYTES", 2 * 8 * 9 * 8 * 12)
-    monkeypatch.setattr("fedgram.layerwise.windows.PRODUCT_BYTES", 1)
+    monkeypatch.setattr("fedgram.layerwise.layered_network.FORWARD_BYTES", 4 * 8 * 9 * 8 * 12)
+    monkeypatch.setattr("fedgram.layerwise.layered_network.LAYER_BYTES", 2 * 8 * 9 * 8 * 12)
+    monkeypatch.setattr("fedgram.layerwise.layer_types.PRODUCT_BYTES", 1)
     for depth, before in enumerate(want):
         np.testing.assert_allclose(network.truncate(depth).forward(x), before, atol=1e-12)
 
@@ -322,7 +327,7 @@ def test_own_layers_refuse_what_no_layer_can_be_made_of():
 
 
 def printed_targets(network, y, positions):
-    """Return what a solution of the first layer is for, row by row: the encoded labels, or one column a label."""
+    """Return the targets of the first layer, row by row: the encoded labels, or one column a label."""
     shared, classes = network.encoding == "shared", len(network.classes)
     lines = np.array([label if shared else label * positions + p for label in y for p in range(positions)])
     labels, width = classes if shared else classes * positions, network.layers[0].width
@@ -336,7 +341,7 @@ def printed_targets(network, y, positions):
 @pytest.mark.parametrize(("n", "kind"), [(3, _FewPatches), (20, _ManyPatches)])
 @pytest.mark.filterwarnings("ignore::fedgram.core.errors.RankDeficient")
 def test_own_convolution_with_equal_patches_and_hardly_any_ridge(epsilon, n, kind, encoding):
-    """Equal patches have no direction of their own: there the layer stays what it was drawn to."""
+    """Equal patches have no direction of their own: there the layer stays at the meta-model."""
     rng = np.random.default_rng(0)
     x, y = np.round(rng.uniform(0, 255, size=(n, 4, 4, 70))), np.arange(n) % 2
     x[:, :, :3] = x[:, :1, :1]
@@ -436,7 +441,7 @@ def test_layer_moments_that_no_samples_have_are_refused():
             with pytest.raises(FedgramError, match="inputs: expected sums of inputs as small"):
                 replace(good, inputs=sums + 1e3 * directions[-1]).check_sums(problem)
         counts = good.rows.counts + np.array([1, -1, 0])
-        odd = fg.Moments(good.rows.kind, sums=good.rows.cross.T, counts=counts, packed=good.rows.packed)
+        odd = fg.Moments(good.rows.schema, sums=good.rows.cross.T, counts=counts, packed=good.rows.packed)
         with pytest.raises(FedgramError, match="counts: expected multiples of 12"):
             replace(good, rows=odd).check_sums(problem)
         for wrong, words in (

@@ -55,7 +55,7 @@ class Moody(fg.AFL):
 
 @dataclass(frozen=True, kw_only=True)
 class Silent(fg.Method):
-    """A broken method: nobody gets a model, and nobody's reply counts."""
+    """A broken method: clients get no model, and no reply counts."""
 
     personal = True
 

@@ -1,4 +1,4 @@
-"""A method's file is found by standing in the folder, and read when it is asked for."""
+"""A method's file is found by its folder, and imported on first use."""
 
 import ast
 import subprocess
@@ -15,7 +15,7 @@ PACKAGE = Path(fg.__file__).parent
 
 
 def python(code):
-    """Return what a fresh interpreter prints."""
+    """Return the output of a fresh interpreter."""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.split()

@@ -1,4 +1,4 @@
-"""Nothing has to be tuned: no automatic setting does much worse than a ridge with its own leave-one-out ridge.
+"""No tuning is needed: no automatic setting is much worse than a ridge chosen by leave-one-out.
 
 Real CIFAR-10 features, from 100 to 10,000 samples in all, with and without label skew. Marked slow: half an hour on one
 core. `python -m pytest -m slow -s tests/methods/test_no_tuning.py` prints the accuracies, too.
@@ -23,7 +23,7 @@ METHODS = {
     "fedgram": fg.FedGram(),
     "fedlogit": fg.FedLogit(),
 }
-# What is automatic there is a ridge for each layer, and who learns with whom, in networks of their own; a ridge on
+# Automatic choices there are a ridge for each layer, and the groups, in networks of their own; a ridge on
 # features says nothing about it.
 ELSEWHERE = {"fedacnnl", "pfedacnnl"}
 

@@ -1,4 +1,4 @@
-"""Under a study, in what unit a column is measured and where its zero is changes no prediction beyond rounding."""
+"""Under a study, a column's unit and zero point change no prediction beyond rounding."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ from studies.test_basis import Table
 from support.campaign import examples
 
 EPS = np.finfo(np.float64).eps
-# A shift of R standard deviations rounds the data to R · ε of one, and a closed form makes at most so much more of it.
+# A shift of R standard deviations rounds data to R · ε of one, and a closed form amplifies it at most by that factor.
 # A network computes in float32, whose own rounding every step of training makes larger.
 CLOSED, TRAINED = 1e4, 2e-3
 COLUMNS, PARTIES, ROWS = ("a", "b", "c"), 3, 40
@@ -38,7 +38,7 @@ def problem(column=0, shift=0.0, scale=1.0):
 
 
 def probabilities(method, study, tables):
-    """Return what the global model and the first party's own say of all rows."""
+    """Return the predictions of the global model and of the first party's own for all rows."""
     clients = [read_client(study, f"p{k}", table) for k, table in enumerate(tables)]
     fit = method.fit(clients, study=study, classes=study.classes)
     models = ([] if fit.model is None else [fit.predictor()]) + ([fit.predictor("p0")] if fit.personal else [])

@@ -18,7 +18,7 @@ sizes = st.integers(1, 30)
 
 @pytest.fixture
 def without_routines(monkeypatch):
-    """Make believe that SciPy declares its routines in another way."""
+    """Pretend that SciPy declares its routines in another way."""
     monkeypatch.setattr(blas, "_routine", lambda name: None)
 
 
@@ -106,7 +106,7 @@ def test_arguments_that_would_corrupt_memory_are_refused():
 
 
 def _python_runs_during(work):
-    """Say whether this thread gets on in the middle of another's work; a lock that is held stops it."""
+    """Return whether this thread can run during another's work; a held lock stops it."""
     times, moments = [], []
 
     def run():

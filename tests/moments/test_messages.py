@@ -1,4 +1,4 @@
-"""Moments as bytes: they say no more than they must, and what another party sends is checked."""
+"""Moments as bytes: minimal content, and checks of other parties' bytes."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Moments add, subtract, travel, and refuse what they are not."""
+"""Moments add, subtract and travel, and refuse impossible values."""
 
 import numpy as np
 import pytest
@@ -9,8 +9,7 @@ import fedgram as fg
 from fedgram.core import wire
 from fedgram.core.errors import InvalidData, LostPrecision, Mismatch, NotMoments, RankDeficient
 from fedgram.moments import accumulate
-from fedgram.moments.kind import Kind
-from fedgram.moments.moments import Moments
+from fedgram.moments.moments import Moments, Schema
 from support.campaign import examples
 from support.problems import features, random_moments, relative_error, seeds, spread_any_way
 
@@ -92,7 +91,7 @@ def test_the_models_intercept_is_not_shrunk(n, ridge):
     np.testing.assert_allclose(model.weights[:, :3], want[:-1], atol=1e-10)
     np.testing.assert_allclose(model.intercept[:3], want[-1], atol=1e-8)
     assert not model.weights[:, 3].any()
-    assert model.intercept[3] == 0, "a class that nobody has"
+    assert model.intercept[3] == 0, "a class without samples"
     plain = moments.model(ridge, intercept=False)
     assert plain.intercept is None
     np.testing.assert_array_equal(plain.weights, moments.solve(ridge))
@@ -232,8 +231,8 @@ def test_a_model_whose_arrays_do_not_fit_is_refused(weights, intercept):
 
 
 def test_kind_is_a_value():
-    assert Kind((0, 1), 3) == Kind((0, 1), 3)
-    assert fg.Moments.of(np.ones((2, 3)), [0, 1], classes=2).kind == Kind((0, 1), 3)
+    assert Schema((0, 1), 3) == Schema((0, 1), 3)
+    assert fg.Moments.of(np.ones((2, 3)), [0, 1], classes=2).schema == Schema((0, 1), 3)
 
 
 def test_factors_taller_than_a_block_are_added(monkeypatch):

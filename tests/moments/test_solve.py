@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import fedgram as fg
 from fedgram.core.errors import InvalidParameter, RankDeficient
 from fedgram.moments import packing, solve
 from reference import recursions
 from support.campaign import examples
-from support.problems import features, relative_error, seeds
+from support.problems import features, least_norm, relative_error, seeds
 
 sizes = st.integers(1, 30)
 
@@ -69,7 +70,22 @@ def test_singular_system_gives_the_minimum_norm_solution_and_says_the_rank(seed,
     with pytest.warns(RankDeficient, match=f"rank {rank} of {d}"):
         factor = solve.factor(packing.pack(x.T @ x), d, n=len(x))
     assert factor.rank == rank
-    assert relative_error(factor.solve(x.T @ y), np.linalg.pinv(x) @ y) < 1e-8
+    assert relative_error(factor.solve(x.T @ y), least_norm(x, y)) < 1e-8
+
+
+@given(seeds, st.integers(3, 8), st.integers(4, 8), st.booleans())
+def test_small_units_are_not_lost_where_a_column_says_nothing_new(seed, d, digits, zero):
+    """A column of zeros, or one that others give, had all columns in much smaller units count as zero, too."""
+    rng = np.random.default_rng(seed)
+    plain, y = rng.normal(size=(d + 20, d)), rng.normal(size=(d + 20, 2))
+    plain[:, 1] = 0.0 if zero else plain[:, 2] - 2 * plain[:, 0]
+    units = 10.0 ** rng.integers(-digits, digits + 1, d)
+    units[:2], units[2] = (1.0, 10.0 ** (digits + 2)), 10.0**-digits
+    x = plain * units
+    with pytest.warns(RankDeficient, match=f"rank {d - 1} of {d}"):
+        factor = solve.factor(packing.pack(x.T @ x), d, n=len(x))
+    weights = factor.solve(x.T @ y)
+    assert relative_error(x @ weights, plain @ (np.linalg.pinv(plain) @ y)) < 1e-7
 
 
 def test_nothing_but_zeros():
@@ -113,7 +129,7 @@ def test_recursions_equal_their_closed_forms(seed, clients, log_ridge):
 
 @given(seeds, st.integers(1, 12), st.integers(0, 20), st.booleans())
 def test_few_samples_are_decomposed_without_a_large_matrix(seed, n, more, twice):
-    """By the rank: what a dense decomposition gives, also where samples depend on each other."""
+    """The result by the rank equals that of a dense decomposition, also for dependent samples."""
     d = 3 * n + more
     x = np.random.default_rng(seed).normal(size=(n, d)) * np.geomspace(1, 1e3, d)
     if twice:
@@ -141,3 +157,11 @@ def test_only_many_samples_need_the_large_decomposition(monkeypatch):
     for rows in (x[:, :40], np.zeros((5, 40))):
         with pytest.raises(AssertionError, match="d x d"):
             solve.eigenpairs(packing.pack(rows.T @ rows), 40, 5)
+
+
+def test_a_ridge_may_be_a_whole_number_of_any_size():
+    """The settings of a forged fit had 2**70, which NumPy does not take for a number."""
+    moments = fg.Moments.of(np.eye(3), [0, 1, 1], classes=2)
+    assert np.abs(moments.solve(ridge=2**70)).max() < 1e-20
+    with pytest.raises(InvalidParameter, match="ridge must be a number ≥ 0"):
+        moments.solve(ridge=-(2**70))

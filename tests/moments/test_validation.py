@@ -9,12 +9,14 @@ from hypothesis import strategies as st
 
 from fedgram.core.errors import InvalidData, Mismatch
 from fedgram.moments.moments import Moments
-from fedgram.moments.outcomes import joint_moments
-from fedgram.moments.validation import MOST_SITES, validate_sites, without_each
+from fedgram.moments.targets import NumericTargets, joint_moments
+from fedgram.protocol.sites import MOST_SITES, validate_sites, without_each
 from support.campaign import examples
 from support.problems import features, relative_error, seeds, spread_any_way
 
 EPS = np.finfo(float).eps
+
+Y = NumericTargets.named("y")
 
 
 def refit(x, y, ridge, intercept):
@@ -72,7 +74,9 @@ def test_equal_refitting_for_numeric_outcomes(seed, d, outcomes, intercept):
     y = x @ rng.normal(size=(d, outcomes)) + 0.3 * rng.normal(size=(n, outcomes)) + 2.0
     parts = [np.arange(n)[k::3] for k in range(3)]
     by_site = {str(k): joint_moments(x[part], y[part]) for k, part in enumerate(parts)}
-    found = validate_sites(by_site, ridge=0.5, intercept=intercept, outcomes=outcomes)
+    found = validate_sites(
+        by_site, ridge=0.5, intercept=intercept, targets=NumericTargets.named(*"abcdefgh"[:outcomes])
+    )
     for k, part in enumerate(parts):
         check(found[str(k)], x, y, part, np.setdiff1d(np.arange(n), part), 0.5, intercept, 1e-10)
 
@@ -80,7 +84,7 @@ def test_equal_refitting_for_numeric_outcomes(seed, d, outcomes, intercept):
 @examples(40)
 @given(seeds, st.sampled_from([1e2, 1e4, 1e6]))
 def test_ill_conditioned_features_cost_no_more_than_the_condition_squared(seed, condition):
-    """Normal equations lose cond² · eps: so much, relative to the size of the targets, may the errors differ."""
+    """Normal equations lose cond² · eps: the errors may differ by that, relative to the size of the targets."""
     rng = np.random.default_rng(seed)
     n, d = 90, 6
     x, labels = features(rng, n, d, condition=condition), rng.integers(0, 2, n)
@@ -98,13 +102,13 @@ def test_columns_far_from_zero_keep_their_digits():
     rng = np.random.default_rng(0)
     x, parts = 2026 + rng.normal(size=(90, 2)), [np.arange(90)[k::3] for k in range(3)]
     y = (x - 2026) @ np.array([[1.0], [-2.0]]) + rng.normal(size=(90, 1))
-    found = validate_sites({str(k): joint_moments(x[p], y[p]) for k, p in enumerate(parts)}, ridge=1.0, outcomes=1)
+    found = validate_sites({str(k): joint_moments(x[p], y[p]) for k, p in enumerate(parts)}, ridge=1.0, targets=Y)
     for k, part in enumerate(parts):
         check(found[str(k)], x, y, part, np.setdiff1d(np.arange(90), part), 1.0, True, 10 * 2026**2 * EPS)
 
 
 def test_a_huge_site_does_not_blur_the_others():
-    """The others are added up, not subtracted from the total: what the huge site has of them would be rounding."""
+    """The others are added up, not subtracted from the total: beside the huge site only rounding would be left."""
     rng = np.random.default_rng(0)
     x, labels = rng.normal(size=(60, 3)), rng.integers(0, 2, 60)
     x[:20] *= 1e7
@@ -146,7 +150,7 @@ def test_a_site_that_does_not_fit_the_others_is_seen():
     for name in ("north", "south", "east", "odd"):
         x = rng.normal(size=(50, 3))
         sites[name] = joint_moments(x, x @ [1.0, 2.0, 0.0] * (-1 if name == "odd" else 1) + 0.1 * rng.normal(size=50))
-    found = validate_sites(sites, outcomes=1)
+    found = validate_sites(sites, targets=Y)
     assert found["odd"].left_out.r2 < 0
     assert found["odd"].own.r2 > 0.9
     assert all(site.own.mse < 0.02 for site in found.values())
@@ -193,11 +197,11 @@ def test_refuses_too_few_and_too_many_sites():
 
 @given(seeds)
 def test_a_site_whose_outcome_does_not_vary_has_no_variance_to_explain(seed):
-    """Rounding is no variance: R² was -3e19, and the site was said not to fit the others."""
+    """Rounding is not variance: R² was -3e19, and the site was marked as not fitting the others."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(47, 3))
     y = 3 + x @ [1.0, 2.0, 0.0] + 0.1 * rng.normal(size=47)
     y[:7] = rng.normal()
-    found = validate_sites({"same": joint_moments(x[:7], y[:7]), "others": joint_moments(x[7:], y[7:])}, outcomes=1)
+    found = validate_sites({"same": joint_moments(x[:7], y[:7]), "others": joint_moments(x[7:], y[7:])}, targets=Y)
     assert np.isnan(found["same"].left_out.r2)
     assert found["others"].own.r2 > 0.9

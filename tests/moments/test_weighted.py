@@ -1,4 +1,4 @@
-"""Moments of weighted samples about their means: what they are, how they add and subtract, what they refuse."""
+"""Moments of weighted samples about their means: values, addition, subtraction and refusals."""
 
 import numpy as np
 import pytest
@@ -8,8 +8,7 @@ from scipy.sparse import csr_array
 
 from fedgram.core.errors import InvalidData, NotMoments
 from fedgram.moments import packing
-from fedgram.moments.leave_one_out import leave_one_out
-from fedgram.moments.weighted import Samples, WeightedMoments
+from fedgram.sklearn.estimators import Samples, WeightedMoments, leave_one_out
 from support.campaign import examples
 from support.problems import seeds
 

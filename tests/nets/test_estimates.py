@@ -10,9 +10,9 @@ from torch.nn.functional import cross_entropy
 from fedgram.core.errors import InvalidParameter
 from fedgram.nets import Hooks, Plan, admit, net_for, train
 from fedgram.nets import estimates as estimating
-from fedgram.nets.estimates import OnSphere, gaussians, weighted_mean
+from fedgram.nets.estimates import OnSphere, around, gaussians, weighted_mean
+from fedgram.nets.optimizers import SGD
 from fedgram.nets.sgd import Now
-from fedgram.nets.stacked import around
 from support.networks import HERE
 
 CLASSES = 4
@@ -104,7 +104,7 @@ def test_the_estimate_points_where_the_gradient_does(network, shape):
         with torch.no_grad():
             found = torch.cat([OnSphere(directions, 1e-4)(moment(*here, seed=k)) for k in range(20)])
         cosines = torch.cosine_similarity(found, gradient)
-        # Of b random directions: their span has b of the d dimensions, and what they say of these is as noisy.
+        # For b random directions: their span has b of the d dimensions, and the estimate in these is as noisy.
         want = (directions / (directions + d)) ** 0.5
         assert cosines.mean().item() == pytest.approx(want, rel=0.15)
         # ‖g‖² is on average (1 + (d - 1)/b) ‖∇L‖², up to terms of order 1/b.
@@ -161,7 +161,7 @@ def test_an_estimate_that_is_exact_is_plain_training(network):
     rng = np.random.default_rng(0)
     samples = [(rng.random((9 + k, 5), dtype=np.float32), rng.integers(0, CLASSES, 9 + k)) for k in range(3)]
     starts = [net.initial(np.random.default_rng(k)) for k in range(3)]
-    plan = Plan(lr=0.1, momentum=0.9, weight_decay=0.1, batch=4, epochs=2, repeat=2)
+    plan = Plan(lr=0.1, optimizer=SGD(0.9), weight_decay=0.1, batch=4, epochs=2, repeat=2)
 
     def by_autograd(now):
         with torch.enable_grad():
@@ -187,9 +187,3 @@ def test_an_estimate_leaves_no_room_for_terms_of_the_loss():
         Hooks(estimate=OnSphere(1, 0.1), error=lambda now: now.scores)
     with pytest.raises(InvalidParameter, match="no back-propagation for term, error and of"):
         Hooks(estimate=OnSphere(1, 0.1), of=lambda weights, _: weights)
-
-
-@pytest.mark.parametrize(("directions", "mu", "words"), [(0, 1.0, "directions .* got 0"), (1, 0.0, "mu .* got 0")])
-def test_nothing_can_be_estimated_without_directions_or_length(directions, mu, words):
-    with pytest.raises(InvalidParameter, match=words):
-        OnSphere(directions, mu)

@@ -1,12 +1,13 @@
-"""What hooks can do to training: hold a part of the vector fast, and hear what another vector says of the batch."""
+"""Effects of hooks on training: a fixed part of the vector, and another vector's outputs for the batch."""
 
 import numpy as np
 import pytest
 import torch
 
 from fedgram.nets import Hooks, Plan, net_for, outputs, train
+from fedgram.nets.optimizers import SGD
 
-PLAN = Plan(lr=0.1, momentum=0.9, weight_decay=0.1, batch=8, epochs=2)
+PLAN = Plan(lr=0.1, optimizer=SGD(0.9), weight_decay=0.1, batch=8, epochs=2)
 
 
 def clients(count, shape):
@@ -71,7 +72,7 @@ def test_what_a_carried_vector_says_of_the_batch(network, shape):
     def listen(now):
         features, scores = now.said_by("other")
         assert not scores.requires_grad
-        # In evaluation mode: the running means of what is carried stay as they are.
+        # In evaluation mode: the running means of carried vectors do not change.
         for row in range(len(now.y)):
             net_row = now.carried["other"][row].numpy()
             i = [np.array_equal(net_row, vector) for vector in other].index(True)

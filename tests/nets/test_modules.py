@@ -1,4 +1,4 @@
-"""Any torch module as a network: its vector, its training against torch's own loop, and what is refused by name."""
+"""Any torch module as a network: its vector, its training against torch's own loop, and refusals by name."""
 
 import copy
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +11,7 @@ from torch import nn
 import fedgram as fg
 from fedgram.core import errors, wire
 from fedgram.nets import Hooks, Plan, TrainedNet, admit, factories, net_for, outputs, train
+from fedgram.nets.optimizers import SGD
 from support import networks
 from support.nets import samples, scores_with_memory
 
@@ -26,7 +27,7 @@ def as_torch(x):
 
 
 def train_one(net, x, y, start, seed=2, hooks=None, **plan):
-    usual = {"lr": 0.05, "momentum": 0.9, "batch": 16, "epochs": 2}
+    usual = {"lr": 0.05, "optimizer": SGD(0.9), "batch": 16, "epochs": 2}
     [got], _ = train(net, [(x, y)], [start], [np.random.default_rng(seed)], Plan(**usual | plan), hooks or Hooks())
     return got
 
@@ -66,7 +67,7 @@ def test_training_is_that_of_the_module(factory):
     after = TrainedNet(net.network, shape, tuple(range(10)), got)
     want = module.state_dict()
     for name, value in after.state_dict().items():
-        # How often batch normalisation was called is not in the vector; a decay moves what is not used in torch's loop.
+        # The call count of batch normalisation is not in the vector; a decay moves unused weights in torch's loop.
         if "num_batches" not in name and name != "unused":
             np.testing.assert_allclose(value.numpy(), want[name].numpy(), rtol=1e-3, atol=2e-5, err_msg=name)
     assert np.abs(got - start).max() > 1e-3
@@ -99,7 +100,7 @@ def test_the_vector_is_buffers_base_head():
 
 
 def test_buffers_outside_the_vector_begin_anew():
-    """With momentum None the running mean is over all batches of a training, whoever has trained before."""
+    """With momentum None the running mean is over all batches of a training, without those of earlier trainings."""
     net, (x, y) = net_of(networks.Counting, (12,)), samples((12,), 32)
     start = net.initial(np.random.default_rng(0))
     before = train_one(net, x, y, start)
@@ -127,7 +128,7 @@ def test_dropout_draws_from_the_client():
         return [np.random.default_rng(i) for i in range(3)]
 
     together, _ = train(net, data, starts, rngs(), Plan(batch=8))
-    assert torch.equal(torch.get_rng_state(), state)  # nobody else's random numbers are used
+    assert torch.equal(torch.get_rng_state(), state)  # other random numbers are not used
     torch.rand(5)
     alone = [
         train(net, [one], [start], [rng], Plan(batch=8))[0][0]
@@ -199,7 +200,7 @@ def test_first_weights_are_the_factory_s_and_the_seed_s():
         (networks.no_module, "no_module.*must return a torch.nn.Module.*result is of type str"),
         (networks.too_wide, "too_wide.*has 11 outputs.*10 classes.*head = "),
         (networks.headless, "headless.*has no nn.Linear.*make its last layer one"),
-        (networks.misnamed, "misnamed.*head = 'classifier'.*no nn.Linear.*these are last"),
+        (networks.misnamed, "misnamed.*head = 'classifier'.*not an nn.Linear.*these are last"),
         (networks.frozen, "frozen.*head 'last' is frozen"),
         (networks.many_columns, r"many_columns.*column for each of the 10 classes.*\(2, 12\)"),
         (networks.wrong_shape, r"wrong_shape.*cannot take samples of shape \(12,\).*RuntimeError"),
@@ -214,12 +215,12 @@ def test_first_weights_are_the_factory_s_and_the_seed_s():
 def test_bad_networks_are_named(factory, what):
     with pytest.raises(errors.InvalidParameter, match=what) as caught:
         net_of(factory, (12,))
-    assert "no weights" not in errors.tell(caught.value)  # what a node may tell others has no words of its own code
+    assert "no weights" not in errors.tell(caught.value)  # a node's message to others has no words of its own code
     assert "support.networks" in errors.tell(caught.value) or "nowhere" in errors.tell(caught.value)
 
 
 def test_a_trained_module_that_a_factory_gives_again_stays_as_it_is():
-    """Training begins with its numbers, every time; what is exported has its own."""
+    """Training always begins with its numbers; an export has its own copy."""
     before = copy.deepcopy(networks.TRAINED.state_dict())
     net = net_of(networks.of_trained_parts, (12,))
     one, two = (net.initial(np.random.default_rng(0)) + shift for shift in (0, 1))
@@ -248,7 +249,7 @@ def test_functions_have_names_that_can_be_sent():
 
 
 def test_nobody_else_decides_what_is_imported(monkeypatch):
-    """A model that came from a file or another party imports nothing; nor does a method before it is run."""
+    """A model from a file or another party imports no code; nor does a method before its run."""
     imported = []
     monkeypatch.setattr(factories, "import_module", lambda name: imported.append(name) or networks)
     monkeypatch.setattr(factories, "_admitted", set())

@@ -1,4 +1,4 @@
-"""How much work a network is: threads are chosen by it."""
+"""The amount of a network's work, by which threads are chosen."""
 
 import pytest
 

@@ -12,6 +12,7 @@ from torch import nn
 from fedgram.core import errors
 from fedgram.nets import Hooks, Plan, TrainedNet, net_for, outputs, pull, read_network, sgd, train
 from fedgram.nets.layers import MaxPool
+from fedgram.nets.optimizers import SGD
 from support import networks
 from support.campaign import examples
 from support.nets import samples, scores_with_memory
@@ -35,7 +36,9 @@ def as_torch(x):
 def trained_by_torch(module, vector, net, x, y, plan, rng):
     """Return the vector and the module after the plainest of loops."""
     nn.utils.vector_to_parameters(torch.from_numpy(vector[net.buffers :].copy()), module.parameters())
-    optimizer = torch.optim.SGD(module.parameters(), lr=plan.lr, momentum=plan.momentum, weight_decay=plan.weight_decay)
+    optimizer = torch.optim.SGD(
+        module.parameters(), lr=plan.lr, momentum=plan.optimizer.momentum, weight_decay=plan.weight_decay
+    )
     for _ in range(plan.epochs):
         order = rng.permutation(len(y))
         for start in range(0, len(y), plan.batch):
@@ -51,7 +54,7 @@ def test_training_is_that_of_torch(name):
     shape, module = MODULES[name][0], MODULES[name][1]()
     net = net_for(name.removeprefix("grey "), shape, 10)
     (x, y), start = samples(shape, 37), net.initial(np.random.default_rng(1))
-    plan = Plan(lr=0.05, momentum=0.9, weight_decay=0.01, batch=16, epochs=2)
+    plan = Plan(lr=0.05, optimizer=SGD(0.9), weight_decay=0.01, batch=16, epochs=2)
     [got], _ = train(net, [(x, y)], [start], [np.random.default_rng(2)], plan)
     want = trained_by_torch(module, start, net, x, y, plan, np.random.default_rng(2))
     np.testing.assert_allclose(got[net.buffers :], want, atol=2e-5)
@@ -81,7 +84,7 @@ def test_sizes_are_those_of_the_paper():
     chunk=st.sampled_from([1, 4000, 2**23]),
 )
 def test_training_together_is_training_alone(sizes, network, batch, chunk):
-    net, plan = net_for(network, (5,), 10), Plan(lr=0.1, momentum=0.9, batch=batch, epochs=2)
+    net, plan = net_for(network, (5,), 10), Plan(lr=0.1, optimizer=SGD(0.9), batch=batch, epochs=2)
     data = [samples((5,), n, seed=i) for i, n in enumerate(sizes)]
     starts = [net.initial(np.random.default_rng(i)) for i in range(len(sizes))]
     hooks = Hooks(gradient=lambda now: pull(0.1, now.weights, now.carried["center"]), carried={"center": starts[::-1]})
@@ -177,7 +180,7 @@ def test_bad_networks_are_named():
         net_for("linear", (3,), 2).last(2)
     with pytest.raises(errors.Mismatch, match="numbers"):
         TrainedNet("linear", (3,), (0, 1), np.zeros(7, dtype=np.float32))
-    with pytest.raises(errors.InvalidParameter, match="no matrix"):
+    with pytest.raises(errors.InvalidParameter, match="is not a matrix"):
         _ = TrainedNet("mlp:4", (3,), (0, 1), np.zeros(26, dtype=np.float32)).weights
     with pytest.raises(errors.InvalidData, match="shape"):
         TrainedNet("linear", (3,), (0, 1), np.zeros(8, dtype=np.float32)).scores(np.zeros((2, 4)))

@@ -1,4 +1,4 @@
-"""Where a vector holds which layer, and tensors that look at arrays."""
+"""The places of layers in a vector, and tensors that share memory with arrays."""
 
 import numpy as np
 

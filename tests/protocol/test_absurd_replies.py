@@ -9,13 +9,13 @@ import pytest
 
 import fedgram as fg
 from fedgram.core.errors import Doubtful, LostPrecision, RankDeficient, Revealing
-from fedgram.protocol.peers import FEWEST, Peers
+from fedgram.protocol.channel import FEWEST, Peers
 from fedgram.protocol.replies import FAR, Learnt, Question, Size
 from fedgram.protocol.transport import Reply
 from support import campaign
 from support.lying import Spoiled, Times, clients, honest, lies, quick, told
 
-SAMPLE = 6  # lies about each method in `make test`; a campaign tells all of them
+SAMPLE = 6  # lies about each method in `make test`; a campaign uses all of them
 
 
 def quiet(method, engine, **options):
@@ -92,7 +92,7 @@ def test_weights_of_an_absurd_size_leave_no_trace(name, path, size, bad):
     models = models_of_the_others(fit, bad)
     assert largest_number(models) < 100
     rest = quick(name).fit([client for client in clients() if client.name != bad], classes=10)
-    # APPLE's first mixture has room for everybody who was there.
+    # APPLE's first mixture has room for all initial clients.
     if name != "apple":
         np.testing.assert_allclose(largest_number(models), largest_number(models_of_the_others(rest, bad)), rtol=1e-3)
 
@@ -157,7 +157,7 @@ def test_a_gradient_is_bounded_by_the_moments_of_all():
 
 @pytest.mark.filterwarnings("ignore::fedgram.core.errors.RankDeficient")
 def test_a_column_in_a_small_unit_is_not_bounded_by_one_in_a_large_unit():
-    """What is little for a column in grams is everything for one in tons: it broke the run, and all were blamed."""
+    """A small value in grams is huge for a column in tons: it broke the run, and all clients were blamed."""
     units = np.geomspace(1e6, 1e-3, clients()[0].x.shape[1])
     scaled = [replace(client, x=client.x * units, x_test=client.x_test * units) for client in clients()]
 
@@ -195,7 +195,7 @@ def sizes(peers, *largest, step="train"):
         ([1.01 * FAR, 0, 0], [0]),
         ([1e8, 1e8, 1], []),  # most clients are right
         ([1e6, 1e7, 1e8], []),
-        ([1, 1, 1e8, 1e8, 1e8, 1e8], [2, 3, 4, 5]),  # those that come late are compared with those before
+        ([1, 1, 1e8, 1e8, 1e8, 1e8], [2, 3, 4, 5]),  # late replies are compared with earlier ones
         ([], []),
     ],
 )

@@ -1,4 +1,4 @@
-"""What clients agree on before a method begins: classes, names, and which sets of clients cannot be."""
+"""The agreement of clients before a method begins: classes, names, and impossible sets of clients."""
 
 import numpy as np
 import pytest

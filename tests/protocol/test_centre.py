@@ -44,7 +44,7 @@ def test_who_comes_late_or_leaves_sums_about_the_same_centre(method, tmp_path):
     x, [first, second, third] = clients(1e8)
     late = fg.Client("c2", third.x[:, ::-1], third.y, columns=third.columns[::-1])
     whole, part = (method.fit(some, classes=2) for some in ([first, second, third], [first, second]))
-    assert whole.total.kind.centre[1] == pytest.approx(1e8)
+    assert whole.total.schema.centre[1] == pytest.approx(1e8)
     whole.save(tmp_path / "whole.fit")
     for got, want in (
         (part.add(part.summarize(late), name="c2"), whole),

@@ -1,4 +1,4 @@
-"""What a method's `serve` sees of the clients: what they agreed on, and means by given weights."""
+"""A method's view of clients in `serve`: their agreement, and means by given weights."""
 
 from dataclasses import FrozenInstanceError, dataclass
 from typing import ClassVar
@@ -20,7 +20,7 @@ def clients():
 
 @dataclass(frozen=True, kw_only=True)
 class Probe(fg.Method):
-    """Probe — does with the clients whatever a test wants, and keeps what came of it."""
+    """Probe — calls a test's function on the clients, and keeps the result."""
 
     seen: ClassVar[list] = []
     serving: ClassVar = None
@@ -41,7 +41,7 @@ class Probe(fg.Method):
 
 @pytest.fixture
 def served(clients):
-    """Returns what a function of (method, clients) returns when it is a method's server side."""
+    """Returns the result of a function of (method, clients) as a method's server side."""
 
     def run(serving, **options):
         Probe.serving, Probe.seen[:] = staticmethod(serving), []

@@ -1,13 +1,14 @@
-"""Sums of errors that clients send: whoever lies fails alone, and a file that lies is refused."""
+"""Sums of errors that clients send: a lying client fails alone, and a lying file is refused."""
 
 import numpy as np
 import pytest
 
 import fedgram as fg
+from fedgram.core.classes import NUMERIC
 from fedgram.core.errors import RefusedMessage
+from fedgram.moments.targets import NumericTargets
 from fedgram.protocol import replies
-from fedgram.protocol.replies import ErrorSums, Question
-from fedgram.protocol.reporting import outcome
+from fedgram.protocol.replies import Judgement, Question
 from fedgram.studies import Study
 from fedgram.studies.encoding import as_client
 from fedgram.studies.kinds import Number
@@ -34,11 +35,13 @@ def sums(**changes):
 
 
 def question(tested=4):
-    return Question("client-0", None, 0, ("numeric outcome",), (1,), "", 10, tested, ("age",), ("cost",))
+    return Question(
+        "client-0", None, 0, NUMERIC, (1,), "", 10, tested, ("age",), ("cost",), NumericTargets.named("cost")
+    )
 
 
 def test_sums_that_errors_have_are_taken():
-    replies.check(sums(), ErrorSums(), question())
+    replies.check(sums(), Judgement(), question())
 
 
 @pytest.mark.parametrize(
@@ -57,25 +60,25 @@ def test_sums_that_errors_have_are_taken():
 )
 def test_sums_that_no_errors_have_are_refused(lie):
     with pytest.raises(RefusedMessage):
-        replies.check(lie, ErrorSums(), question())
+        replies.check(lie, Judgement(), question())
 
 
 def test_a_client_that_lies_about_its_errors_is_listed_and_left_out():
-    engine = Spoiled("sum_errors", sums(squared=-1.0))
+    engine = Spoiled("evaluate", sums(squared=-1.0))
     fit = fg.AFL().fit(clients(), study=STUDY, engine=engine)
     honest = fg.AFL().fit(clients(), study=STUDY)
-    assert fit.errors.failed.keys() == {"client-0"}
-    assert fit.errors.untested == 1
-    assert fit.errors.by_client == {name: honest.errors.by_client[name] for name in ("client-1", "client-2")}
-    told = outcome(fit)
-    assert told["errors"] == fit.errors.summary()
+    assert fit.evaluation.failed.keys() == {"client-0"}
+    assert fit.evaluation.untested == 1
+    assert fit.evaluation.by_client == {name: honest.evaluation.by_client[name] for name in ("client-1", "client-2")}
+    told = fit.report()
+    assert told["errors"] == fit.evaluation.summary()
     assert (told["accuracy"], told["untested"], list(told["failed"])) == (None, 1, ["client-0"])
 
 
 @pytest.mark.parametrize(
     ("errors", "told"),
     [
-        (5, "'errors' of a fit must be a table, got 5"),
+        ({"errors": 5, "tested": {}}, "'evaluation/errors' of a fit must be a table, got 5"),
         ({"errors": {}, "tested": {"a": 2}}, "'a' must have errors of 2 samples"),
         ({"errors": {"a": {"cost": GOOD | {"n": 3}}}, "tested": {"a": 2}}, "'a' must have errors of 2 samples"),
         ({"errors": {"a": {"cost": GOOD | {"n": 2, "squared": -1.0}}}, "tested": {"a": 2}}, "must be a number ≥ 0"),
@@ -91,6 +94,6 @@ def test_a_client_that_lies_about_its_errors_is_listed_and_left_out():
 )
 def test_a_file_with_wrong_errors_is_refused(tmp_path, monkeypatch, errors, told):
     fit = fg.AFL().fit(clients(), study=STUDY)
-    save_with(fit, tmp_path / "fit.fedgram", monkeypatch, errors=errors)
+    save_with(fit, tmp_path / "fit.fedgram", monkeypatch, evaluation=errors)
     with pytest.raises(RefusedMessage, match=told):
         fg.load(tmp_path / "fit.fedgram")

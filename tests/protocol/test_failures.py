@@ -1,4 +1,4 @@
-"""What happens when clients fail, are strangers, are empty, or are not there."""
+"""Failing, unknown, empty and absent clients."""
 
 import sys
 

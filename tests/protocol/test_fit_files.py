@@ -6,7 +6,6 @@ import pytest
 import fedgram as fg
 from fedgram import checks
 from fedgram.core.errors import RefusedMessage
-from fedgram.protocol.reporting import outcome
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +86,7 @@ def test_a_fit_as_it_was_saved_is_read(fit, tmp_path, monkeypatch):
     save_with(fit, path, monkeypatch, rounds=[COUNTS], carried={"up": 3}, notes={"weights": np.eye(2)})
     read = fg.load(path)
     assert read.rounds[0].pooled == 0.5
-    assert outcome(read)["traffic"] == outcome(fit)["traffic"]
+    assert read.report()["traffic"] == fit.report()["traffic"]
 
 
 @pytest.mark.parametrize("change", [{"primary": []}, {"refine": {}}, {"lam": "x"}, {"lam": True}])

@@ -1,4 +1,4 @@
-"""Late clients and leavers change a fit exactly; newcomers personalize from what was published."""
+"""Late clients and leavers change a fit exactly; newcomers personalize from the published model."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch, NotMome
 from support.joining import METHODS
 from support.problems import relative_error
 
-# What FedLogit publishes takes more than moments, and personalizes all the same.
+# FedLogit's published head needs more than moments, and can still be personalized.
 PUBLISHING = [*METHODS, fg.FedLogit(rounds=4)]
 
 
@@ -104,13 +104,13 @@ def test_what_cannot_be_is_refused(clients):
     late = fit.summarize(clients[2])
     for change in (fit.add, fit.remove):
         for options in ({}, {"name": ""}, {"name": 5}):
-            with pytest.raises(InvalidParameter, match="name must say whose moments"):
+            with pytest.raises(InvalidParameter, match="name must be the client's name"):
                 change(late, **options)
     with pytest.raises(InvalidData, match="'client-0' has contributed already"):
         fit.add(late, name="client-0")
     with pytest.raises(UnknownName, match="client-2"):
         fit.remove(late, name="client-2")
-    impossible = fg.Moments(late.kind, sums=100 * late.cross.T, counts=late.counts, packed=late.packed)
+    impossible = fg.Moments(late.schema, sums=100 * late.cross.T, counts=late.counts, packed=late.packed)
     with pytest.raises(NotMoments):
         fit.add(impossible, name="client-2")
     with pytest.raises(Mismatch, match="dimension"):

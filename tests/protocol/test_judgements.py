@@ -1,6 +1,6 @@
-"""What clients say of their test samples: sums that no probabilities have are refused, and nothing else crosses."""
+"""Clients' sums about test samples: impossible sums are refused, and nothing else is sent."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -115,7 +115,7 @@ def test_what_crosses_is_sums_and_no_range_of_fewer_samples_than_a_cell():
         "squared": (), "samples": (BINS,), "right": (BINS,), "confidence": (BINS,),
     }  # fmt: skip
     assert min(count for count in reply["samples"] if count) >= 5
-    assert (Calibration.judged(model, x, y).sums()["samples"] < 5).any()
+    assert (Calibration.judged(model, [(x, y)]).sums()["samples"] < 5).any()
     assert len(wire.encode(reply)) < 1000
 
 
@@ -132,7 +132,7 @@ def test_what_crosses_is_sums_and_no_range_of_fewer_samples_than_a_cell():
 def test_a_file_with_wrong_probabilities_is_refused(tmp_path, monkeypatch, changes, told):
     fit = fg.AFL().fit(checks.some_clients(), classes=10)
     first = next(iter(fit.evaluation.calibration))
-    fields = asdict(fit.evaluation)
+    fields = fit.evaluation.to_fields()
     fields["calibration"][first] |= changes
     save_with(fit, tmp_path / "fit.fedgram", monkeypatch, evaluation=fields)
     with pytest.raises(RefusedMessage, match=told):

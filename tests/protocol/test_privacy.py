@@ -1,4 +1,4 @@
-"""What docs/guides/privacy.md says moments reveal, shown."""
+"""Disclosures by moments, as docs/guides/privacy.md lists them."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from fedgram.protocol.session import run
 
 
 def intercepted(x, y):
-    """Return what the server sees of one client."""
+    """Return the server's view of one client."""
     return fg.Moments.from_bytes(fg.Moments.of(x, y, classes=10).to_bytes())
 
 
@@ -44,7 +44,7 @@ def test_a_gram_matrix_of_few_samples_shows_the_space_they_span_and_their_inner_
 
 
 def test_the_papers_upload_reveals_the_same():
-    """The server recovers the cross moments from (C_k, W_k), whatever γ is: C_k W_k = X_kᵀY_k."""
+    """The server recovers the cross moments from (C_k, W_k), for any γ: C_k W_k = X_kᵀY_k."""
     rng = np.random.default_rng(0)
     x, gamma = rng.normal(size=(1, 8)), 3.0
     C = x.T @ x + gamma * np.eye(8)
@@ -69,7 +69,7 @@ def test_the_record_of_a_client_with_one_sample_is_that_sample():
 
 
 def test_one_gradient_step_reveals_a_single_sample():
-    # What FedAvg sends after a step on one sample is the old weights minus the error times the sample.
+    # After a step on one sample FedAvg sends the old weights minus the error times the sample.
     data = datasets.digits()
     lonely = fg.Client("lonely", data.x[:1], data.y[:1])
     before, after = (fg.FedAvg(rounds=1, epochs=1, lr=lr).fit([lonely], classes=10).model for lr in (1e-30, 0.1))

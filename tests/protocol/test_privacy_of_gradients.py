@@ -1,4 +1,4 @@
-"""What docs/guides/privacy.md says that gradient methods send: just these fields, of these shapes, and nothing else."""
+"""Messages of gradient methods, as docs/guides/privacy.md lists them: these fields, these shapes, and no others."""
 
 from math import ceil
 
@@ -19,7 +19,7 @@ NOISE, HIDDEN = 4, 6  # of FedGen's generator
 # that the client has, s of all clients together, u that one of them has.
 WEIGHTS = "float32 p"
 SUMS = {"classes": "int32 k", "counts": "int32 k", "h": "float32 k w", "sums": "float32 k w"}
-# By method what each step but those of every run sends down and up, in the last round.
+# By method the fields that each step sends down and up in the last round, without the steps of every run.
 CROSSES = {
     "fedas": {"train": ("float32 b", {"base": "float32 b", "weight": "number"})},
     "fedpcl": {"train": ({"known": "bool K c", "means": "float32 s w"}, {"known": "bool c", "means": "float32 k w"})},
@@ -48,6 +48,11 @@ CROSSES = {
         "train": ({"weights": WEIGHTS, "seed": "number"}, {"changes": "float32 directions", "buffers": "float32 0"})
     },
     "pfedzo": {"train": (WEIGHTS, WEIGHTS)},
+    "scaffold": {"train": ({"weights": WEIGHTS, "control": WEIGHTS}, {"weights": WEIGHTS, "control": WEIGHTS})},
+    "fednova": {"train": (WEIGHTS, WEIGHTS)},
+    "fedrep": {"train": ("float32 b", "float32 b")},
+    "fedbabu": {"train": ("float32 b", "float32 b"), "finish": ("float32 b", None)},
+    "fedbn": {"train": (WEIGHTS, WEIGHTS), "adopt": (WEIGHTS, None)},
 }
 SETTINGS = {
     "fedselect": {"every": 1},
@@ -58,6 +63,7 @@ SETTINGS = {
 }
 EVERY_RUN = {"hello", "evaluate", "receive"}
 FIRST_WEIGHTS = {"fedas", "fedpcl", "fedselect", "apple", "pfedhn", "pfedla", "fedpac", "fedgh", "moon", "pfedzo"}
+FIRST_WEIGHTS |= {"fedrep", "fedbabu", "fedbn"}
 
 
 class Tapped(Room):

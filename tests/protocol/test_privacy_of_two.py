@@ -1,4 +1,4 @@
-"""What two clients learn of each other: the rest of a sum of two is the other one's part."""
+"""Two clients' knowledge of each other: the rest of a sum of two is the other's part."""
 
 from dataclasses import dataclass
 
@@ -14,19 +14,18 @@ from fedgram.engines.inprocess import InProcess, Room
 from fedgram.methods.analytic.apfl import GAMMAS
 from fedgram.methods.layerwise.pfedacnnl import UNJUDGED
 from fedgram.moments import solve
-from fedgram.protocol.reporting import outcome
 from fedgram.protocol.session import run
 from support.problems import as_clients
 
 
 def two_clients(n=60, d=5):
-    """Return two clients of three classes, the first of which knows itself and wants to know the second."""
+    """Return two clients of three classes; the first knows itself and attacks the second."""
     rng = np.random.default_rng(0)
     return as_clients(rng.normal(size=(n, d)), rng.integers(0, 3, n), [np.arange(20), np.arange(20, n)])
 
 
 def downloaded(method, clients):
-    """Return what all clients are sent after the first message, as it comes out of the wire."""
+    """Return the server's message to all clients after the first message, as it comes out of the wire."""
     fit = method.fit(clients, classes=3)
     return wire.decode(wire.encode(fit.published))
 
@@ -92,7 +91,7 @@ def test_prototypes_that_come_down_are_the_others_where_one_has_none():
 
     @dataclass(frozen=True, kw_only=True)
     class Watched(fg.FedProto):
-        """FedProto, and what its clients are sent."""
+        """FedProto, and the messages to its clients."""
 
         @fg.step(batched=True)
         def train(self, clients, worlds):
@@ -140,18 +139,18 @@ def test_the_server_warns_of_two_contributors(method, what):
 
     with pytest.warns(Revealing, match=f"gives each of them the other's {what}: ask a third"):
         warned = fit(Elsewhere, 2)
-    assert what in outcome(warned)["reveals"]
+    assert what in warned.report()["reveals"]
     for quiet in (fit(Elsewhere, 3), fit(Elsewhere, 1), fit(Room, 2)):
-        assert outcome(quiet)["reveals"] is None
+        assert quiet.report()["reveals"] is None
 
 
 def group_moments(clients, *, lost=None, require="all", **settings):
-    """Return what pFedACnnL sends to each client to judge by, when one is lost after the first layer, and the fit."""
+    """Return pFedACnnL's moments for each client's choices, with a client lost after the first layer, and the fit."""
     received = {}
 
     @dataclass(frozen=True, kw_only=True)
     class Watched(fg.PFedACnnL):
-        """pFedACnnL, and what its clients are sent."""
+        """pFedACnnL, and the messages to its clients."""
 
         @fg.step
         def summarize(self, client, task):
@@ -175,7 +174,7 @@ def test_the_rest_of_a_group_of_two_is_the_other_one_so_it_is_not_sent():
     for clients in (four[:3], four):
         sent, _ = group_moments(clients, cluster=False)
         assert all(len(moments) == 2 for moments in sent.values())
-    # What a member of three can tell is the sum of the two others.
+    # A member of three can compute the sum of the two others.
     first = sent["client-0"][0].rows - fg.Moments.of(four[0].x, four[0].y, classes=3)
     np.testing.assert_allclose(first.gram, x[20:].T @ x[20:], atol=1e-9)
     empty = fg.Client("empty", np.zeros((0, 5)), np.zeros(0, dtype=int))

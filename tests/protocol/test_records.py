@@ -1,4 +1,4 @@
-"""What a server remembers of each client's moments: only what was contributed leaves, and nothing joins twice."""
+"""A server's records of clients' moments: only contributions can leave, and nothing joins twice."""
 
 from dataclasses import replace
 from itertools import permutations
@@ -9,7 +9,6 @@ import pytest
 import fedgram as fg
 from fedgram.core import wire
 from fedgram.core.errors import InvalidData, RefusedMessage, UnknownName
-from fedgram.core.wire import messages
 from fedgram.data import digits
 from fedgram.engines.inprocess import InProcess, Room
 from fedgram.moments import packing
@@ -80,7 +79,7 @@ def by_another_processor(client, fit):
         gram += np.outer(row, row)
         sums[label] += row
     counts = np.bincount(client.y, minlength=3)
-    return fg.Moments(fit.total.kind, sums=sums[counts > 0], counts=counts, packed=packing.pack(gram))
+    return fg.Moments(fit.total.schema, sums=sums[counts > 0], counts=counts, packed=packing.pack(gram))
 
 
 @pytest.mark.parametrize(("n", "d"), [(50, 6), (400, 6), (60, 3), (300, 64), (40, 200)])
@@ -121,7 +120,7 @@ def test_a_removal_needs_the_split_of_the_run():
     ):
         with pytest.raises(InvalidData, match=r"100 samples instead of 80.*held back.*with the same split"):
             attempt(everything)
-    # The split follows from seed, name and number of samples: whoever has its own rows alone can make it again.
+    # The split follows from seed, name and number of samples: a client can repeat it from its own rows.
     [again] = fg.make_clients(own, [np.arange(100)], names=["client-1"], **options)
     left = fit.remove(fit.summarize(again), name="client-1")
     want = fg.FedGram().fit([clients[0], clients[2]], classes=10)
@@ -167,12 +166,12 @@ def test_spoiled_records_are_refused_when_loaded(field, change, words, clients, 
         def to_fields(self):
             return fields | {field: change(fields[field])}
 
-    messages.registered["contributions"] = Spoiled  # to be encoded
+    wire.registered["contributions"] = Spoiled  # to be encoded
     try:
         spoiled = Spoiled(fit.contributions.direction, fit.contributions.by_name)
         data = wire.encode(replace(fit, contributions=spoiled))
     finally:
-        messages.registered["contributions"] = type(fit.contributions)
+        wire.registered["contributions"] = type(fit.contributions)
     (tmp_path / "fit").write_bytes(data)
     with pytest.raises(RefusedMessage, match=words):
         fg.load(tmp_path / "fit")

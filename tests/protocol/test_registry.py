@@ -18,7 +18,7 @@ def test_registering_from_outside():
     @fg.register
     @dataclass(frozen=True, kw_only=True)
     class Outside(fg.AFL):
-        """Somebody's method."""
+        """A user's method."""
 
     try:
         assert fg.registry["outside"] is Outside

@@ -1,4 +1,4 @@
-"""One client lies or errs, in any step of any method: it fails alone and by name, whoever comes first."""
+"""One client lies or errs, in any step of any method: it fails alone and by name, in any order of replies."""
 
 import re
 import warnings
@@ -65,7 +65,7 @@ def asked(method, monkeypatch):
 
 
 def may_be(lie, kind):
-    """Tell whether an honest client may send this: nothing at all, or the number of samples that it gets right."""
+    """Return whether an honest client may send this: nothing, or the number of samples that it gets right."""
     if isinstance(kind, Either):
         return may_be(lie, kind.one) or may_be(lie, kind.other)
     return (kind is None and lie is None) or (isinstance(kind, Judgement) and type(lie) is int)
@@ -130,7 +130,7 @@ def test_whatever_one_client_replies_the_others_go_on(name, step, what):
         lambda hello: hello | {"kind": "pictures as"},
         lambda hello: hello | {"labels": "abc"},
         lambda hello: hello | {"labels": [None]},
-        lambda hello: hello | {"labels": None},  # nobody has given the classes
+        lambda hello: hello | {"labels": None},  # classes were not given
         lambda hello: hello | {"labels": []},
         lambda hello: hello | {"labels": ["a", "b"]},  # where they are numbers
         lambda hello: hello | {"labels": [0, ""]},
@@ -138,7 +138,7 @@ def test_whatever_one_client_replies_the_others_go_on(name, step, what):
         lambda hello: hello | {"shape": []},
         lambda hello: hello | {"more": 1},
         lambda hello: {key: hello[key] for key in ("n", "shape")},
-        lambda hello: hello | {"n": hello["n"] + 7},  # found out when its moments come
+        lambda hello: hello | {"n": hello["n"] + 7},  # detected when its moments arrive
     ],
 )
 def test_a_lie_about_oneself_is_found_out(lie):

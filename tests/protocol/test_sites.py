@@ -6,9 +6,9 @@ import pytest
 import fedgram as fg
 from fedgram import checks
 from fedgram.engines.inprocess import InProcess, Room
-from fedgram.moments.outcomes import joint_moments
-from fedgram.moments.validation import MOST_SITES, validate_sites
+from fedgram.moments.targets import NumericTargets, joint_moments
 from fedgram.protocol import session, sites
+from fedgram.protocol.sites import MOST_SITES, validate_sites
 from fedgram.studies import Study
 from fedgram.studies.encoding import as_client
 from fedgram.studies.kinds import Number
@@ -67,12 +67,12 @@ def test_numeric_outcomes_are_in_their_own_units():
     ages = np.concatenate(list(tables.values()))[:, 0]
     for place, name in enumerate(("cost", "stay"), start=1):
         assert "brier" not in told[name]["left_out"]
-        # With one column the ridge is the same whatever the outcomes' scales, if both are validated together.
+        # With one column the ridge is the same for any scales of the outcomes, if both are validated together.
         scaled = {
             party: joint_moments((table[:, :1] - ages.mean()) / ages.std(), table[:, 1:] / [2000.0, 15.0])
             for party, table in tables.items()
         }
-        want = validate_sites(scaled, outcomes=2)
+        want = validate_sites(scaled, targets=NumericTargets.named("cost", "stay"))
         unit = (2000.0, 15.0)[place - 1]
         mse = [float(site.left_out.squared_errors[place - 1]) / site.left_out.n * unit**2 for site in want.values()]
         assert told[name]["left_out"]["mse"] == pytest.approx(mse, rel=1e-6)
@@ -94,7 +94,7 @@ def test_many_columns_are_left_out_and_it_is_said(monkeypatch):
 
 def test_one_party_has_no_others():
     told = fg.AFL().fit(parties(1), classes=2).report()["validation"]
-    assert told == {"left_out": "there are no two parties with samples"}
+    assert told == {"left_out": "fewer than two parties have samples"}
 
 
 def test_methods_without_moments_say_nothing():

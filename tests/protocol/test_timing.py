@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fedgram as fg
-from fedgram.protocol.timing import Spent, Timing
+from fedgram.protocol.transport import Spent, Timing
 from support.probe import Probe, clients, fit
 
 NAP = 0.1
@@ -77,7 +77,7 @@ def test_in_one_process_who_is_quick_waits(workers):
     assert slow["computing"] >= 2 * NAP
     assert quick["computing"] < 2 * NAP  # two evaluations of NAP each are not charged
     totals = [one["computing"] + one["idle"] for one in result.timing.values()]
-    assert totals == pytest.approx([totals[0]] * 4)  # nobody goes on before all have replied
+    assert totals == pytest.approx([totals[0]] * 4)  # no client continues before all have replied
     assert quick["idle"] > slow["idle"]
     assert {one["communication"] for one in result.timing.values()} == {0.0}
     assert slow["asked"] == 2
@@ -120,7 +120,7 @@ def test_a_method_of_one_batch_a_round_has_the_same_to_do_for_all():
 
 
 def test_only_rounds_in_which_a_reply_entered_the_result_count():
-    """Getting ready and receiving the model at the end are no rounds."""
+    """Getting ready and receiving the model at the end are not rounds."""
     from fedgram.checks import CLASSES, some_clients
 
     method = fg.FedAvg(rounds=4, participation=0.34, epochs=1)

@@ -1,1 +1,1 @@
-"""The papers' own recursions, written from the papers: what our results are compared with."""
+"""The papers' own recursions, written from the papers: references for our results."""

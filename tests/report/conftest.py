@@ -8,7 +8,7 @@ from support.report import SMALL
 
 
 def pytest_collection_modifyitems(items):
-    """Mark what needs a browser, and keep it together: one browser serves all."""
+    """Mark and group the tests that need a browser: one browser serves all."""
     for item in items:
         if "chrome" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.browser)

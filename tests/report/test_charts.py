@@ -1,4 +1,4 @@
-"""Charts' descriptions: what is in them, and that the page and the pictures draw the same ones."""
+"""Charts' descriptions: their content, and the same charts on the page and in pictures."""
 
 import json
 
@@ -7,11 +7,8 @@ import pytest
 
 from fedgram.experiments.results import load_results
 from fedgram.report import plots
-from fedgram.report.charts import Axis, Chart, Panel, Series
-from fedgram.report.describe import describe
-from fedgram.report.embedding import MOST_DETAILS, MOST_ROUNDS, embedded
-from fedgram.report.page import render_page
-from fedgram.report.palette import looks
+from fedgram.report.charts import Axis, Chart, Panel, Series, describe, looks
+from fedgram.report.report_page import MOST_DETAILS, MOST_ROUNDS, embedded, render_page
 from support.made_up import comparison, weights, write
 from support.page import taken_apart
 from support.report import record
@@ -45,7 +42,7 @@ def test_the_page_holds_the_descriptions_that_pictures_are_drawn_from(results):
 
 
 def test_what_the_file_says_of_a_method_counts_before_what_is_registered(tmp_path):
-    """A method of somebody else's may have a name that is known here, or none."""
+    """A foreign method may have a name that is known here, or no name."""
     records = [
         record("centralised", 0.9, reference=True),
         record("theirs", 0.9, personal=True),
@@ -66,7 +63,7 @@ def test_what_the_file_says_of_a_method_counts_before_what_is_registered(tmp_pat
 
 
 def _drawn_values(kind, axes):
-    """Return what a reader of a picture sees: points by colour, or boxes' medians, or colours."""
+    """Return the visible content of a picture: points by colour, or boxes' medians, or colours."""
     match kind:
         case "heat":
             return np.asarray(axes.get_images()[0].get_array()).round(6).tolist()

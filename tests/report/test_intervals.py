@@ -1,19 +1,16 @@
-"""Intervals from the clients of one run, and what is bold because of them."""
+"""Intervals from the clients of one run."""
 
-import io
 from math import sqrt
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 from scipy import stats
 
 from fedgram.experiments.results import Result, load_results
 from fedgram.report import formats
-from fedgram.report.intervals import half_width
-from fedgram.report.tables import BEST, SECOND, accuracy_table
+from fedgram.report.result_tables import accuracy_table, half_width
 from support.made_up import write
 from support.report import record
 
@@ -68,10 +65,6 @@ def table_of(tmp_path, *methods, seeds=1):
     return accuracy_table(load_results([write(tmp_path / "results.jsonl", runs)]), "client_mean")
 
 
-def marks(table):
-    return [row[1].rank for row in table.rows]
-
-
 def test_one_seed_says_what_stands_after_the_mean(tmp_path):
     table = table_of(tmp_path, [80, 90, 70], [50, 60, 55])
     assert [row[1].text for row in table.rows] == ["80.00 ± 24.84", "55.00 ± 12.42"]
@@ -82,38 +75,6 @@ def test_several_seeds_say_nothing_of_clients(tmp_path):
     table = table_of(tmp_path, [80, 90, 70], [50, 60, 55], seeds=2)
     assert [row[1].text for row in table.rows] == ["80.00 ± 0.00", "55.00 ± 0.00"]
     assert "interval" not in table.caption
-
-
-@pytest.mark.parametrize(
-    ("methods", "expected"),
-    [
-        (([90, 91, 92], [80, 81, 82], [10, 11, 12]), [BEST, SECOND, 0]),
-        (([90, 91, 92], [89, 90, 91], [10, 11, 12]), [SECOND, SECOND, 0]),
-        (([90, 91, 92], [91, 90, 92], [10, 11, 12]), [SECOND, SECOND, SECOND]),  # equal means, and wide
-        (([90, 90, 90], [90, 90, 90], [80, 81, 82]), [BEST, BEST, SECOND]),  # equal, and nothing to doubt
-        (([90, 91, 92], [80, 81, 82], [5, 99, 50]), [BEST, SECOND, 0]),  # only the next one counts
-    ],
-)
-def test_the_best_is_bold_only_where_intervals_are_apart(tmp_path, methods, expected):
-    assert marks(table_of(tmp_path, *methods)) == expected
-
-
-def test_all_formats_follow_the_same_rule(tmp_path):
-    for apart, methods in ((True, ([90, 91, 92], [80, 81, 82])), (False, ([90, 91, 92], [89, 90, 91]))):
-        table = table_of(tmp_path, *methods)
-        out = io.StringIO()
-        Console(file=out, force_terminal=True, width=100, color_system="standard").print(formats.terminal(table))
-        assert ("**91.00" in formats.markdown(table)) is apart
-        assert (r"\textbf{91.00" in formats.latex(table)) is apart
-        assert ("<b>91.00" in formats.html(table)) is apart
-        assert ("\x1b[1m91.00" in out.getvalue()) is apart
-
-
-def test_the_spread_over_seeds_counts_as_well(tmp_path):
-    runs = [record("a", 0.90, seed=0), record("a", 0.96, seed=1), record("b", 0.92, seed=0), record("b", 0.93, seed=1)]
-    table = accuracy_table(load_results([write(tmp_path / "results.jsonl", runs)]), "client_mean")
-    assert [row[1].text for row in table.rows] == ["93.00 ± 4.24", "92.50 ± 0.71"]
-    assert marks(table) == [SECOND, SECOND]
 
 
 def test_csv_has_the_plain_order(tmp_path):

@@ -1,4 +1,4 @@
-"""What a reader can do with the page: read everything, by keyboard too, take it along, and come back to it."""
+"""A reader's use of the page: reading, also by keyboard, saving, and returning to a view."""
 
 import csv
 import io
@@ -8,8 +8,8 @@ import pytest
 
 from fedgram.experiments.results import load_results
 from fedgram.report import formats
-from fedgram.report.page import write_page
-from fedgram.report.tables import accuracy_table
+from fedgram.report.report_page import write_page
+from fedgram.report.result_tables import accuracy_table
 from support.browser import browser, console_errors, prefer, resize
 from support.made_up import comparison, weights, write
 from support.page import click, contrasts, downloads, eventually, methods, texts
@@ -150,8 +150,8 @@ def test_tables_and_pictures_can_be_taken_along(page, path, tmp_path):
         assert b"var(" not in files[name], "a file has no style sheet"
         assert all(node.get("fill") for node in root.iter(f"{SVG}text"))
     tables = {name: list(csv.reader(io.StringIO(files[name].decode()))) for name in files.keys() - pictures}
-    # The whole table, one for each picture, what it takes to reach an accuracy, failures, hyper-parameters, versions.
-    assert len(tables) == 1 + len(pictures) + 4
+    # The whole table, tests, one for each picture, costs to reach an accuracy, failures, hyper-parameters, versions.
+    assert len(tables) == 2 + len(pictures) + 4
     results = load_results([path.parent / "results.jsonl"])
     assert files["accuracy-client_mean.csv"].decode() == formats.comma_separated(results, "client_mean")
     assert tables["failures.csv"][1][0] == "'=broken", "no spreadsheet may take a name for a formula"

@@ -1,10 +1,10 @@
-"""What it takes to reach an accuracy, and accuracy by what was spent until then."""
+"""Costs to reach an accuracy, and accuracy by costs."""
 
 import pytest
 
 from fedgram.experiments.results import load_results
-from fedgram.report.describe import describe
-from fedgram.report.reach import reach_tables
+from fedgram.report.charts import describe
+from fedgram.report.result_tables import reach_tables
 from support.made_up import write
 from support.report import record, report
 
@@ -25,7 +25,7 @@ def path(tmp_path):
 
 def test_cost_to_reach_an_accuracy(path):
     ((column, table),) = reach_tables(load_results([path]), "client_mean").items()
-    assert column.partition == "dirichlet:0.1", "nobody has rounds in the other setting"
+    assert column.partition == "dirichlet:0.1", "no method has rounds in the other setting"
     assert table.spans == [("70 %", 3), ("75 %", 3), ("80 %", 3)]
     rows = {row[0].text: [entry.text for entry in row[1:]] for row in table.rows}
     # Half of the rounds cost half of 4,000 bytes and of 8 seconds.

@@ -1,10 +1,9 @@
-"""Tables of parties that were left out in turn: who does not fit the others is named."""
+"""Tables of parties that were left out in turn: parties that do not fit the others are named."""
 
 import pytest
 
-from fedgram.experiments.judged import Validation
-from fedgram.experiments.results import load_results
-from fedgram.report.sites import STRANGE, site_tables, tables_by_column
+from fedgram.experiments.results import Validation, load_results
+from fedgram.report.result_tables import STRANGE, site_tables, tables_by_column
 from support.made_up import write
 from support.numeric import NUMERIC, validation
 from support.report import report

@@ -2,14 +2,17 @@
 
 import csv
 import io
+import re
 from statistics import stdev
 
 import pytest
+from typer.testing import CliRunner
 
+from fedgram.cli import app
+from fedgram.core.errors import InvalidParameter
 from fedgram.experiments.results import load_results
 from fedgram.report import formats
-from fedgram.report.tables import accuracy_table, cost_table
-from fedgram.report.times import round_table, time_table
+from fedgram.report.result_tables import UNTESTED_NOTE, accuracy_table, cost_table, round_table, time_table
 from support.made_up import write
 from support.report import record, report
 
@@ -17,12 +20,14 @@ from support.report import record, report
 def test_markdown_to_the_letter(small):
     spread = f"{stdev([90, 91]):.2f}"
     assert formats.markdown(accuracy_table(load_results([small]), "client_mean")) == (
-        "Accuracy in % (mean of the clients' accuracies) of digits; mean ± standard deviation over 2 seeds.\n\n"
+        "Accuracy in % (mean of the clients' accuracies) of digits; mean ± standard deviation over 1 to 2 seeds, "
+        "without ± one seed. "
+        f"{UNTESTED_NOTE}\n\n"
         "|  | 10 clients, α = 0.1 | 10 clients, IID | 50 clients, α = 0.1 |\n"
         "| --- | ---: | ---: | ---: |\n"
         "| centralised (reference) | 95.00 ± 0.00 | – | – |\n"
-        f"| afl | **90.50 ± {spread}** | 50.00 | **60.00** |\n"
-        "| lo\\_cal & 50% | <ins>82.50 ± 3.54</ins> | – | **60.00** |\n"
+        f"| afl | <ins>90.50 ± {spread}</ins> | 50.00 | <ins>60.00</ins> |\n"
+        "| lo\\_cal & 50% | <ins>82.50 ± 3.54</ins> | – | <ins>60.00</ins> |\n"
         "| third | 70.00 (1 failed) | failed | <ins>55.00</ins> |\n"
     )
 
@@ -43,10 +48,11 @@ def test_the_caption_says_whose_test_samples_there_are(tmp_path, test, partition
 
 
 def test_latex_to_the_letter(small):
-    lines = formats.latex(accuracy_table(load_results([small]), "pooled")).splitlines()
+    lines = report(small, "--metric", "pooled", "--format", "latex", "--table", "figures").output.splitlines()
     assert lines[2:-2] == [
         r"  \caption{Accuracy in \% (accuracy over all test samples) of digits; "
-        r"mean $\pm$ standard deviation over 2 seeds.}",
+        rf"mean $\pm$ standard deviation over 1 to 2 seeds, without $\pm$ one seed. {UNTESTED_NOTE}}}",
+        r"  \label{tab:figures}",
         r"  \begin{tabular}{lrrr}",
         r"    \toprule",
         r"     & \multicolumn{2}{c}{10 clients} & \multicolumn{1}{c}{50 clients} \\",
@@ -54,8 +60,8 @@ def test_latex_to_the_letter(small):
         r"     & $\alpha$ = 0.1 & IID & $\alpha$ = 0.1 \\",
         r"    \midrule",
         r"    centralised (reference) & 94.00 $\pm$ 0.00 & -- & -- \\",
-        r"    afl & \textbf{89.50 $\pm$ 0.71} & 49.00 & \textbf{59.00} \\",
-        r"    lo\_cal \& 50\% & \underline{81.50 $\pm$ 3.54} & -- & \textbf{59.00} \\",
+        r"    AFL & \underline{89.50 $\pm$ 0.71} & 49.00 & \underline{59.00} \\",
+        r"    lo\_cal \& 50\% & \underline{81.50 $\pm$ 3.54} & -- & \underline{59.00} \\",
         r"    third & 69.00 (1 failed) & failed & \underline{54.00} \\",
         r"    \bottomrule",
     ]
@@ -80,8 +86,10 @@ def test_csv_is_exact(small):
         "method": "afl", "reference": "false", "data": "digits", "backbone": "", "clients": "10",
         "partition": "dirichlet:0.1", "test": "local", "test_fraction": "", "samples": "", "label_column": "",
         "client_column": "", "shift": "", "on_bad": "", "study": "", "columns": "", "drop": "", "test_data": "",
+        "decimal": "", "thousands": "", "min_size": "",
         "metric": "worst_decile", "mean": "80.5000", "sd": "0.7071",
-        "seeds": "2", "failed": "0", "rank": "1", "bytes_up": "", "bytes_down": "", "cpu_clients": "",
+        "seeds": "2", "failed": "0", "rank": "1",
+        "pairs": "", "difference": "", "p_wilcoxon": "", "p_t": "", "bytes_up": "", "bytes_down": "", "cpu_clients": "",
         "cpu_server": "", "peak_memory": "", "computing_seconds": "", "idle_seconds": "", "communication_seconds": "",
     }  # fmt: skip
     failed = next(row for row in rows if row["method"] == "third" and row["partition"] == "iid")
@@ -117,7 +125,7 @@ def test_the_best_round_is_shown_beside_the_last(tmp_path):
 
 
 def test_costs_of_a_round_count_those_who_take_part(tmp_path):
-    """Two clients in four rounds, of which one was asked in all and one in two: 12 kB in six times."""
+    """Two clients in four rounds, one asked in all and one in two: 12 kB in six replies."""
     timing = {"computing": 1.5, "idle": 0.5, "communication": 0.25, "asked": 3.0}
     costs = {"up": [6000, 3000], "down": [2000, 1000], "seconds": 10.0, "rounds": {"pooled": [0.1] * 4}}
     records = [record("fedavg", 0.9, timing=timing, **costs), record("afl", 0.9, up=[1], down=[1])]
@@ -143,7 +151,7 @@ def test_terminal_marks_best_and_second(small):
     assert "Accuracy in % (mean of the clients' accuracies)" in output
     drawn = formats.terminal(accuracy_table(load_results([small]), "client_mean"))
     first = list(drawn.columns[1].cells)
-    assert [cell.style for cell in first] == ["", "bold", "underline", ""]
+    assert [cell.style for cell in first] == ["", "underline", "underline", ""]
 
 
 def test_a_wide_table_comes_in_parts(small):
@@ -231,6 +239,97 @@ def test_figures_that_the_most_frequent_class_nearly_has_are_marked(tmp_path):
         ["above", "60.60", "–"],
         ["below", "30.00 †", "30.00"],
     ]
-    assert "† is at most 0.5 points above what a client has" in table.caption
+    assert "† is at most 0.5 points above always predicting" in table.caption
     assert r"30.00 $\dagger$" in formats.latex(table)
     assert "†" not in accuracy_table(load_results([write(tmp_path / "other.jsonl", runs[1:])]), "client_mean").caption
+
+
+def test_clients_with_few_test_samples_are_counted(tmp_path):
+    """Over all seeds of a setting, for figures in which each client counts as much as any other."""
+    runs = [
+        record("afl", 0.9, correct=[1, 9, 8], tested=[1, 9, 10]),
+        record("afl", 0.9, seed=1, correct=[1, 9, 0], tested=[3, 10, 0]),
+        record("afl", 0.9, partition="iid", correct=[10, 10], tested=[10, 10]),
+        record("afl", 0.9, clients=50, correct=[1, 1], tested=[1, 1]),
+    ]
+    results = load_results([write(tmp_path / "results.jsonl", runs)])
+    said = "3 of 5 clients have fewer than 10 test samples and count as much as the others (10 clients, α = 0.1); "
+    assert f" {said}2 of 2 (50 clients, α = 0.1)." in accuracy_table(results, "client_mean").caption
+    assert "fewer than 10" in accuracy_table(results, "worst_decile").caption
+    assert "fewer than 10" not in accuracy_table(results, "pooled").caption
+    assert said in report(tmp_path / "results.jsonl", "--format", "markdown").output.replace("\\", "")
+    common = [record("afl", 0.9, test="held-out", correct=[5], tested=[5])]
+    results = load_results([write(tmp_path / "results.jsonl", common)])
+    assert "fewer than 10" not in accuracy_table(results, "client_mean").caption
+
+
+@pytest.mark.parametrize(
+    ("seeds", "said"),
+    [
+        ({10: (0, 1), 50: (0, 1)}, "mean ± standard deviation over 2 seeds."),
+        ({10: (0,), 50: (0,)}, "; one seed."),
+        ({10: (0,), 50: (1,)}, "; one seed each."),
+        ({10: (0, 1, 2), 50: (0, 1)}, "mean ± standard deviation over 2 to 3 seeds."),
+        ({10: (0, 1), 50: (0,)}, "mean ± standard deviation over 1 to 2 seeds, without ± one seed."),
+    ],
+)
+def test_a_caption_counts_the_seeds_of_each_setting(tmp_path, seeds, said):
+    runs = [record("afl", 0.9, clients=clients, seed=seed) for clients, found in seeds.items() for seed in found]
+    table = accuracy_table(load_results([write(tmp_path / "results.jsonl", runs)]), "client_mean")
+    assert said in table.caption
+
+
+def test_one_table_at_a_time(small, tmp_path):
+    for name, words in (("figures", "Accuracy in %"), ("costs", "Cost of a run")):
+        output = report(small, "--table", name, "--format", "markdown").output
+        assert words in output
+        assert output.count("| --- |") == 1
+        assert report(small, "--table", name).output.startswith(words)
+        latex = report(small, "--table", name, "--format", "latex").output
+        assert latex.count(r"\begin{table}") == latex.count(r"\caption{") == 1
+        assert rf"\label{{tab:{name}}}" in latex
+
+
+def test_every_table_of_a_paper_has_a_label_of_its_own(tmp_path):
+    rounds = {"client_mean": [0.5, 0.9], "pooled": [0.5, 0.9]}
+    runs = [
+        record("fedavg", 0.9, rounds=rounds, up=[1], down=[1], partition=partition, correct=[9] * 9, tested=[10] * 9)
+        for partition in ("iid", "dirichlet:1")
+    ]
+    runs += [record("afl", 0.8, correct=[8] * 9, tested=[10] * 9, partition="iid")]
+    path = write(tmp_path / "results.jsonl", runs)
+    labels = re.findall(r"\\label\{(.*)\}", report(path, "--format", "latex").output)
+    assert labels == [f"tab:{name}" for name in ("figures", "tests", "costs", "reach-1", "reach-2")]
+    both = report(path, "--format", "latex", "--table", "reach").output
+    assert re.findall(r"\\label\{(.*)\}", both) == ["tab:reach-1", "tab:reach-2"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--table", "parties"], "--table: expected one of figures, costs, got parties"),
+        (["--table", "costs", "--format", "csv"], "--table: expected --format terminal, markdown or latex"),
+        (["--table", "costs", "--out", "x"], "got --out, which writes all tables"),
+    ],
+)
+def test_a_table_that_cannot_be_printed_is_refused(small, options, message):
+    with pytest.raises(InvalidParameter, match=message):
+        raise CliRunner().invoke(app, ["report", str(small), *options]).exception
+
+
+def test_latex_has_names_as_people_write_them(tmp_path):
+    """Labels of users stay, and so do names that would meet."""
+    runs = [
+        record("fedgram", 0.9),
+        record("afl (gamma=1)", 0.8) | {"method": "afl"},
+        record("afl mine", 0.7) | {"method": "local"},
+        record("pfedme", 0.6),
+        record("PFedHN", 0.6) | {"method": "pfedhn"},
+        record("local", 0.5),
+        record("Local", 0.5) | {"method": "mine"},
+    ]
+    path = write(tmp_path / "results.jsonl", runs)
+    latex = report(path, "--format", "latex", "--table", "figures").output
+    names = [line.split(" & ")[0].strip() for line in latex.splitlines() if line.endswith(r"\\")][2:]
+    assert names == ["FedGram", "AFL (gamma=1)", "afl mine", "pFedMe", "PFedHN", "local", "Local"]
+    assert "| fedgram |" in report(path, "--format", "markdown").output

@@ -28,7 +28,7 @@ from support.problems import relative_error, seeds
 )
 def test_scikit_learns_own_checks(estimator, check):
     with warnings.catch_warnings():
-        warnings.simplefilter("default")  # the checks fit what they like, and look at warnings themselves
+        warnings.simplefilter("default")  # the checks fit any data, and test warnings themselves
         check(estimator)
 
 
@@ -76,7 +76,7 @@ def test_any_split_in_any_order_gives_the_same(seed, kind, fit_intercept, weight
 @examples(60)
 @given(seeds, st.integers(2, 8), st.integers(1, 6))
 def test_few_samples_leave_no_choice_to_rounding(seed, n, d):
-    """With as many directions as samples, all ridges may be equally good: still all ways take the same."""
+    """With as many directions as samples, all ridges may be equally good: all algorithms still choose the same."""
     rng = np.random.default_rng(seed)
     x, y = rng.normal(size=(n, d)), rng.normal(size=n)
     whole = GramRegressor().fit(x, y)

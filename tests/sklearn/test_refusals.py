@@ -1,4 +1,4 @@
-"""What estimators refuse, and in which words."""
+"""Refusals of estimators, and their messages."""
 
 import sys
 

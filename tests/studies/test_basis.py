@@ -61,10 +61,10 @@ def by_hand(whole):
     share = (whole["ill"] == "yes")[known].mean() if known.any() else 0.0
     out += [np.where(known, whole["ill"] == "yes", share), whole["plain"]]
     x = np.column_stack(out)
-    # About the first row, which changes nothing but rounding: years differ little, and are large.
+    # About the first row, which changes only rounding: years differ little, and are large.
     near = x - x[0]
     spread = near.std(axis=0)
-    # What does not vary but for rounding is nothing.
+    # A column that varies only by rounding is constant.
     constant = spread <= 1e-9 * np.abs(x).max(axis=0)
     return np.where(constant, 0.0, (near - near.mean(axis=0)) / np.where(constant, 1.0, spread))
 
@@ -86,7 +86,7 @@ def test_moments_sent_and_then_recoded_are_those_of_the_preprocessed_table(sizes
     basis = STUDY.basis(sent.cross.sum(axis=1), sent.squares, sent.n)
     want = Moments.of(by_hand(whole), whole["y"], classes=STUDY.classes)
     got = basis.moments(sent)
-    assert got.kind.columns == basis.columns
+    assert got.schema.columns == basis.columns
     np.testing.assert_allclose(got.gram, want.gram, atol=1e-12 * sent.n)
     np.testing.assert_allclose(got.cross, want.cross, atol=1e-12 * sent.n)
     # And the model of raw rows is the model of preprocessed ones.

@@ -1,4 +1,4 @@
-"""A file that changes while it is read in several passes is refused; one that does not is read alike on every pass."""
+"""A file that changes between passes is refused; other files are read alike on every pass."""
 
 import io
 import os
@@ -30,7 +30,7 @@ def test_a_file_that_changes_during_a_run_is_refused(files):
         np.asarray(client.x)
     same = replace(client.x, table=replace(client.x.table, table=blocks.open_table(path)))
     with streaming(), pytest.raises(InvalidData, match="has changed"):
-        np.asarray(same)  # also if the clock did not tell
+        np.asarray(same)  # also if the clock did not reveal it
     path.unlink()
     with streaming(), pytest.raises(InvalidData, match="has changed"):
         np.asarray(client.x)
@@ -89,7 +89,7 @@ def test_a_table_that_changes_between_the_two_passes_of_predict_is_refused(tmp_p
         path.unlink()
     else:
         path.write_text("\n".join(lines[: rows + 1]) + "\n")
-        if not clock:  # written so soon after it was read that its time does not tell
+        if not clock:  # written so soon after reading that its time is the same
             found = replace(found, source=open_table(path))
     with pytest.raises(InvalidData, match="has changed since this run first read it"):
         list(found.blocks())

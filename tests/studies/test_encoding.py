@@ -1,17 +1,17 @@
-"""A party's table under a study: by name, block by block, and what is said of rows that break a rule."""
+"""A party's table under a study: by name, block by block, and messages on rows that break a rule."""
 
 import csv
 
 import numpy as np
 import pytest
 
-from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch, Skipped
+from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch, Skipped, tell
 from fedgram.data.own import blocks, csvfiles
 from fedgram.data.own.cells import Coded
 from fedgram.studies import Study, kinds
-from fedgram.studies.checking import check_table
 from fedgram.studies.encoding import gather, open_for, read_client
 from fedgram.studies.kinds import Category, Number
+from fedgram.studies.party_tables import check_table
 from studies.test_study_file import STROKE
 
 HEADER = ["age", "sex", "smoker", "patient_id", "diagnosis"]
@@ -268,7 +268,7 @@ def test_a_client_column_may_be_a_number_of_the_study(study, north, tmp_path, re
 
 
 def test_wrong_cells_of_a_column_with_many_values_are_told_in_time(monkeypatch):
-    """Codes of diagnoses, say: each was compared with all, which took ten seconds a block."""
+    """For example codes of diagnoses: each was compared with all, which took ten seconds a block."""
     compared = []
     monkeypatch.setattr(kinds, "get_close_matches", lambda cell, values, **_: compared.append(cell) or [])
     column = Category(tuple(f"A{place}" for place in range(1000)))
@@ -282,3 +282,45 @@ def test_wrong_cells_of_a_column_with_many_values_are_told_in_time(monkeypatch):
 def test_values_are_looked_up_not_compared_in_turn():
     values = tuple(f"A{place}" for place in range(50_000))
     assert kinds.spelt(Coded.of(values), values).values == values  # in turn, that takes a minute
+
+
+UNITS = """
+[study]
+name = "units"
+outcome = "d"
+classes = ["ill", "well"]
+[columns.area]
+kind = "number"
+unit = "mm²"
+[columns.dose]
+kind = "number"
+unit = "µg/L"
+[columns.Patient_ID]
+kind = "ignore"
+"""
+
+
+def test_units_that_differ_only_in_notation_match(tmp_path):
+    study = Study.parse(UNITS)
+    for header in ("area [mm2],dose (ug/l)", "area (mm^2),dose [μg / l]"):
+        path = tmp_path / "a.csv"
+        path.write_text(f"{header},d\n1,2,ill\n3,4,well\n")
+        np.testing.assert_array_equal(read_client(study, "north", path).x, [[1, 2], [3, 4]])
+
+
+def test_all_columns_in_another_unit_are_named_at_once(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("area [cm2],dose (mg/l),d\n1,2,ill\n")
+    with pytest.raises(Mismatch, match="'area' in 'mm²'; column 'dose \\(mg/l\\)' is in 'mg/l'") as caught:
+        open_for(Study.parse(UNITS), path)
+    assert tell(caught.value) == "columns have other units than the study"
+
+
+@pytest.mark.parametrize("header", ["patient_id", "PATIENT_ID", "Patient_ID (mrn)"])
+def test_upper_and_lower_case_do_not_count_in_ignored_columns(tmp_path, header):
+    path = tmp_path / "a.csv"
+    path.write_text(f"area,{header},dose,d\n1,W7,2,ill\n")
+    np.testing.assert_array_equal(read_client(Study.parse(UNITS), "north", path).x, [[1, 2]])
+    path.write_text(f"area,{header},Dose,d\n1,W7,2,ill\n")
+    with pytest.raises(Mismatch, match="lacks column 'dose'"):
+        open_for(Study.parse(UNITS), path)

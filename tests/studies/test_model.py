@@ -130,7 +130,7 @@ def test_it_is_saved_with_its_study(fit, tmp_path):
 
 
 def test_another_process_can_read_it(fit, tmp_path):
-    """Nothing but fedgram itself has been imported there."""
+    """Only fedgram itself was imported there."""
     fit.save(tmp_path / "fit.fedgram")
     code = f"import fedgram; print(fedgram.load({str(tmp_path / 'fit.fedgram')!r}).predictor().study.name)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -165,7 +165,7 @@ def test_whose_model_must_be_there(fit, tmp_path):
         load_model(tmp_path / "alone")
     assert load_model(tmp_path / "alone", "party-0").study == STUDY
     (tmp_path / "own").write_bytes(wire.encode(fit.model))
-    with pytest.raises(InvalidParameter, match="no fit with models of several clients"):
+    with pytest.raises(InvalidParameter, match="not a fit with models of several clients"):
         load_model(tmp_path / "own", "party-0")
 
 

@@ -10,10 +10,11 @@ from sklearn.linear_model import Ridge
 
 import fedgram as fg
 from fedgram.core.errors import InvalidData, InvalidParameter
+from fedgram.evaluation import NumericErrors
 from fedgram.heads import adapt
 from fedgram.methods.analytic.apfl import GAMMAS
+from fedgram.pipeline import Pipeline
 from fedgram.protocol.fit import load
-from fedgram.regressors import Regressor
 from fedgram.studies import Study
 from fedgram.studies.drafting import draft
 from fedgram.studies.encoding import as_client, gather, open_for, read_client
@@ -23,8 +24,9 @@ from studies.test_basis import Table, by_hand, table
 from support.campaign import examples
 
 COST, STAY = Number(unit="EUR", range=(0, 40_000)), Number(unit="days")
-STUDY = Study("costs", ("cost", "stay"), {**CLASSES.columns, "cost": COST, "stay": STAY})
-ONE = Study("cost", "cost", {**CLASSES.columns, "cost": COST})
+NO_LIMITS = {"minimum_group": 0, "maximum_columns_per_row": 0.0}
+STUDY = Study("costs", ("cost", "stay"), {**CLASSES.columns, "cost": COST, "stay": STAY}, **NO_LIMITS)
+ONE = Study("cost", "cost", {**CLASSES.columns, "cost": COST}, **NO_LIMITS)
 TAKES_NUMBERS = [fg.AFL(), fg.FedHiP(), fg.FedGram(), fg.APFL(dim_primary=16, dim_refine=16), fg.Local()]
 
 
@@ -61,7 +63,7 @@ def encoded(study, tables):
 
 
 def features(client, study=STUDY):
-    return client.x[:, : -len(study.targets)]
+    return client.x[:, : -len(study.numeric_outcomes)]
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +87,7 @@ def test_the_pooled_ridge_is_that_of_the_preprocessed_table(sizes, seed, interce
     tables, x, y = problem(sizes, seed)
     clients = encoded(STUDY, tables)
     fit = fg.FedHiP(beta=2.0, alpha=1.0, intercept=intercept).fit(clients, study=STUDY)
-    # Without an intercept, what is regressed are the outcomes about their pooled mean.
+    # Without an intercept, the targets are the outcomes about their pooled mean.
     centre = y.mean(axis=0)
     want = Ridge(alpha=2.0, fit_intercept=intercept).fit(x, y - centre).predict(x) + centre
     got = np.concatenate([fit.model.predict(features(client)) for client in clients])
@@ -161,12 +163,12 @@ def test_apfl_projects_features_and_not_outcomes(parties, exact):
 def test_errors_are_those_of_the_test_samples(parties, method):
     clients, *_ = parties
     fit = method.fit(clients, study=STUDY)
-    assert fit.evaluation is None
+    assert fit.evaluation.kind is NumericErrors
     unit, centre = np.array([20_000.0, 1.0]), np.array([20_000.0, 0.0])
     truth = {client.name: client.x_test[:, -2:] * unit + centre for client in clients}
     said = {client.name: fit.personal.get(client.name, fit.model).predict(client.x_test[:, :-2]) for client in clients}
-    checked = [(fit.errors.by_client[name], truth[name], said[name]) for name in truth]
-    checked += [(fit.errors.pooled, np.concatenate(list(truth.values())), np.concatenate(list(said.values())))]
+    checked = [(fit.evaluation.by_client[name], truth[name], said[name]) for name in truth]
+    checked += [(fit.evaluation.pooled, np.concatenate(list(truth.values())), np.concatenate(list(said.values())))]
     for errors, y, predicted in checked:
         off = predicted - y
         for place, name in enumerate(("cost", "stay")):
@@ -187,7 +189,7 @@ def test_joining_and_leaving_is_as_if_from_the_start(parties, method):
     np.testing.assert_allclose(left.model.predict(x), few.model.predict(x), rtol=1e-7)
     own, other = (fit.personalize(clients[0]).predict(x) for fit in (late, whole))
     np.testing.assert_allclose(own, other, rtol=1e-7)
-    assert late.errors is None
+    assert late.evaluation is None
 
 
 @pytest.mark.parametrize("method", TAKES_NUMBERS, ids=named)
@@ -196,17 +198,17 @@ def test_a_fit_is_saved_with_its_errors_and_outcomes(parties, method, tmp_path):
     fit = method.fit(clients, study=STUDY)
     fit.save(tmp_path / "fit.fedgram")
     again = load(tmp_path / "fit.fedgram")
-    assert again.errors == fit.errors
-    assert again.recipe == STUDY
+    assert again.evaluation == fit.evaluation
+    assert again.study == STUDY
     x = features(clients[0])
     for name, model in fit.personal.items():
         np.testing.assert_array_equal(again.personal[name].predict(x), model.predict(x))
     if fit.model is not None:
         model = again.model
-        assert isinstance(model, Regressor)
+        assert isinstance(model, Pipeline)
         assert model.columns == STUDY.sent[:-2]
         assert model.features == STUDY.features
-        assert model.outcomes.names == ("cost", "stay")
+        assert model.targets.names == ("cost", "stay")
 
 
 def test_one_outcome_gives_a_number_per_sample(parties):
@@ -224,14 +226,14 @@ def test_a_table_without_the_outcome_can_be_predicted(parties):
     tables, *_ = problem((30, 30), 1)
     clients = encoded(STUDY, tables)
     model = fg.AFL().fit(clients, study=STUDY).model
-    unknown = Table({name: column for name, column in tables[0].items() if name not in STUDY.targets})
+    unknown = Table({name: column for name, column in tables[0].items() if name not in STUDY.numeric_outcomes})
     for rows in (Counted(unknown), Counted(tables[0] | {"cost": np.full(30, np.nan)})):
         x, *_ = gather(open_for(STUDY, rows, labelled=False), "refuse")
         np.testing.assert_array_equal(model.predict(x), model.predict(features(clients[0])))
 
 
 def asked(method, clients, **options):
-    """Return the steps that clients were asked for before the method refused, and how it refused."""
+    """Return the steps before the method's refusal, and the refusal."""
     seen = []
     with pytest.raises(InvalidParameter) as refused:
         method.fit(clients, study=STUDY, progress=lambda step, *_: seen.append(step), **options)
@@ -259,10 +261,10 @@ def test_an_outcome_that_may_be_missing_is_refused():
 
 
 def test_a_draft_wants_a_numeric_outcome_filled_in(tmp_path):
-    rows = [f"{20 + k % 20},{100.5 + k * 1.5}" for k in range(40)]
+    rows = [",100.5", *(f"{20 + k % 20},{100.5 + k * 1.5}" for k in range(40))]
     (tmp_path / "north.csv").write_text("\n".join(["age,cost", *rows]))
-    study = Study.parse(draft(tmp_path / "north.csv", "cost"))
-    assert study.targets == ("cost",)
+    study = Study.parse(draft(tmp_path / "north.csv", "cost").text)
+    assert study.numeric_outcomes == ("cost",)
     assert (study.columns["cost"].missing, study.columns["age"].missing) == ("refuse", "mean")
 
 
@@ -279,7 +281,7 @@ def test_an_outcome_far_from_zero_is_predicted_as_well_as_one_about_it(method):
             labels = np.zeros(60, dtype=np.int64)
             tested = {"x_test": rows[40:], "y_test": labels[40:]}
             clients.append(as_client(study, f"party-{k}", rows[:40], labels[:40], **tested))
-        found.append(method.fit(clients, study=study).errors.pooled["year"].r2)
+        found.append(method.fit(clients, study=study).evaluation.pooled["year"].r2)
     assert found[0] > 0.7
     assert found[1] == pytest.approx(found[0], abs=1e-6)
 
@@ -288,7 +290,7 @@ def test_a_predictor_takes_tables_and_gives_numbers_but_no_probabilities(parties
     tables, *_ = problem((30, 30), 1)
     clients = encoded(STUDY, tables)
     fit = fg.FedHiP().fit(clients, study=STUDY)
-    unknown = Counted({name: column for name, column in tables[0].items() if name not in STUDY.targets})
+    unknown = Counted({name: column for name, column in tables[0].items() if name not in STUDY.numeric_outcomes})
     for client, model in ((None, fit.model), ("party-0", fit.personal["party-0"])):
         np.testing.assert_array_equal(fit.predictor(client).predict(unknown), model.predict(features(clients[0])))
     with pytest.raises(InvalidParameter, match="predicts numbers and has no probabilities"):

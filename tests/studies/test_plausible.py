@@ -10,7 +10,7 @@ from fedgram.core.errors import Mismatch, NotMoments
 from fedgram.studies import Study
 from fedgram.studies.encoding import read_client
 from fedgram.studies.media import Image
-from fedgram.studies.plausible import check_moments
+from fedgram.studies.study import check_moments
 from support.exchange import TEXT, table
 
 STUDY = Study.parse(TEXT)
@@ -63,7 +63,7 @@ def test_other_columns_and_classes_are_refused(rows):
         {"classes": ("ill", "well", "dead")},
         {"features": "study:walks@" + "0" * 64},
     ):
-        with pytest.raises(Mismatch, match="what study 'walks' sends"):
+        with pytest.raises(Mismatch, match="moments of the columns that study 'walks' sends"):
             check_moments(STUDY, moments(rows, **changes))
 
 

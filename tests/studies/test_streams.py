@@ -1,4 +1,4 @@
-"""A large table is read in blocks on each pass, and all that comes of it is what comes of rows in memory."""
+"""A large table is read in blocks on each pass, and gives the results of rows in memory."""
 
 import tracemalloc
 import warnings
@@ -13,17 +13,19 @@ from threadpoolctl import threadpool_limits
 
 import fedgram as fg
 from fedgram.core.errors import BadSamples, Skipped
+from fedgram.data.client import StreamedLabels, StreamedRows
 from fedgram.data.own import blocks, csvfiles
-from fedgram.data.streams import StreamedLabels, StreamedRows
 from fedgram.studies import Study, streams
 from fedgram.studies.encoding import read_client
-from fedgram.studies.judging import judge
 from fedgram.studies.kinds import Number
-from studies.test_basis import STUDY, table
+from fedgram.studies.model import judge
+from studies.test_basis import STUDY as MIXED
+from studies.test_basis import table
 from support.campaign import examples
 from support.threads import blas_threads
 
-NUMBERS = Study("amounts", "cost", {**STUDY.columns, "cost": Number(range=(0, 40_000))})
+STUDY = replace(MIXED, minimum_group=0)  # random tables have small groups
+NUMBERS = Study("amounts", "cost", {**STUDY.columns, "cost": Number(range=(0, 40_000))}, minimum_group=0)
 ANALYTIC = [
     fg.AFL(),
     fg.FedHiP(),
@@ -136,9 +138,9 @@ def test_numeric_outcomes_are_the_same(tmp_path_factory, method, seed):
         got = method.fit(streamed, study=NUMBERS)
     want = method.fit(held, study=NUMBERS)
     assert_same_fit(got, want, np.concatenate([client.x_test for client in held])[:, :-1])
-    for name, errors in want.errors.by_client.items():
+    for name, errors in want.evaluation.by_client.items():
         for what in ("squared", "absolute", "total", "spread"):
-            found = getattr(got.errors.by_client[name]["cost"], what)
+            found = getattr(got.evaluation.by_client[name]["cost"], what)
             assert found == pytest.approx(getattr(errors["cost"], what), rel=1e-9)
 
 
@@ -234,7 +236,7 @@ def test_small_tables_and_tables_in_memory_are_held(files):
 
 
 def test_memory_does_not_grow_with_rows(tmp_path):
-    """A personal fit of four times the rows: what is kept for each row is a few bytes."""
+    """A personal fit of four times the rows: each row keeps a few bytes."""
     peaks = []
     for n in (4_000, 16_000):
         files = files_of(tmp_path, (n,), 1)
@@ -242,7 +244,7 @@ def test_memory_does_not_grow_with_rows(tmp_path):
             patch.setattr(streams, "HELD_BYTES", 0)
             patch.setattr(csvfiles, "BYTES", 1 << 15)
             clients = clients_of(STUDY, files)
-            fg.FedGram().fit(clients, study=STUDY, classes=STUDY.classes)  # what is loaded once is loaded
+            fg.FedGram().fit(clients, study=STUDY, classes=STUDY.classes)  # loaded once
             tracemalloc.start()
             fg.FedGram().fit(clients, study=STUDY, classes=STUDY.classes)
             peaks.append(tracemalloc.get_traced_memory()[1])
@@ -256,7 +258,7 @@ def test_blas_has_one_thread_while_a_narrow_table_is_read(files, monkeypatch):
         first = next(passing := iter(client.x))
         assert len(first)
         assert set(blas_threads()) == {1}
-        passing.close()  # whoever does not read to the end gives them back, too
+        passing.close()  # a reader that stops early gives them back, too
         assert set(blas_threads()) == {2}
         monkeypatch.setattr("fedgram.core.threads.READING", 1)
         assert {frozenset(blas_threads()) for _ in client.x} == {frozenset({2})}

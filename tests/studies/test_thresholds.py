@@ -1,4 +1,4 @@
-"""A party below the thresholds of a study sends nothing, and one with few samples hears what it would reveal."""
+"""A party below a study's thresholds sends nothing, and a party with few samples is warned of its disclosure."""
 
 from dataclasses import replace
 
@@ -17,6 +17,7 @@ STUDY = Study(
     ("ill", "well"),
     minimum_samples=10,
     minimum_cell=3,
+    maximum_columns_per_row=1.0,
 )
 
 
@@ -80,6 +81,6 @@ def test_a_party_with_few_samples_hears_what_it_would_reveal():
 
 
 def test_parties_that_set_no_thresholds_hear_nothing():
-    study = replace(STUDY, minimum_samples=0, minimum_cell=0)
+    study = replace(STUDY, minimum_samples=0, minimum_cell=0, maximum_columns_per_row=0.0)
     fit = fg.AFL().fit(parties(study, north=(20, 20), east=(1, 1)), study=study, classes=study.classes)
     assert fit.absent == {}

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from fedgram.core import wire
 from fedgram.core.errors import FedgramError, InvalidData
-from fedgram.exchange.coordinator import coordinator_key
-from fedgram.exchange.summaries import public_keys
+from fedgram.exchange.format.coordinator import coordinator_key
+from fedgram.exchange.rounds.party_side import public_keys
 from fedgram.studies import Study
-from fedgram.studies.parties import with_coordinator, with_keys
+from fedgram.studies.drafting import with_coordinator, with_keys
 from support import campaign
 
 DIGEST = json.dumps("ab" * 32)
@@ -93,7 +93,7 @@ def read_or_refused(text):
         return
     assert wire.decode(wire.encode(study), sender="north") == study
     assert len(study.fingerprint) == 64
-    assert len(study.sent) == study.kind.dimension
+    assert len(study.sent) == study.schema.dimension
     assert study.about()
     for use in (public_keys, coordinator_key):
         with suppress(FedgramError):
@@ -143,5 +143,5 @@ def test_an_outcome_is_named_once():
 
 @pytest.mark.parametrize("value", ["false", "0", '""', "{}"])
 def test_a_value_of_the_wrong_type_is_not_taken_for_none(value):
-    with pytest.raises(InvalidData, match=r"\[study\] regions = .*: a list of texts is wanted"):
+    with pytest.raises(InvalidData, match=r"\[study\] regions.*: expected (a list|text)"):
         Study.parse(written(FIELDS | {("study", "regions"): value}))

@@ -1,1 +1,1 @@
-"""What tests share: made-up data, processes, a browser."""
+"""Shared helpers of tests: made-up data, processes, a browser."""

@@ -1,4 +1,4 @@
-"""How much is tried: `make test` takes a tenth of what `make campaign` does, `make test-quick` a tenth of that.
+"""Sizes of random tests: `make test` runs a tenth of `make campaign`, `make test-quick` a tenth of that.
 
 `make test-lowest` tries the core alone.
 """
@@ -13,12 +13,12 @@ USUAL = 30  # examples of a property test
 
 
 def size(number):
-    """Return how often to try something that `make test` tries so many times."""
+    """Return the number of tries in this mode, from that of `make test`."""
     return 10 * number if FULL else max(1, number // 10) if QUICK else number
 
 
 def examples(number):
-    """Let a property test try so many examples, ten times as many in a campaign."""
+    """Set a property test's number of examples, ten times as many in a campaign."""
     return settings(max_examples=size(number))
 
 

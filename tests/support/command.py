@@ -1,4 +1,4 @@
-"""The command line as a user has it: a process of its own, or without one where only its words matter."""
+"""The command line: as a process of its own, or in this process where only its output matters."""
 
 import json
 import multiprocessing
@@ -21,9 +21,9 @@ if _forks is not None:
 
 
 def run(*arguments, env=None, cwd=None, fresh=False):
-    """Run the command to its end and return what it said; `env` adds to the environment.
+    """Run the command to its end and return its output; `env` adds to the environment.
 
-    `fresh` is for what happens when Python starts.
+    `fresh` starts a new Python.
     """
     words = list(map(str, arguments))
     environment = os.environ | {"COLUMNS": "200", "NO_COLOR": "1"} | (env or {})
@@ -62,7 +62,7 @@ def start(*arguments, **options):
 
 
 def invoked(*options):
-    """Run a command in this process and return what it did; its error is raised."""
+    """Run a command in this process and return its result; its error is raised."""
     from typer.testing import CliRunner
 
     from fedgram.cli import app
@@ -75,10 +75,10 @@ def invoked(*options):
 
 
 def fedgram(*options):
-    """Return what a command prints, run in this process."""
+    """Return the output of a command that runs in this process."""
     return invoked(*options).stdout
 
 
 def told(*options):
-    """Return what a command tells as JSON."""
+    """Return a command's JSON output."""
     return json.loads(fedgram(*options, "--json"))

@@ -1,4 +1,4 @@
-"""What the data tests share: a private cache, real images, and a server on the loopback that serves real files."""
+"""Helpers of data tests: a private cache, real images, and a server on the loopback that serves real files."""
 
 import gzip
 import hashlib
@@ -17,10 +17,9 @@ import numpy.typing as npt
 import pytest
 
 from fedgram.data.published import catalog
-from fedgram.data.published.home import Home
-from fedgram.data.published.layouts.idx import idx_layout
-from fedgram.data.published.published import Published
-from fedgram.data.published.sources import File
+from fedgram.data.published.catalog import Published
+from fedgram.data.published.downloads import File, Home
+from fedgram.data.published.layouts import idx_layout
 from support.waiting import PATIENCE
 
 IMAGES, LABELS = "train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"
@@ -49,7 +48,7 @@ def some_photos() -> Bytes:
 
 
 def archive_of(name: str) -> Path:
-    """The archive of a data set as it was fetched into the shared cache (fetched now if it is not there)."""
+    """The archive of a data set in the shared cache (fetched now if it is missing)."""
     published = catalog.CATALOG[name].published
     assert published is not None
     paths = published.sources[0].placed_in(published.downloads)
@@ -62,7 +61,7 @@ def archive_of(name: str) -> Path:
 
 @dataclass
 class Server:
-    """Serves bytes by path, with ranges; remembers what was asked for."""
+    """Serves bytes by path, with ranges; records requests."""
 
     files: dict[str, bytes]
     address: str = ""
@@ -145,10 +144,10 @@ def published(home: Home) -> Published:
 
 def program(home: Home) -> str:
     return (
-        "from fedgram.data.published.home import Home\n"
-        "from fedgram.data.published.sources import File\n"
-        "from fedgram.data.published.published import Published\n"
-        "from fedgram.data.published.layouts.idx import idx_layout\n"
+        "from fedgram.data.published.downloads import Home\n"
+        "from fedgram.data.published.downloads import File\n"
+        "from fedgram.data.published.catalog import Published\n"
+        "from fedgram.data.published.layouts import idx_layout\n"
         f"home = {home!r}\n"
         "layout = idx_layout(('mnist',), tuple(range(10)))\n"
         "print(Published('some-mnist', (layout,), (home,)).load().fingerprint)\n"
@@ -160,7 +159,7 @@ Start = Callable[[str], "subprocess.Popen[str]"]
 
 @contextmanager
 def processes() -> Iterator[Start]:
-    """Give a function that starts real Python processes; none outlives the test."""
+    """Yield a function that starts real Python processes; they end with the test."""
     started: list[subprocess.Popen[str]] = []
 
     def start(code: str) -> "subprocess.Popen[str]":

@@ -1,11 +1,11 @@
-"""A small study with the tables of three parties, and what they send by files."""
+"""A small study with the tables of three parties, and their files."""
 
 import numpy as np
 
 from fedgram.core.errors import FedgramError
-from fedgram.exchange import files
-from fedgram.exchange.keys import PrivateKey, _ed25519
-from fedgram.exchange.summaries import Party, summarize
+from fedgram.exchange.format import fgm
+from fedgram.exchange.format.signing_keys import PrivateKey, _ed25519, _x25519
+from fedgram.exchange.rounds.party_side import Party, summarize
 from fedgram.studies import Study
 
 PARTIES = ("north", "south", "east")
@@ -61,7 +61,8 @@ def tables(folder, *, rows=60):
 
 def key_of(number):
     """Return a private key that is the same in every run."""
-    return PrivateKey(_ed25519().Ed25519PrivateKey.from_private_bytes(bytes([number]) * 32))
+    halves = _ed25519().Ed25519PrivateKey, _x25519().X25519PrivateKey
+    return PrivateKey(*(half.from_private_bytes(bytes([number]) * 32) for half in halves))
 
 
 def keyed_study():
@@ -72,13 +73,13 @@ def keyed_study():
 
 def summary(study, path, number=0):
     """Return a party's summary, signed."""
-    return files.read(summarize(study, path, Party(PARTIES[number], key_of(number))))
+    return fgm.read(summarize(study, path, Party(PARTIES[number], key_of(number))))
 
 
 def refusal(data):
-    """Return why bytes are refused; anything but a refusal by name is an error of ours."""
+    """Return the reason why bytes are refused; all other errors are errors of ours."""
     try:
-        files.read(data)
+        fgm.read(data)
     except FedgramError as error:
         assert str(error).startswith(("bytes refused", "message from 'bytes' refused")), error
         return str(error)

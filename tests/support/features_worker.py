@@ -13,7 +13,7 @@ from fedgram.features import extract
 
 
 class Rows:
-    """Samples that exist only while a slice of them is looked at; sample i is the number i."""
+    """Samples that exist only during the use of a slice; sample i is the number i."""
 
     def __init__(self, n: int) -> None:
         self.n = n
@@ -26,7 +26,7 @@ class Rows:
 
 
 class Logged:
-    """A backbone whose features can be foretold, and which notes every batch in a file."""
+    """A backbone with known features, which notes every batch in a file."""
 
     name, fingerprint, batch = "logged", "logged-1", 64
 

@@ -1,4 +1,4 @@
-"""Small .fgm files, and what somebody makes of them who changes a header and counts the hashes anew."""
+"""Small .fgm files, and forgeries with changed headers and recomputed hashes."""
 
 import json
 from dataclasses import replace
@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 
 import fedgram as fg
-from fedgram.exchange import files
-from fedgram.exchange.header import Header
+from fedgram.exchange.format import fgm
+from fedgram.exchange.format.header import Header
 from support.exchange import key_of
 
 KEY = key_of(0)
@@ -21,14 +21,14 @@ def moments(n=12, columns=("age", "bp", "sex=M")):
 
 
 def encoded(kind="summary", payload=None, **options):
-    """Return a file's bytes, by default a summary that nobody signed."""
+    """Return a file's bytes, by default an unsigned summary."""
     payload = moments() if payload is None else payload
-    known = {"samples": payload.n, "columns": payload.kind.columns} if isinstance(payload, fg.Moments) else {}
-    return files.encode(kind, payload, **{"study": "0f3a" * 16, "party": "north", "created": TIME} | known | options)
+    known = {"samples": payload.n, "columns": payload.schema.columns} if isinstance(payload, fg.Moments) else {}
+    return fgm.encode(kind, payload, **{"study": "0f3a" * 16, "party": "north", "created": TIME} | known | options)
 
 
 def rewritten(data, change):
-    """Return a file whose safetensors header was changed, as somebody would who knows no rules."""
+    """Return a file with a changed safetensors header, which may break any rule."""
     length = int.from_bytes(data[:8], "little")
     entries = json.loads(data[8 : 8 + length])
     change(entries)
@@ -43,12 +43,12 @@ def body_of(data):
 
 
 def sealed(metadata, shapes, body, **change):
-    """Return a file of these parts with the right digest and seal: whoever forges can count hashes, too."""
+    """Return a file of these parts with the right digest and seal: a forger can compute hashes, too."""
     said, tree = replace(Header.of_texts(metadata), **change), metadata["fedgram"]
-    said = replace(said, digest=files._digest(said, tree, shapes, [body]))
-    return files._head(said, tree, shapes, files._seal(said, tree, shapes)) + body
+    said = replace(said, digest=fgm._digest(said, tree, shapes, [body]))
+    return fgm._head(said, tree, shapes, fgm._header_hash(said, tree, shapes)) + body
 
 
 def resealed(data, **change):
     """Return a file with other header fields."""
-    return sealed(*files.parse(data), body_of(data), **change)
+    return sealed(*fgm.parse(data), body_of(data), **change)

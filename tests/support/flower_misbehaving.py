@@ -1,4 +1,4 @@
-"""A ClientApp whose nodes fail as their names say; those of any other name are honest. Copied into a test's app."""
+"""A ClientApp whose nodes fail as their names tell; nodes with other names are honest. Copied into a test's app."""
 
 import hashlib
 import os
@@ -9,26 +9,25 @@ import numpy as np
 from flwr.app import Message
 from flwr.clientapp import ClientApp
 
-from fedgram.core import wire
-from fedgram.core.wire import container
-from fedgram.engines.flower import envelope
+from fedgram.core import container, wire
+from fedgram.engines.flower import flower_messages
 from fedgram.engines.flower.app import client as honest
 
 client = ClientApp()
 
 
-@client.query(envelope.action(envelope.NAME))
+@client.query(flower_messages.action(flower_messages.NAME))
 def name(message, context):
     return honest(message, context)
 
 
-@client.query(envelope.action(envelope.STEP))
+@client.query(flower_messages.action(flower_messages.STEP))
 def step(message, context):
     reply = honest(message, context)
     fault = faults.get(context.node_config["name"])
-    if fault is None or wire.decode(envelope.body(message))["step"] in ("hello", "receive", "evaluate"):
+    if fault is None or wire.decode(flower_messages.body(message))["step"] in ("hello", "receive", "evaluate"):
         return reply
-    return Message(envelope.letter(fault(envelope.body(reply))), reply_to=message)
+    return Message(flower_messages.letter(fault(flower_messages.body(reply))), reply_to=message)
 
 
 def garbage(data):
@@ -49,7 +48,7 @@ def slow(data):
 
 
 def killed(data):
-    Path("uploading").touch()  # whoever waits for this kills the node while the answer is on its way
+    Path("uploading").touch()  # a test that waits for this kills the node while the answer is on its way
     return data
 
 

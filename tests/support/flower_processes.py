@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from uuid import uuid4
 
-from fedgram.engines.flower.quiet import QUIET
+from fedgram.engines.flower.isolation import QUIET
 from support.waiting import PATIENCE, wait_for
 
 BIN = Path(sys.executable).parent
@@ -72,7 +72,7 @@ class Federation:
         return self
 
     def __exit__(self, *_):
-        # The second Ctrl-C of an impatient person must not leave them.
+        # They must not survive a second Ctrl-C.
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             self.end_all()
@@ -139,7 +139,7 @@ class Federation:
         return found["status"]
 
     def flwr(self, *command):
-        """Run Flower's command line and return what it says."""
+        """Run Flower's command line and return its output."""
         return json.loads(self._said([BIN / "flwr", *command, "--format", "json"]))
 
     def register(self, nodes):
@@ -154,12 +154,16 @@ class Federation:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
+    def run_log(self, run):
+        """Return what a run has logged so far."""
+        return self._said([BIN / "flwr", "log", run, "lab", "--show"])
+
     def home(self, name):
         """Return the folder in which a process was started."""
         return self.folder / name
 
     def log(self, name):
-        """Return what a process has said so far."""
+        """Return a process's output so far."""
         return (self.home(name) / "log.txt").read_text()
 
     def start(self, name, command, *arguments):
@@ -196,7 +200,7 @@ class Federation:
         return family - {pid}
 
     def end(self, pids, how=signal.SIGTERM):
-        """End processes by id: as they like it, and after some seconds at once."""
+        """End processes by id: gently, and after some seconds by force."""
         for sent in (how, signal.SIGKILL):
             for pid in pids:
                 try:

@@ -1,4 +1,4 @@
-"""What tests of gradient methods have in common."""
+"""Shared helpers for tests of gradient methods."""
 
 from dataclasses import replace
 from functools import partial
@@ -9,7 +9,7 @@ import torch
 import fedgram as fg
 from fedgram.checks import CLASSES, some_clients
 from fedgram.core.randomness import generator
-from fedgram.methods.gradient.base import GradientMethod
+from fedgram.methods.gradient.gradient_method import GradientMethod
 from fedgram.nets import outputs
 from fedgram.protocol.method import step
 
@@ -77,7 +77,7 @@ def performing(method, perform, name="train"):
     def performed(self, clients, *payloads):
         return perform(partial(getattr(type(method), name), self), clients, *payloads)
 
-    performed.__name__ = name  # what a step is asked for by
+    performed.__name__ = name  # the request of a step
     changed = {"name": method.name, name: step(batched=True)(performed)}
     return type(type(method).__name__, (type(method),), changed)(**method.settings())
 
@@ -94,7 +94,7 @@ def breaking(method, who, number):
 
 
 def watched(method):
-    """Return the method, and two dicts by round and client that a run fills: what clients are sent, and reply."""
+    """Return the method, and two dicts by round and client that a run fills: messages to clients, and replies."""
     sent, heard = {}, {}
 
     def perform(usual, clients, payloads):

@@ -1,4 +1,4 @@
-"""Methods and a watcher for tests of experiments: one that needs rounds, one that breaks, and so on."""
+"""Methods and a watcher for tests of experiments: a method of rounds, a method that breaks, and others."""
 
 from dataclasses import dataclass
 
@@ -31,7 +31,7 @@ class Gradual(fg.Method):
 
 @dataclass(frozen=True, kw_only=True)
 class Fragile(fg.AFL):
-    """AFL that breaks, as bad code does."""
+    """AFL that raises an error, as bad code does."""
 
     def serve(self, clients):
         raise ZeroDivisionError("no such thing")
@@ -47,7 +47,7 @@ class Modelless(fg.Local):
 
 @dataclass(frozen=True, kw_only=True)
 class Stopped(fg.AFL):
-    """AFL during which somebody presses Ctrl-C."""
+    """AFL during which Ctrl-C is pressed."""
 
     def serve(self, clients):
         raise KeyboardInterrupt
@@ -55,7 +55,7 @@ class Stopped(fg.AFL):
 
 @dataclass(frozen=True, kw_only=True)
 class Telling(fg.AFL):
-    """AFL that leaves notes, of which two are matrices: one of all clients, and one of something else."""
+    """AFL that leaves notes with two matrices: one of all clients, and one of other rows."""
 
     def serve(self, clients):
         weights = 0.9 * np.eye(len(clients.names))

@@ -1,4 +1,4 @@
-"""The example of three hospitals, and what scikit-learn makes of the pooled table."""
+"""The example of three hospitals, and scikit-learn's results on the pooled table."""
 
 import csv
 import importlib.util
@@ -57,7 +57,7 @@ def pooled_model(x, y):
 
 
 def pooled_correct(example, folder):
-    """Return how many of each hospital's test patients that model gets right."""
+    """Return the number of each hospital's test patients that the model gets right."""
     (x, x_test), (y, y_test) = pooled(example, folder)
     said = np.array(CLASSES)[pooled_model(x, y).predict(x_test).argmax(axis=1)]
     owners = np.array([row["hospital"] for row in read(folder / "all-test.csv")])

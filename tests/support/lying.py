@@ -14,16 +14,16 @@ from fedgram.protocol import session
 
 @dataclass(frozen=True)
 class Spoiled:
-    """An engine whose client `bad` replies to `step` with anything at all; no client is trusted."""
+    """An engine whose client `bad` replies to `step` with a given value; no client is trusted."""
 
     step: str
     reply: object
     bad: str = "client-0"
 
-    def run(self, method, clients, *, classes=None, seed=0, require="all", progress=None, recipe=None):
+    def run(self, method, clients, *, classes=None, seed=0, require="all", progress=None, study=None):
         with SpoiledRoom(method, clients, InProcess()) as room:
             room.spoiled = self
-            options = {"classes": classes, "seed": seed, "require": require, "progress": progress, "recipe": recipe}
+            options = {"classes": classes, "seed": seed, "require": require, "progress": progress, "study": study}
             fit = session.run(method, room, **options)
             return replace(fit, personal=room.personal_models())
 
@@ -48,7 +48,7 @@ def clients():
 
 
 def quick(name):
-    """Return a method that takes as little time as it can."""
+    """Return the quickest form of a method."""
     method = checks.example(name)
     changes = {"rounds": 2, "epochs": 1} if hasattr(method, "epochs") else {"rounds": 2} if name == "fedlogit" else {}
     if "participation" in changes | method.settings():
@@ -141,7 +141,7 @@ def _arrays_of(moments):
 
 
 def _moments(like, **arrays):
-    return fg.Moments(like.kind, **arrays)
+    return fg.Moments(like.schema, **arrays)
 
 
 def _arrays(array):

@@ -6,7 +6,7 @@ from dataclasses import asdict
 import numpy as np
 
 from fedgram.experiments import Scenario
-from fedgram.experiments.keys import stable_key
+from fedgram.experiments.scenario import stable_key
 
 ITERATIVE = 10
 

@@ -1,4 +1,4 @@
-"""What tests of networks share: samples, and what a memory must do."""
+"""Helpers for tests of networks: samples, and checks of a memory."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Networks as a user brings them: functions (shape, classes) -> torch.nn.Module, which every side can import."""
+"""Networks of users: functions (shape, classes) -> torch.nn.Module, which every side can import."""
 
 from functools import partial
 
@@ -72,7 +72,7 @@ def of_the_batch(shape, classes):
 
 
 class Transformer(nn.Module):
-    """A small vision transformer of one's own: patches, dropout, a head that is registered first."""
+    """A user's small vision transformer: patches, dropout, a head that is registered first."""
 
     head = "scores"
 
@@ -92,7 +92,7 @@ class Transformer(nn.Module):
 
 
 class Counting(nn.Module):
-    """A network with everything that a vector must cope with: it stands in for no network in particular."""
+    """A network with all kinds of parameters that a vector must handle; not a realistic network."""
 
     def __init__(self, shape, classes):
         super().__init__()
@@ -117,7 +117,7 @@ def dropping(shape, classes):
 
 
 def lenet5(shape, classes):
-    """Return LeNet-5 as anybody would write it."""
+    """Return LeNet-5 in the usual form."""
     channels, size, _ = shape
     return nn.Sequential(
         *(nn.Conv2d(channels, 6, 5), nn.ReLU(), nn.MaxPool2d(2)),
@@ -140,7 +140,7 @@ def mlp(shape, classes):
     return nn.Sequential(nn.Linear(shape[0], 8), nn.ReLU(), nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, classes))
 
 
-# What is wrong in one way each.
+# One fault each.
 def failing(shape, classes):
     raise RuntimeError("no weights here")
 

@@ -38,7 +38,7 @@ def numeric_record(label, scale, *, outcomes=OUTCOMES, clients=6, seed=0, **more
 
 
 def validation(names=("north", "south", "west"), target="cost"):
-    """Return what a record says of parties that were left out; the last one does not fit."""
+    """Return a record's validation of parties that were left out; the last one does not fit."""
 
     def lists(*figures):
         return {"mse": list(figures), "r2": [0.9, 0.8, -2.0]}

@@ -51,8 +51,8 @@ class {name}(fg.Method):
 
 
 def forget_afterwards(monkeypatch):
-    """Let what a test registers be gone afterwards."""
-    len(fg.registry)  # read what is ours
+    """Remove a test's registrations afterwards."""
+    len(fg.registry)  # read our data
     monkeypatch.setattr(fg.registry, "_methods", dict(fg.registry._methods))
 
 

@@ -1,4 +1,4 @@
-"""What tests of the page share: ways to read it, to click on it, and to take it apart."""
+"""Helpers for tests of the page: reading, clicking and parsing it."""
 
 import json
 import re
@@ -32,7 +32,7 @@ _NODES = """
 
 
 def cost_of_opening(chrome, page):
-    """Open a page and return what it took, by Chromium's names; seconds are CPU time of the main thread.
+    """Open a page and return its costs, by Chromium's names; seconds are CPU time of the main thread.
 
     Chromium's own number of nodes also counts those of earlier pages that it has not yet thrown away.
     """
@@ -46,7 +46,7 @@ def cost_of_opening(chrome, page):
 
 
 def taken_apart(text):
-    """Return what is before a page's data, the data, and what is after."""
+    """Return the text before a page's data, the data, and the text after."""
     start = text.index('id="data">') + len('id="data">')
     end = text.index("</script>", start)
     return text[:start], json.loads(text[start:end]), text[end:]
@@ -96,12 +96,12 @@ _CONTRASTS = """
 
 
 def contrasts(chrome):
-    """Return the contrast of every visible text with what is behind it, and the text."""
+    """Return the contrast of every visible text with its background, and the text."""
     return [(ratio, text) for ratio, text in chrome.execute_script(_CONTRASTS)]
 
 
 def eventually(read, accept, *, seconds=20):
-    """Return what is read as soon as it is accepted, or the last that was read: history events come late."""
+    """Return the first accepted reading, or the last reading: history events come late."""
     end = time.monotonic() + seconds
     while not accept(found := read()) and time.monotonic() < end:
         time.sleep(0.02)
@@ -114,7 +114,7 @@ def downloads(chrome, folder, *, seconds=60):
 
     def finished():
         whole = [path for path in folder.iterdir() if not path.name.endswith(".crdownload") and path.stat().st_size]
-        return [path for path in whole if not re.search(r" \(\d+\)\.", path.name)]  # what was asked for twice
+        return [path for path in whole if not re.search(r" \(\d+\)\.", path.name)]  # requested twice
 
     for node in chrome.find_elements("css selector", ".save"):
         if not node.is_displayed():

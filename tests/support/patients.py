@@ -15,6 +15,7 @@ parties = ["north", "south"]
 method = "fedgram"
 minimum_samples = 12
 minimum_cell = 3
+minimum_group = 0
 
 [columns.patient_id]
 kind = "ignore"

@@ -1,4 +1,4 @@
-"""A method that does what a test wants to see, on a few small clients."""
+"""A method with a test's own steps, on a few small clients."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ def model():
 
 @dataclass(frozen=True, kw_only=True)
 class Probe(fg.Method):
-    """Records what steps see and what the server gets."""
+    """Records the inputs of steps and the server's replies."""
 
     def serve(self, clients):
         self.run(clients)

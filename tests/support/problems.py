@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from scipy.special import log_softmax
 
 import fedgram as fg
+from fedgram.moments.solve import UNEQUAL
 
 
 def features(rng, n, d, *, condition=10.0, rank=None):
@@ -26,7 +27,7 @@ def as_clients(x, y, parts):
 
 
 def redistributions(rng, x, y, own, counts):
-    """Yield clients, in any order, of which "k" always has the same samples and the others' data are spread anew."""
+    """Yield clients, in any order; "k" always has the same samples, and the others' data are spread anew."""
     others = np.setdiff1d(np.arange(len(x)), own)
     for count in counts:
         parts = [others[part] for part in spread_any_way(rng, len(others), count)]
@@ -68,6 +69,15 @@ def random_moments(rng, n=30, d=6, classes=3, **options):
 
 def relative_error(got, want):
     return np.abs(got - want).max() / max(np.abs(want).max(), np.finfo(float).tiny)
+
+
+def least_norm(x, targets, **options):
+    """Return the least-squares weights of least norm, where columns of very unequal sizes count in units of these."""
+    sizes = np.linalg.norm(x, axis=0)
+    scale = np.divide(1.0, sizes, out=np.zeros_like(sizes), where=sizes > 1e-12 * sizes.max())  # others are constant
+    if scale.max() <= UNEQUAL * scale[scale > 0].min(initial=np.inf):
+        return np.linalg.pinv(x, **options) @ targets
+    return scale[:, None] * (np.linalg.pinv(x * scale, **options) @ targets)
 
 
 seeds = st.integers(0, 2**32 - 1)

@@ -1,4 +1,4 @@
-"""What tests of reports share: records with only what a test needs, and the command."""
+"""Helpers for tests of reports: minimal records, and the command."""
 
 from typer.testing import CliRunner
 
@@ -6,7 +6,7 @@ from fedgram.cli import app
 
 
 def record(label, accuracy, *, clients=10, partition="dirichlet:0.1", seed=0, **more):
-    """Return a run's record with only what a test needs."""
+    """Return a run's minimal record."""
     return {
         "kind": "run",
         "key": f"{label}/{clients}/{partition}/{seed}/{sorted(more.get('settings', {}).items())}",

@@ -1,4 +1,4 @@
-"""What tests of running experiments share: methods to run, a small comparison, and its records."""
+"""Helpers for tests of experiments: methods to run, a small comparison, and its records."""
 
 import json
 

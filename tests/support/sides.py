@@ -1,4 +1,4 @@
-"""A client's side of a gradient method, to perform single steps on; and what a round of it sends."""
+"""A client's side of a gradient method, for single steps; and the messages of a round."""
 
 from dataclasses import replace
 
@@ -37,7 +37,7 @@ def stepped(module, loss, lr):
 
 
 def bytes_of_a_round(method):
-    """Return what each of some clients sends and is sent in a round after the first: {client: {way: bytes}}."""
+    """Return the bytes of clients in a round after the first, up and down: {client: {way: bytes}}."""
     few, many = (fit(replace(method, rounds=rounds)).traffic.by_client for rounds in (2, 4))
     return {
         client.name: {way: (many[client.name][way] - few[client.name][way]) / 2 for way in ("up", "down")}

@@ -27,9 +27,9 @@ def outputs_of(net, vector, x):
 
 
 def by_hand(method, side, start, steps, term):
-    """Return the vector after so many steps on the whole data, down the cross entropy and a term of the method.
+    """Return the vector after some steps on the whole data, down the cross entropy and a term of the method.
 
-    `term(features, scores, y, vector)` returns what is added to the loss.
+    `term(features, scores, y, vector)` returns the added loss.
     """
     net, y = method.net_of(side), torch.from_numpy(side.y)
     vector = torch.from_numpy(np.array(start, dtype=np.float64))

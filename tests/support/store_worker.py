@@ -1,7 +1,7 @@
-"""Changes a store without end until it is killed; says on standard output what has been accepted.
+"""Changes a store without end until it is killed; reports accepted changes on standard output.
 
 Python takes longer to start than a store to change, so one process starts once and forks: for each line that it reads,
-a number to begin with, a child works, and when that has been killed, the process says so.
+a number to begin with, a child works, and when that has been killed, the process reports it.
 """
 
 import os
@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 from fedgram.core.errors import FedgramError
-from fedgram.exchange.store import Store
+from fedgram.exchange.store import amending
+from fedgram.exchange.store.study_store import Store
 from support.stores import STUDY, summary
 
 NAMES = ("north", "south", "east", "west")
@@ -27,7 +28,7 @@ def main(path):
 
 
 def work(path, start):
-    """Join, replace, remove and publish in turn, each step another one of a fixed sequence."""
+    """Join, replace, remove, withdraw as a mistake and publish in turn, each step another one of a fixed sequence."""
     store = Store(path, study=STUDY)
     for number in range(start, start + 10_000):
         name = NAMES[number // 2 % len(NAMES)]
@@ -40,6 +41,9 @@ def work(path, start):
 
 def step(store, number, name):
     match number % 5:
+        case 3 if number % 2:
+            digest = store.contribution(name).digest
+            return f"removed {name} {amending.withdraw(store, digest).contribution}"
         case 3:
             return f"removed {name} {store.remove(name).says['digest']}"
         case 4:

@@ -1,14 +1,14 @@
-"""Parties of a small study, what they send, and stores of it."""
+"""Parties of a small study, their files, and stores of it."""
 
 from dataclasses import replace
 
 import numpy as np
 
-from fedgram.exchange import files
-from fedgram.exchange.header import now
-from fedgram.exchange.keys import PrivateKey
-from fedgram.exchange.rounds import answer
-from fedgram.exchange.store import Store
+from fedgram.exchange.format import fgm
+from fedgram.exchange.format.header import now
+from fedgram.exchange.format.signing_keys import PrivateKey
+from fedgram.exchange.rounds.round_messages import answer
+from fedgram.exchange.store.study_store import Store
 from fedgram.protocol.clientside import ClientSide
 from fedgram.studies.encoding import read_client
 from fedgram.studies.kinds import Category, Number
@@ -20,7 +20,7 @@ COLUMNS = {
     "steps": Number(range=(0, 40_000), missing="mean"),
     "sex": Category(("F", "M")),
 }
-STUDY = Study("walks", "y", COLUMNS, ("ill", "well"), minimum_samples=5, minimum_cell=1)
+STUDY = Study("walks", "y", COLUMNS, ("ill", "well"), minimum_samples=5, minimum_cell=1, maximum_columns_per_row=1.0)
 REGIONS = ("a", "b", "c", "upper", "region")
 # The same with parties, and with regions, which may send sums of others.
 REGIONAL = replace(STUDY, parties=dict.fromkeys(("north", "south", "east", "west", *REGIONS), ""), regions=REGIONS)
@@ -29,7 +29,7 @@ KEYS = {name: PrivateKey.new() for name in ("north", "south", "east", "west")}
 
 
 class Clock:
-    """A clock that says what it was set to."""
+    """A clock with a fixed time."""
 
     def __init__(self, time=EARLIER):
         self.time = time
@@ -62,13 +62,13 @@ def summary(name, seed=0, n=40, *, study=STUDY, key=None, created=None, party=No
     party = party or client(name, seed, n, study)
     moments = ClientSide(party, classes=study.classes, columns=study.sent).moments()
     details = {"samples": moments.n, "columns": study.sent, "key": key, "created": created}
-    return files.encode("summary", moments, study=study, party=name, **details)
+    return fgm.encode("summary", moments, study=study, party=name, **details)
 
 
 def answered(name, request, seed=0, n=40, *, study=STUDY, key=None):
     """Return a party's answer to a round."""
-    said = answer(study, files.read(request), client(name, seed, n, study))
-    return files.encode("answer", said, study=study.fingerprint, party=name, samples=n, columns=study.sent, key=key)
+    said = answer(study, fgm.read(request), client(name, seed, n, study))
+    return fgm.encode("answer", said, study=study.fingerprint, party=name, samples=n, columns=study.sent, key=key)
 
 
 def store_of(path, *names, study=STUDY, clock=now, **options):

@@ -1,4 +1,4 @@
-"""How many threads numerical libraries take, where nobody has said so in the program."""
+"""The number of threads that numerical libraries use by default."""
 
 VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 

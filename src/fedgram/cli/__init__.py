@@ -1,10 +1,14 @@
-"""The command line. Bad input is one clear line and exit code 2; Ctrl-C is exit code 130."""
+"""The command line. Bad input is one clear line and exit code 2; Ctrl-C is exit code 130.
 
+With `--json` an error is one line of JSON on standard error, too: `{"error": "…"}`.
+"""
+
+import json
 import sys
 import warnings
 from difflib import get_close_matches
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -14,18 +18,22 @@ from fedgram.core import terminal
 from fedgram.core.errors import FedgramError
 from fedgram.core.terminal import one_line
 
-# In the order in which `--help` shows them. A command is the function of its name in the module of its name, or the
+# Commands by user, as `--help` shows them. A command is the function of its name in the module of its name, or the
 # commands of that module's `app`.
-COMMANDS = (
-    *("run", "methods", "compare", "report", "predict", "summarize", "inspect", "personalize", "evaluate"),
-    *("join", "status", "publish", "remove", "combine", "log", "verify", "data", "flower", "study", "keys"),
-)
+GROUPS = {
+    "Researcher: experiments on one machine": ("run", "compare", "report", "methods", "data"),
+    "Party: its own table": ("study", "keys", "summarize", "inspect", "personalize", "predict", "evaluate"),
+    "Coordinator: files of many parties, or Flower nodes": (
+        *("join", "status", "publish", "remove", "amend", "combine", "log", "verify", "flower"),
+    ),
+}
+COMMANDS = {name: group for group, names in GROUPS.items() for name in names}
 
 
 class Commands(TyperGroup):
-    """Commands of which the nearest is suggested where a name is misspelt.
+    """Commands with a suggestion of the nearest name for a misspelt command.
 
-    Versions of typer and of what is below it differ in whether they suggest a command: some do twice, some not at all.
+    Versions of typer and its libraries differ in their own suggestions: some give them twice, some not at all.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -51,13 +59,15 @@ class OnDemand(Commands):
         if name not in COMMANDS:
             return None
         module = import_module(f"fedgram.cli.{name}")
-        if not hasattr(module, "app"):
+        if hasattr(module, "app"):
+            command: Any = typer.main.get_group(module.app)
+            command.name = name
+        else:
             alone = typer.Typer(add_completion=False)
             alone.command()(getattr(module, name))
-            return typer.main.get_command(alone)
-        group = typer.main.get_group(module.app)
-        group.name = name
-        return group
+            command = typer.main.get_command(alone)
+        command.rich_help_panel = COMMANDS[name]
+        return command
 
 
 app = typer.Typer(
@@ -77,7 +87,11 @@ def version(show: bool = typer.Option(False, "--version", help="Print the versio
     Examples:
       fedgram run --method afl --data digits --clients 20 --partition dirichlet:0.1
 
-      fedgram methods
+      fedgram run --data patients.csv --outcome diagnosis --client-column hospital
+
+      fedgram summarize study.toml north.csv --key north.key
+
+      fedgram publish store
 
     """
     if show:
@@ -94,19 +108,23 @@ def main() -> None:
         terminal.fresh_line(errors)
         errors.print(f"[yellow]warning:[/] {one_line(message)}")
 
+    def fail(message: str) -> NoReturn:
+        if "--json" in sys.argv:
+            print(json.dumps({"error": " ".join(message.splitlines())}), file=sys.stderr)
+        else:
+            errors.print(f"[red]error:[/] {one_line(message)}")
+        sys.exit(2)
+
     warnings.showwarning = show_warning
     try:
         app()  # exits by itself: 2 for wrong usage, 130 for Ctrl-C
     except FedgramError as error:
-        errors.print(f"[red]error:[/] {one_line(error)}")
-        sys.exit(2)
+        fail(str(error))
     except OSError as error:  # a path that the system refuses, wherever it was first looked at
         where = "" if error.filename is None else f"cannot use {_shortened(str(error.filename))}: "
-        errors.print(f"[red]error:[/] {one_line(f'{where}{error.strerror or error}')}")
-        sys.exit(2)
+        fail(f"{where}{error.strerror or error}")
     except MemoryError as error:
-        errors.print(f"[red]error:[/] not enough memory for this: {one_line(error) or 'use fewer samples or features'}")
-        sys.exit(2)
+        fail(f"not enough memory for this: {str(error) or 'use fewer samples or features'}")
 
 
 def _shortened(path: str) -> str:

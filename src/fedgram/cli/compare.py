@@ -9,17 +9,17 @@ import typer
 from rich.console import Console
 
 from fedgram.cli import options
+from fedgram.cli.options import already_in, watching
 from fedgram.cli.report import PAGE, RESULTS, show_tables, tell_outdated
-from fedgram.cli.watching import already_in, watching
 from fedgram.core import terminal
 from fedgram.core.errors import InvalidParameter
 from fedgram.core.terminal import echo, one_line
-from fedgram.experiments import Experiment, Run, execute, read_file, runs_of
+from fedgram.experiments import Experiment, Loader, Run, execute, read_file, runs_of
 from fedgram.experiments.results import load_results
 from fedgram.experiments.variants import from_options, show
 from fedgram.protocol.method import Engine, Require
 from fedgram.report.metrics import chosen
-from fedgram.report.page import write_page
+from fedgram.report.report_page import write_page
 
 
 @options.shared
@@ -29,7 +29,7 @@ def compare(
         str | None,
         typer.Option(
             help="Methods, with commas: afl,local; also your own file.py, or module:Class. "
-            "With FILE, those that it names are run as it sets them, others with their defaults."
+            "Methods that FILE names keep their settings from there; others get their defaults."
         ),
     ] = None,
     *,
@@ -69,13 +69,14 @@ def compare(
 
       fedgram compare --data digits --methods afl --set afl.ri=false --set afl.gamma=0.1,1,10 --dry-run
 
-      fedgram compare --data patients.csv --label diagnosis --client-column hospital --methods fedgram,local
+      fedgram compare --data patients.csv --outcome diagnosis --client-column hospital --methods fedgram,local
 
     """
     if skip_failed and not resume:
         raise InvalidParameter("--skip-failed needs --resume: without it nothing has failed yet")
     experiment = described(file, methods, settings, clients, partition, seeds, set_, running.require)
-    runs = list(runs_of(experiment))
+    loader = Loader()
+    runs = list(runs_of(experiment, loader))
     if dry_run:
         _show_runs(runs)
         return
@@ -83,7 +84,7 @@ def compare(
     console = terminal.console(stderr=True, highlight=False, soft_wrap=True)
     with running.sole_writer(folder, console):
         how = {"resume": resume, "skip_failed": skip_failed, "overwrite": overwrite}
-        _run(experiment, runs, folder, console, **how, engine=running.engine)
+        _run(experiment, runs, folder, console, **how, engine=running.engine, loader=loader)
 
 
 def described(
@@ -120,6 +121,7 @@ def _run(
     skip_failed: bool,
     overwrite: bool,
     engine: Engine,
+    loader: Loader,
 ) -> None:
     path = folder / RESULTS
     done = None
@@ -133,7 +135,8 @@ def _run(
             done = replace(done, keys=done.keys | done.failed)
     try:
         with watching(runs, done.keys if done else frozenset(), console) as watcher:
-            outcome = execute(runs, path, done=done, watcher=watcher, engine=engine, title=experiment.title)
+            title = experiment.title
+            outcome = execute(runs, path, done=done, watcher=watcher, engine=engine, title=title, loader=loader)
     except KeyboardInterrupt:
         console.print(f"[yellow]interrupted:[/] what is finished is kept in {one_line(path)}; go on with --resume")
         raise typer.Exit(130) from None

@@ -1,4 +1,4 @@
-"""`fedgram data`: which data sets there are, fetch one, say what is known about one."""
+"""`fedgram data`: the list of data sets, facts about one, and its download."""
 
 import json
 from dataclasses import asdict
@@ -53,7 +53,7 @@ def fetch(name: Name, as_json: Json = False) -> None:
 
 @app.command(epilog="Example: [bold]fedgram data info mnist[/bold]")
 def info(name: Name, as_json: Json = False) -> None:
-    """Say what is known about a data set, where it comes from and where it is."""
+    """Show facts about a data set, its source, and its place on this machine."""
     _show(catalog.info(name), as_json)
 
 
@@ -74,6 +74,6 @@ def _show(facts: Info, as_json: bool) -> None:
     if facts.folder is None:
         table.add_row("here", "yes" if facts.ready else f"no; get it with: fedgram data fetch {facts.name}")
     else:
-        table.add_row("here", f"{escape(facts.folder)} ({(facts.bytes_on_disk or 0) / 1e6:,.1f} MB)")
+        table.add_row("here", f"{escape(facts.folder)} ({terminal.human_size(facts.bytes_on_disk or 0)})")
         table.add_row("fingerprint", facts.fingerprint)
     terminal.console().print(table)

@@ -1,4 +1,4 @@
-"""`fedgram evaluate`: how good a model of a study is on a table with the outcome."""
+"""`fedgram evaluate`: the scores of a model of a study on a table with the outcome."""
 
 import json
 from pathlib import Path
@@ -8,22 +8,24 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from fedgram.cli.summarize import JsonOption, OnBadOption
+from fedgram.cli.summarize import DecimalOption, JsonOption, OnBadOption, ThousandsOption
 from fedgram.core import terminal
 from fedgram.core.errors import InvalidParameter
-from fedgram.exchange.models import model_of
-from fedgram.studies.judging import Judged, judge
-from fedgram.studies.model import StudyModel
+from fedgram.exchange.rounds.party_side import model_of
+from fedgram.studies import Notation, open_table
+from fedgram.studies.model import Judged, StudyModel, judge
 
 
 def evaluate(
     model: Annotated[Path, typer.Argument(help="A .fgm file of a model, a fit, or a model that a node kept.")],
     table: Annotated[Path, typer.Argument(help="A CSV or Parquet file with the outcome.", show_default=False)],
     client: Annotated[str | None, typer.Option(help="Use the personal model of this client of a fit.")] = None,
+    decimal: DecimalOption = ".",
+    thousands: ThousandsOption = "",
     on_bad: OnBadOption = "refuse",
     as_json: JsonOption = False,
 ) -> None:
-    """Say how good a model is on rows that it was not made of: accuracy and probabilities, or errors of numbers.
+    """Score a model on rows that it was not made from: accuracy and probabilities, or errors of numbers.
 
     Brier score and calibration error are best at 0.
 
@@ -36,7 +38,7 @@ def evaluate(
         raise InvalidParameter(
             f"{model} holds a model without a study: `fedgram predict {model} DATA` says how many labels are right"
         )
-    judged = judge(scorer, table, on_bad=on_bad)
+    judged = judge(scorer, open_table(table, Notation(decimal, thousands)), on_bad=on_bad)
     if as_json:
         typer.echo(json.dumps(judged.fields()))
     else:

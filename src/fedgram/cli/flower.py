@@ -55,7 +55,7 @@ def new(
     lines = []
     if key:
         with needing("flower", "reading keys"):
-            from fedgram.engines.flower.keys import key_line
+            from fedgram.engines.flower.node_keys import key_line
         lines = [key_line(file) for file in key]
     made = write_app(folder, method, split_settings(set_ or []), lines, study=study)
     echo(f"{made / 'pyproject.toml'}: choose there what to run, then: flwr run {made} CONNECTION")
@@ -74,7 +74,7 @@ def certificates(
 
     """
     with needing("flower", "making certificates"):
-        from fedgram.engines.flower.certificates import make_certificates
+        from fedgram.engines.flower.node_keys import make_certificates
     for path in make_certificates(folder, host=host, nodes=node or []):
         echo(path)
 
@@ -84,12 +84,12 @@ def certificates(
     options_metavar="OPTIONS OF flower-supernode",
 )
 def node(context: typer.Context) -> None:
-    """Start a SuperNode that runs only the app installed with it, whatever app a SuperLink sends.
+    """Start a SuperNode that runs only the app installed with it, and never an app that a SuperLink sends.
 
     Takes the options of flower-supernode. Example:
       fedgram flower node --insecure --superlink 127.0.0.1:8000 --node-config 'name="ward-1" data="ward-1.csv"'
 
     """
     with needing("flower", "starting a node"):
-        from fedgram.engines.flower.installed import run
+        from fedgram.engines.flower.supernode import run
     run("flower-supernode", context.args)

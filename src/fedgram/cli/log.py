@@ -1,6 +1,7 @@
 """`fedgram log`: the ledger, verified."""
 
 import json
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,40 +9,51 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from fedgram.cli.stores import NOT_RIGHT, Json, StoreFolder, check_kind, existing
+from fedgram.cli.store_options import NOT_RIGHT, Json, StoreFolder, check_kind, existing
 from fedgram.core import terminal
-from fedgram.core.errors import Mismatch
+from fedgram.core.errors import InvalidParameter, Mismatch
 from fedgram.core.hashing import short
 from fedgram.core.terminal import one_line
-from fedgram.exchange import files
-from fedgram.exchange.ledger import check_head
-from fedgram.exchange.running import problems
-from fedgram.exchange.store import Store
-from fedgram.exchange.verification import STATEMENTS, check_statement
+from fedgram.exchange.format import fgm
+from fedgram.exchange.store.ledger import check_head
+from fedgram.exchange.store.saved_total import problems
+from fedgram.exchange.store.study_store import Store
+from fedgram.exchange.store.verification import STATEMENTS, check_statement
 
-HIDDEN = ("number", "time", "what", "party", "previous", "software", "note")
+HIDDEN = ("number", "time", "what", "party", "previous", "software", "note", "amendment")
 
 
 def log(
     store: StoreFolder,
     expect: Annotated[
         str | None,
-        typer.Option(help="A head that the ledger must have, or a receipt, certificate or publication that has it."),
+        typer.Option(help="A head that the ledger must have, or a receipt, certificate or publication with it."),
     ] = None,
+    accept_restored: Annotated[
+        bool,
+        typer.Option("--accept-restored", help="Go on with an older backup; the ledger says so from then on."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Verify the ledger, and print what was done: joined, replaced, removed, published.
+    """Verify the ledger, and print its entries: joined, replaced, removed, published.
 
-    Exit code 0 if it is whole, 1 if an entry was changed, moved or taken away, or if something says otherwise: the
-    index, a file that the store has signed (total, receipts, publications), or the expected head or file.
+    Exit code 0 if it is whole, 1 if an entry was changed, moved or taken away, or if something contradicts it: the
+    index, a file that the store has signed (total, receipts, publications), the file store.head beside the store, or
+    the expected head or file.
+
+    A store that was restored from an older backup changes nothing until --accept-restored is given. Then repeat
+    the changes made since the backup, removals first.
 
     Examples:
       fedgram log store/
 
       fedgram log store/ --expect receipts/north-2.fgm
 
+      fedgram log store/ --accept-restored
+
     """
     kept = existing(store)
+    accepted = kept.accept_restored() if accept_restored else None
     entries, wrong = kept.log(), problems(kept)
     if expect is not None:
         try:
@@ -62,6 +74,11 @@ def log(
         console.print(table)
         console.print(f"head {entries[-1].hash}")
         console.print("the ledger is whole" if not wrong else "")
+        if accepted is not None:
+            console.print(
+                f"accepted as entry {accepted.number}: repeat the changes up to entry "
+                f"{accepted.detail('seen')}, removals first; their certificates and receipts say what they were"
+            )
     errors = terminal.console(stderr=True, soft_wrap=True, highlight=False)
     for text in wrong:
         errors.print(f"[red]error:[/] {one_line(text)}")
@@ -71,6 +88,9 @@ def log(
 
 def _details(about: dict[str, Any]) -> str:
     shown = [f"{name} {_short(value)}" for name, value in about.items() if name not in HIDDEN]
+    amendment = about.get("amendment")
+    if isinstance(amendment, dict):  # its signatures are in the JSON
+        shown += [f"{name} {_short(amendment[name])}" for name in ("key", "contribution") if amendment.get(name)]
     return ", ".join([*shown, *([str(about["note"])] if "note" in about else [])])
 
 
@@ -80,10 +100,15 @@ def _short(value: Any) -> str:
 
 
 def _check(store: Store, expect: str) -> None:
-    """Refuse a head that the ledger lacks, or a file that states something else than the ledger."""
+    """Raise if the ledger lacks a head, or a file contradicts the ledger."""
     if Path(expect).is_file():
-        file = files.read(expect)
+        file = fgm.read(expect)
         check_kind(file, *STATEMENTS, remedy="give one of these: the coordinator sends them, a receipt of each join")
         check_statement(store, file)
-    else:
+    elif re.fullmatch("[0-9a-fA-F]+", expect.strip()):
         check_head(store.log(), expect)
+    else:
+        raise InvalidParameter(
+            f"--expect: expected a head of the ledger or a file with one, got {expect[:80]!r}, which is neither; give "
+            "a receipt, certificate or publication"
+        )

@@ -1,4 +1,4 @@
-"""`fedgram methods`: what there is."""
+"""`fedgram methods`: the list of methods, or one method's hyper-parameters."""
 
 from dataclasses import fields
 from typing import Annotated
@@ -7,9 +7,10 @@ import typer
 from rich.table import Table
 
 from fedgram.core import terminal
-from fedgram.protocol.parameters import describe, parameter_types
+from fedgram.core.schema import describe
+from fedgram.protocol.named_methods import resolve
+from fedgram.protocol.parameters import parameter_types
 from fedgram.protocol.registry import registry
-from fedgram.protocol.sources import resolve
 
 
 def methods(

@@ -1,43 +1,55 @@
-"""Options that `fedgram run` and `fedgram compare` share, each defined once."""
+"""Options of `fedgram run` and `fedgram compare`, each defined once, and the progress that both show."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from fedgram.core.errors import InvalidParameter, UnknownName
-from fedgram.core.lock import only_writer
+from fedgram.core.filesystem import only_writer
+from fedgram.core.progress_bars import bars
 from fedgram.core.terminal import one_line
-from fedgram.experiments.scenario import Scenario, kind_of
+from fedgram.experiments import Run, Scenario, finished
+from fedgram.experiments.journal import heal
+from fedgram.experiments.runner import Finished
+from fedgram.experiments.scenario import kinds_of_settings
 from fedgram.protocol.method import Engine, Require, engines
 from fedgram.protocol.parameters import read_require
+from fedgram.protocol.transport import Progress as Report
 
 PARTITIONS = (
     "dirichlet:ALPHA, shards:PER_CLIENT, pathological:CLASSES (or pathological:CLASSES:unbalanced), iid, by_group. "
     "Default: the data's own groups, or else dirichlet:0.1."
 )
-# What --help says of the scenario's settings, by name.
+# The --help texts of the scenario's settings, by name.
 SETTINGS = {
     "data": "A data set by name (see [b]fedgram data list[/]), or a path: a folder of images per class, an .npz, CSV "
     "or Parquet file, or several tables with commas, one a party (with --study).",
     "backbone": "What turns samples into features: lite0:96, FILE.onnx, hub:NAME, minilm, pixels, …",
     "samples": "Use only so many of the samples.",
-    "label_column": "The label column of your table.",
+    "label_column": "The column of your table to be predicted.",
     "client_column": "The column that names each sample's client.",
     "study": "The study that says what a table's columns are. Default: drafted, where a table is not all numbers.",
     "columns": "The only columns of your table to use, with commas.",
     "drop": "Columns of your table not to use, with commas.",
     "test_data": "A table with test samples, or several with commas, one a party.",
+    "decimal": "The decimal mark of your table's numbers: . (default) or a comma.",
+    "thousands": "The mark between thousands in your table's numbers: none (default), a point, comma or blank, or '.",
     "on_bad": "What to do with bad images or rows of yours: refuse (default) or skip.",
     "shift": "Give each client's images a change of its own: camera:STRENGTH or rotation:DEGREES.",
     "test": "local: each client holds back some of its own (default); standard: the data set's own test set; "
     "held-out: samples that no client gets.",
     "test_fraction": "Share of the samples held back. Default: 0.2.",
+    "min_size": "Least number of samples of a client in a dirichlet partition, test samples included: 50 leaves ten to "
+    "test on. Default: none.",
 }
 RUNNING = {
     "require": (str, "Clients that must take part: all (default), a number, or a fraction."),
@@ -49,12 +61,12 @@ RUNNING = {
     ),
     "wait": (bool, "Wait for another program that writes to the folder of --out; else stop at once."),
 }
-FLAGS = {"label_column": "--label"}  # where the option has another name
+FLAGS = {"label_column": ("--outcome", "--label")}  # where the option has other names
 
 
 @dataclass(frozen=True)
 class Running:
-    """How runs are performed: by which engine, with how many of the clients, and who may write to their folder."""
+    """The options for performing runs: engine, share of clients required, and waiting for the results folder."""
 
     engine: Engine
     require: Require | None
@@ -62,7 +74,7 @@ class Running:
 
     @classmethod
     def of(cls, given: dict[str, Any]) -> "Running":
-        """Check what was given."""
+        """Return the options in `given`; raise for wrong values."""
         name, workers, require = given["engine"] or "inprocess", given["workers"], given["require"]
         if name not in engines:
             raise UnknownName("engine", name, engines)
@@ -73,7 +85,7 @@ class Running:
 
     @contextmanager
     def sole_writer(self, folder: Path, console: Console) -> Iterator[None]:
-        """Keep others from writing to the folder; where one does already, wait or stop."""
+        """Lock the folder against other writers; if it is locked already, wait or raise."""
 
         def told(busy: str) -> None:
             console.print(f"waiting: {one_line(busy)}")
@@ -83,12 +95,12 @@ class Running:
 
 
 def shared(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options above, between its positional parameters and its keyword-only ones.
+    """Return a command with the options above, between its positional and its keyword-only parameters.
 
-    It gets them as `settings`, those that were given by name, and `running`.
+    The original command gets them as `settings`, a dict of the settings that were given, and `running`.
     """
     own = list(inspect.signature(command).parameters.values())
-    kinds = {field.name: kind_of(field) for field in fields(Scenario)}
+    kinds = kinds_of_settings()
     about = {name: (kinds[name], text) for name, text in SETTINGS.items()} | RUNNING
     common = [_parameter(name, kind, text) for name, (kind, text) in about.items()]
     first = [one for one in own if one.kind is one.POSITIONAL_OR_KEYWORD]
@@ -105,8 +117,8 @@ def shared(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _parameter(name: str, kind: type, text: str) -> inspect.Parameter:
-    flag = FLAGS.get(name, f"--{name.replace('_', '-')}")
-    annotation = Annotated[kind | None, typer.Option(flag, help=text)]  # type: ignore[valid-type]
+    flags = FLAGS.get(name, (f"--{name.replace('_', '-')}",))
+    annotation = Annotated[kind | None, typer.Option(*flags, help=text)]  # type: ignore[valid-type]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
@@ -116,7 +128,7 @@ def given_settings(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def split_settings(texts: list[str]) -> dict[str, str]:
-    """Return what `--set NAME=VALUE` gives, by name."""
+    """Return the values of `--set NAME=VALUE` by name."""
     for text in texts:
         if "=" not in text:
             raise InvalidParameter(f"--set takes NAME=VALUE, got {text!r}")
@@ -124,3 +136,93 @@ def split_settings(texts: list[str]) -> dict[str, str]:
     if len(settings) < len(texts):
         raise InvalidParameter(f"--set names a parameter twice: {' '.join(texts)}")
     return settings
+
+
+def already_in(path: Path, console: Console) -> Finished:
+    """Return the runs in a results file, mended if its last line is half-written; warn of damaged lines."""
+    if not path.exists():
+        return Finished()
+    if healed := heal(path):
+        console.print(f"[yellow]warning:[/] {one_line(healed)}")
+    done, damaged = finished(path)
+    for damage in damaged:
+        console.print(f"[yellow]warning:[/] {one_line(damage)}; left out")
+    return done
+
+
+@contextmanager
+def watching(runs: Sequence[Run], done: frozenset[str], console: Console) -> Iterator["Watching"]:
+    """Show the progress of unfinished runs: a bar that vanishes at the end, or in a log a line for each run."""
+    left = [run for run in runs if run.key not in done]
+    if done:
+        console.print(f"{len(runs) - len(left)} of {len(runs)} runs are finished already")
+    before, after = (BarColumn(24), MofNCompleteColumn()), (TimeElapsedColumn(), TextColumn("{task.fields[left]}"))
+    with bars(after, before=before, transient=True, console=console) as bar:
+        yield Watching(bar, bar.add_task("", total=len(runs), completed=len(runs) - len(left), left=""), left)
+
+
+class Watching:
+    """A progress bar for the events of the runner; where standard error is not a terminal, lines."""
+
+    def __init__(self, bar: Progress, task: TaskID, left: Sequence[Run]) -> None:
+        self._bar, self._task, self._left = bar, task, list(left)
+        self._seconds: dict[str, list[float]] = defaultdict(list)
+
+    def prepares(self, scenario: Scenario) -> None:
+        """Stop the bar while data are loaded and features extracted, which have bars of their own."""
+        self._bar.stop()
+
+    def starts(self, run: Run) -> None:
+        """Show the method that begins."""
+        self._bar.start()
+        self._bar.update(self._task, description=f"{run.label} · {run.scenario.describe()}")
+
+    def steps(self, run: Run, step: str, round: int, done: int, total: int) -> None:
+        """Show the round and the clients."""
+        rounds = run.settings.get("rounds")
+        which = f" · round {round + 1}{f' of {rounds}' if rounds else ''}" if rounds or round else ""
+        text = f"{run.label} · {run.scenario.describe()}{which} · {step} {done}/{total}"
+        self._bar.update(self._task, description=text)
+
+    def ends(self, run: Run, record: dict[str, Any]) -> None:
+        """Count the run and estimate the time left from runs of the same method, or of all if it had none yet."""
+        self._left = [other for other in self._left if other is not run]
+        self._seconds[run.label].append(record["total_seconds"])
+        overall = fmean(value for values in self._seconds.values() for value in values)
+        left = sum(fmean(self._seconds.get(other.label, [overall])) for other in self._left)
+        shown = f"about {_duration(left)} left" if self._left else ""
+        self._bar.update(self._task, advance=1, left=shown)
+        if not self._bar.console.is_terminal:
+            task = self._bar.tasks[0]
+            took = f"{record['status']} after {_duration(record['total_seconds'])}"
+            line = f"{task.completed:g} of {task.total:g}: {run.label} · {run.scenario.describe()}: {took}"
+            self._bar.console.print(one_line(", ".join(filter(None, (line, shown)))))
+
+
+def _duration(seconds: float) -> str:
+    """Return a time in words.
+
+    >>> _duration(42), _duration(100), _duration(7300)
+    ('42 s', '2 min', '2 h 2 min')
+    """
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+@contextmanager
+def progress_bar(label: str) -> Iterator[Report]:
+    """Show a method's step and the number of replies on standard error; the bar vanishes at the end.
+
+    It is visible from the start. After the last reply its text says that the server computes.
+    """
+    with bars((BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()), transient=True) as bar:
+        task = bar.add_task(f"{label} · starting", total=None)
+
+        def report(step: str, round: int, done: int, total: int) -> None:
+            which = f"round {round + 1} · " if round else ""
+            what = f"{step} done, the server computes" if done == total else step
+            bar.update(task, description=f"{label} · {which}{what}", completed=done, total=total, refresh=done == total)
+
+        yield report

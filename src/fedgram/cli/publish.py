@@ -1,6 +1,7 @@
 """`fedgram publish`: the global model of all who have joined."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,20 +9,20 @@ import typer
 from rich.table import Table
 
 from fedgram.cli.options import split_settings
-from fedgram.cli.outputs import Force, write_file
-from fedgram.cli.stores import Json, StoreFolder, Wait, check_outside, existing
+from fedgram.cli.output_files import Force
+from fedgram.cli.store_options import Json, StoreFolder, Wait, check_outside, existing
 from fedgram.core import terminal
 from fedgram.core.errors import InvalidParameter
-from fedgram.core.progress import counted, spinner
+from fedgram.core.progress_bars import counted, spinner
 from fedgram.core.terminal import one_line
-from fedgram.exchange.asking import Asked, advance
-from fedgram.exchange.publishing import configured
-from fedgram.exchange.rounds import STEPS
-from fedgram.exchange.running import unmoved
-from fedgram.exchange.sites import validate
-from fedgram.exchange.store import Store
-from fedgram.moments.validation import MOST_SITES, SiteValidation
+from fedgram.exchange.pages.store_status import figure, how_well, site_errors
+from fedgram.exchange.rounds.round_server import Asked, advance
+from fedgram.exchange.store.publishing import configured, validate
+from fedgram.exchange.store.saved_total import unmoved
+from fedgram.exchange.store.study_store import Store
+from fedgram.protocol.byfiles import file_step
 from fedgram.protocol.parameters import read_settings
+from fedgram.protocol.sites import MOST_SITES, SiteValidation
 
 
 def publish(
@@ -33,8 +34,11 @@ def publish(
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A hyper-parameter; may be repeated.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="The file to write. Default: global.fgm, or round-1.fgm and so on.")
-    ] = None,
+        Path,
+        typer.Option(
+            help="The file to write, or a folder for global.fgm, or round-1.fgm and so on.", show_default="this folder"
+        ),
+    ] = Path(),
     sites: Annotated[
         bool | None,
         typer.Option(
@@ -48,10 +52,13 @@ def publish(
     wait: Wait = False,
     as_json: Json = False,
 ) -> None:
-    """Write the global model of all contributions; nobody is asked again, and no contribution is read again.
+    """Write the global model of all contributions, without asking parties again.
 
-    apfl and fedlogit do ask again: this writes round-1.fgm for all parties to answer. When all answers have joined, it
-    writes the model of apfl; fedlogit goes on with round-2.fgm, and ends with the model.
+    Only apfl and fedlogit ask again: this writes round-1.fgm for all parties to answer. When all answers have joined,
+    it writes the model of apfl; fedlogit goes on with round-2.fgm, and ends with the model.
+
+    Where the file cannot be written, nothing is published, and the ledger has no entry of it. After a kill the next
+    command finishes or undoes both.
 
     Examples:
       fedgram publish store/ --method fedgram --out global.fgm
@@ -60,30 +67,30 @@ def publish(
 
     """
     kept = existing(store, wait=wait)
-    if out is not None:
-        check_outside("--out", out, store)
+    check_outside("--out", out, store)
     chosen = configured(kept, method)
     given = read_settings(type(chosen), split_settings(settings or []))
-    if chosen.name in STEPS:
+    if file_step(type(chosen)) is not None:
         with spinner(f"computing {chosen.name}"):
-            found = advance(kept, chosen.name, given, restart=restart)
+            found = advance(kept, chosen.name, given, restart=restart, out=out, force=force)
         if isinstance(found, Asked):
-            path = out or Path(f"round-{found.number}.fgm")
-            write_file(path, found.data, force=force or restart)
-            _wrote_round(found, path, as_json=as_json)
+            _wrote_round(found, as_json=as_json)
             return
     elif restart:
         raise InvalidParameter(f"--restart is for methods of rounds, and {chosen.name} has none: leave it out")
     else:
         with spinner(f"computing {chosen.name}"):
-            found = kept.publish(chosen.name, **given)
-    path, about = out or Path("global.fgm"), found.entry.says
-    write_file(path, found.data, force=force)  # if this is refused, nothing is lost: the store keeps the publication
+            found = kept.publish(chosen.name, out=out, force=force, **given)
+    path, about = found.path, found.entry.says
     errors = validated(kept, wanted=sites)
     head = found.entry.hash
     told: dict[str, Any] = {name: about[name] for name in ("version", "method", "samples", "digest", "total")}
     if as_json:
-        scores = {party: {"left_out": site.left_out.brier, "own": site.own.brier} for party, site in errors.items()}
+        study = kept.terms.study
+        scores = {
+            party: {"left_out": site_errors(site.left_out, study), "own": site_errors(site.own, study)}
+            for party, site in errors.items()
+        }
         typer.echo(json.dumps({**told, "file": str(path), "head": head, "sites": scores}))
         return
     console = terminal.console(soft_wrap=True, highlight=False)
@@ -91,29 +98,37 @@ def publish(
     said = f"version {told['version']}: {told['method']} of {parties:,} parties, {told['samples']:,} samples"
     console.print(one_line(f"{said}; wrote {path}"))
     console.print(f"ledger's head {head}")
-    if errors:
-        console.print(site_table(errors))
+    for table in site_tables(kept, errors):
+        console.print(table)
 
 
-def site_table(errors: dict[str, SiteValidation]) -> Table:
-    """Return a table of how well each party is predicted."""
-    table = Table("party", "samples", "by the others", "by all", "by its own", box=None, header_style="bold")
-    table.title, table.title_justify = "mean squared error of least squares on each party's samples", "left"
-    for party, site in errors.items():
-        figures = (f"{found.brier:.3f}" for found in (site.left_out, site.pooled, site.own))
-        table.add_row(one_line(party), f"{site.left_out.n:,}", *figures)
-    return table
+def site_tables(store: Store, errors: dict[str, SiteValidation]) -> Iterator[Table]:
+    """Yield a table of the errors for each party: one, or one for each numeric outcome."""
+    study = store.terms.study
+    found = {
+        party: [site_errors(error, study) for error in (site.left_out, site.pooled, site.own)]
+        for party, site in errors.items()
+    }
+    for what in next(iter(found.values()), [{}])[0]:
+        table = Table("party", "samples", "by the others", "by all", "by its own", box=None, header_style="bold")
+        table.title, table.title_justify = one_line(how_well(what)), "left"
+        for party, models in found.items():
+            samples = f"{errors[party].left_out.n:,}"
+            table.add_row(one_line(party), samples, *(figure(model[what]) for model in models))
+        yield table
 
 
 def validated(store: Store, *, wanted: bool | None) -> dict[str, SiteValidation]:
-    """Return how well each party is predicted by the others; nothing where there are too many, or too few."""
+    """Return the errors at each party of the others' model, by party; none for too many or too few parties."""
     count = len(store.contributions())
     if wanted is False or count < 2 or (wanted is None and count > MOST_SITES):
         return {}
     return unmoved(store, lambda: dict(counted(validate(store), "leaving one out", count)))
 
 
-def _wrote_round(asked: Asked, path: Path, *, as_json: bool) -> None:
+def _wrote_round(asked: Asked, *, as_json: bool) -> None:
+    path = asked.path
+    assert path is not None
     if as_json:
         typer.echo(json.dumps({"round": asked.number, "file": str(path)}))
         return

@@ -1,4 +1,4 @@
-"""`fedgram run`: one method in one scenario, a comparison of one cell."""
+"""`fedgram run`: one method in one scenario."""
 
 import json
 from collections.abc import Iterator
@@ -11,25 +11,22 @@ from rich.console import Console
 from rich.table import Table
 
 from fedgram.cli import options
-from fedgram.cli.outputs import Force, check_free
-from fedgram.cli.progress import progress_bar
+from fedgram.cli.options import already_in, progress_bar
+from fedgram.cli.output_files import Force, check_free
 from fedgram.cli.report import RESULTS, print_tables
-from fedgram.cli.watching import already_in
 from fedgram.core import terminal
 from fedgram.core.errors import InvalidParameter
 from fedgram.core.terminal import one_line
-from fedgram.evaluation import Evaluation
-from fedgram.experiments import Run, Scenario
-from fedgram.experiments.judged import Judged
+from fedgram.evaluation import Evaluation, NumericErrors
+from fedgram.experiments import Loader, Run, Scenario
 from fedgram.experiments.prepared import TEST_SET, Prepared
-from fedgram.experiments.results import Result
+from fedgram.experiments.results import Judged, Result
 from fedgram.experiments.runner import Kept, attempt
 from fedgram.experiments.variants import read_variants
-from fedgram.numeric_evaluation import NumericEvaluation
 from fedgram.protocol.fit import Fit
+from fedgram.protocol.named_methods import resolve
 from fedgram.protocol.parameters import read_settings
-from fedgram.protocol.sources import resolve
-from fedgram.report.sites import site_tables
+from fedgram.report.result_tables import few_clients, site_tables
 from fedgram.studies import Study
 
 
@@ -70,7 +67,7 @@ def run(
 
       fedgram run --data cifar10 --backbone lite0:96 --clients 100 --test standard --out results/cifar
 
-      fedgram run --data patients.csv --label diagnosis --client-column hospital --save fit.safetensors
+      fedgram run --data patients.csv --outcome diagnosis --client-column hospital --save fit.safetensors
 
     """
     if save is not None:
@@ -83,11 +80,11 @@ def run(
     others = {"clients": clients, "partition": partition}
     settings |= {name: value for name, value in others.items() if value is not None}
     settings.setdefault("data", "digits")
-    scenario = Scenario(seed=seed, **settings)
-    one = Run(scenario, variant.label, variant.method, "all" if running.require is None else running.require)
+    loader, require = Loader(), "all" if running.require is None else running.require
+    one = Run(Scenario(seed=seed, **settings), variant.label, variant.method, require).resolve(loader)
     errors = terminal.console(stderr=True, highlight=False, soft_wrap=True)
     with _results_in(out, running, errors) as kept:
-        prepared = scenario.prepare()
+        prepared = one.scenario.prepare(loader)
         if prepared.data.about:
             terminal.echo(prepared.data.about, err=True)
         if clients not in (None, len(prepared.clients)):
@@ -96,9 +93,9 @@ def run(
                 "with --partition how the samples are spread"
             )
         if kept is not None:
-            kept.begin(scenario, prepared)
+            kept.begin(one.scenario, prepared)
         with progress_bar(one.label) as progress:
-            record, fit, error = attempt(one, prepared, running.engine, progress)
+            record, fit, evaluation, error = attempt(one, prepared, running.engine, progress)
         if kept is not None:
             kept.append(record)
     for message in record.get("warnings", ()):
@@ -111,12 +108,12 @@ def run(
     if as_json:
         typer.echo(json.dumps(record, allow_nan=False, default=str))
     else:
-        _show(fit, prepared.score(fit), prepared)
+        _show(fit, evaluation, prepared)
         _show_sites(Result.of(record).judged)
 
 
 def _check_target(save: Path, *, force: bool) -> None:
-    """Refuse a file that cannot be written, or must not be, before anything is computed."""
+    """Raise before anything is computed if the file cannot be written, or exists and must not be overwritten."""
     if not save.absolute().parent.is_dir():
         raise InvalidParameter(f"cannot write {save}: there is no folder {save.parent}")
     if save.is_dir():
@@ -134,7 +131,7 @@ def _results_in(folder: Path | None, running: options.Running, errors: Console) 
         yield kept
 
 
-def _show(fit: Fit, evaluation: Evaluation | NumericEvaluation | None, prepared: Prepared) -> None:
+def _show(fit: Fit, evaluation: Evaluation | None, prepared: Prepared) -> None:
     clients, data = prepared.clients, prepared.data
     table = Table(title=f"{fit.method} on {one_line(data.name)}", title_justify="left", box=None, pad_edge=False)
     table.show_header = False
@@ -152,6 +149,8 @@ def _show(fit: Fit, evaluation: Evaluation | NumericEvaluation | None, prepared:
             table.add_row("not tested", one_line(f"{name}: {reason}"))
         if evaluation.untested:
             table.add_row("", f"{evaluation.untested} clients without test samples are left out of the mean")
+        if evaluation.few and prepared.tested_by_clients and not prepared.units:
+            table.add_row("", few_clients(evaluation.few, len(evaluation.by_client)) + " in the mean")
     per_client = max(len(fit.traffic.by_client), 1)
     for direction, total in (("up", fit.traffic.up), ("down", fit.traffic.down)):
         table.add_row(f"traffic {direction}", f"{total:,} bytes, {total // per_client:,} a client")
@@ -161,15 +160,15 @@ def _show(fit: Fit, evaluation: Evaluation | NumericEvaluation | None, prepared:
     terminal.console().print(table)
 
 
-def _figures(evaluation: Evaluation | NumericEvaluation, prepared: Prepared) -> Iterator[tuple[str, str]]:
-    """Yield how good the models are: what it is, and the figure."""
-    if isinstance(evaluation, NumericEvaluation):
+def _figures(evaluation: Evaluation, prepared: Prepared) -> Iterator[tuple[str, str]]:
+    """Yield the names of the models' scores, with the scores as text."""
+    if evaluation.kind is NumericErrors:
         for name, errors in evaluation.pooled.items():
             unit = one_line(f" {prepared.units[name]}" if prepared.units[name] else "")
             yield f"RMSE of {name}", f"[b]{errors.rmse:.4g}[/]{unit}, MAE {errors.mae:.4g}{unit}, R² {errors.r2:.4f}"
         return
     summary = evaluation.summary()
-    # One test set is one figure: a mean of clients' accuracies would be the same again.
+    # With one common test set, there is one accuracy: the mean of the clients' is the same number.
     for name, value in (summary if prepared.tested_by_clients else {TEST_SET: summary["pooled"]}).items():
         yield f"accuracy, {name.replace('_', ' ')}", f"[b]{value:.2%}[/]"
     if known := evaluation.probabilities:

@@ -1,1 +1,1 @@
-"""What everything else stands on: errors, labels, columns, random numbers, messages, files. Imports nothing of ours."""
+"""The foundation: errors, classes, columns, random numbers, messages, files. Imports no other part of fedgram."""

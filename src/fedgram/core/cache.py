@@ -1,15 +1,15 @@
-"""The one folder on disk for what is fetched or computed once.
+"""The cache: one folder on disk for data that are fetched or computed once.
 
 ```
-downloads/NAME/   archives as they came; files a user places by hand go here too
-data/v1/NAME/     the same data as arrays that can be memory-mapped (see `data.store`)
-models/           backbones exported to ONNX (see `features.backbones.export`)
-features/         features of data sets (see `features.store`)
+downloads/NAME/   archives as they came; a user places files by hand here, too
+data/v1/NAME/     the same data as arrays that can be memory-mapped (see `data.published.cached_arrays`)
+models/           backbones exported to ONNX (see `features.backbones.torchmodel`)
+features/         features of data sets (see `features.extraction`)
 queue/            runs of `make results-queue`, and the states of those that were interrupted
-locks/, tmp/      who is working on what, and work that is not finished
+locks/, tmp/      locks of what is being made, and unfinished work
 ```
-Work happens in `tmp` under a lock and is moved into place by one rename, so whatever has its final name is
-whole. Locks belong to the operating system: a killed process leaves none behind.
+Work happens in `tmp` under a lock and is moved into place by one rename, so a file or folder with its
+final name is whole. Locks belong to the operating system: a killed process does not leave one behind.
 """
 
 import errno
@@ -23,8 +23,8 @@ from pathlib import Path
 from platformdirs import user_cache_dir
 
 from fedgram.core.errors import CacheError
-from fedgram.core.files import locked, replace_file, writing
-from fedgram.core.progress import spinner
+from fedgram.core.filesystem import locked, replace_file, writing
+from fedgram.core.progress_bars import spinner
 
 _NO_ROOM = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
 _REMEDY = "make room, or set FEDGRAM_CACHE to another folder (what is finished stays and will be used)"
@@ -38,9 +38,9 @@ def cache_dir() -> Path:
 
 
 def offline(*others: str) -> str | None:
-    """Return the variable by which the user said that there is no network, None if nobody did.
+    """Return the name of the environment variable that says that there is no network, None if none is set.
 
-    That is `FEDGRAM_OFFLINE=1`, or one of `others`.
+    It is `FEDGRAM_OFFLINE`, or one of `others`.
     """
     return next((name for name in ("FEDGRAM_OFFLINE", *others) if os.environ.get(name, "") not in ("", "0")), None)
 
@@ -54,7 +54,7 @@ def cache_folder(root: Path | str | None, part: str) -> Path:
 
 
 def writing_cache(path: Path) -> AbstractContextManager[None]:
-    """Turn the system's refusal to write `path` (disk full, no permission) into one line with a remedy."""
+    """Turn an `OSError` about writing `path` (disk full, no permission) into one line with a remedy."""
     return writing(path, CacheError, remedy=_REMEDY)
 
 
@@ -73,9 +73,9 @@ def write_atomic(path: Path, content: bytes) -> None:
 
 @contextmanager
 def workshop(name: str, show: bool | None = None) -> Iterator[Path]:
-    """Lock `name` among all processes and give an empty folder to work in, removed at the end.
+    """Lock `name` among all processes and yield an empty folder to work in, which is removed at the end.
 
-    What a killed predecessor left there is removed first.
+    Files that a killed predecessor left there are removed first.
     """
     with _explained(), cache_lock(cache_dir() / "locks" / f"{name}.lock", name, show):
         benches = cache_dir() / "tmp" / name
@@ -99,19 +99,13 @@ def move_into_place(made: Path, final: Path) -> None:
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Say what to do about a cache folder that is full or not writable."""
+    """Turn an `OSError` about the cache folder (full, not writable) into an error with a remedy."""
     folder = cache_dir()
     try:
         yield
     except OSError as error:
-        if error.errno in _NO_ROOM:
-            raise CacheError(
-                f"no room left in the cache folder {folder} ({error.strerror}): free some, or set FEDGRAM_CACHE "
-                "to a folder on a larger disk"
-            ) from error
         inside = error.filename is not None and str(error.filename).startswith(str(folder))
-        if error.errno in _NOT_ALLOWED and inside:
-            raise CacheError(
-                f"cannot write to {error.filename} ({error.strerror}): set FEDGRAM_CACHE to a folder of yours"
-            ) from error
+        if error.errno in _NO_ROOM or (error.errno in _NOT_ALLOWED and inside):
+            where = error.filename if inside else folder
+            raise CacheError(f"cannot write {where}: {error.strerror or error}; {_REMEDY}") from error
         raise

@@ -1,6 +1,6 @@
-"""Columns by name: what the columns of a table are called, and samples in the order that others have agreed on.
+"""Columns by name: the names of a table's columns, and samples in the agreed order of columns.
 
-Tables of pandas, polars and Arrow are told by what they can do; none of these libraries is imported for it.
+Tables of pandas, polars and Arrow are recognised by their attributes, without importing these libraries.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,7 +29,7 @@ def names_of(x: Any) -> Columns:
 
 
 def as_columns(names: Iterable[str], count: int | None = None) -> Columns:
-    """Return names as columns; refuse a name that occurs twice, and another number of names than `count`.
+    """Return names as columns; raise for a name that occurs twice, or another number of names than `count`.
 
     >>> as_columns(["age", "age"])
     Traceback (most recent call last):
@@ -51,7 +51,7 @@ def as_columns(names: Iterable[str], count: int | None = None) -> Columns:
 def samples_of(x: Any, columns: Sequence[str] = ()) -> npt.NDArray[Any]:
     """Return samples as an array; a table's columns are taken by name, in the order of `columns` if there are any.
 
-    Other columns of a table are left out, and one that is missing is refused. An array is taken as it comes.
+    Other columns of a table are left out; a missing column raises `Mismatch`. An array stays as it is.
 
     >>> class Frame(dict):
     ...     columns = property(lambda self: list(self))
@@ -69,7 +69,7 @@ def samples_of(x: Any, columns: Sequence[str] = ()) -> npt.NDArray[Any]:
 
 
 def order(own: Sequence[str], wanted: Sequence[str]) -> npt.NDArray[np.intp]:
-    """Return for each column that is wanted its place among one's own; refuse other columns by name.
+    """Return the place of each wanted column among the own columns; raise for other columns, by name.
 
     >>> order(("sex", "age"), ("age", "sex"))
     array([1, 0])
@@ -81,7 +81,7 @@ def order(own: Sequence[str], wanted: Sequence[str]) -> npt.NDArray[np.intp]:
 
 
 def difference(own: Sequence[str], wanted: Sequence[str]) -> str:
-    """Say which columns are missing or unknown; "" if both have the same ones.
+    """Return a text about missing and unknown columns; "" if both have the same columns.
 
     >>> difference(("age", "bmi"), ("age", "bp"))
     "lacks column 'bp'; has unknown column 'bmi'"
@@ -114,7 +114,7 @@ def _numbers(column: Any, name: str) -> npt.NDArray[Any]:
 
 
 def as_table(x: Any) -> Any:
-    """Return what only offers itself as a stream of Arrow as a table, anything else as it is."""
+    """Return an object that is only a stream of Arrow as a table, and other objects as they are."""
     if hasattr(x, "columns") or hasattr(x, "column_names") or not hasattr(x, "__arrow_c_stream__"):
         return x
     return require("pyarrow", "tables", "this table").table(x)

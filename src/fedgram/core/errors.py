@@ -1,11 +1,11 @@
-"""What can go wrong, by name.
+"""The errors and warnings of fedgram, by name.
 
-Every error says what was wrong, the value it got and the remedy. All of them are `FedgramError`, which is a
-`ValueError`, so a caller may catch as narrowly or as widely as it likes; the command line prints the message
-as one line and exits with code 2.
+Every error tells the field, the expected and the actual value, and the remedy. All of them are `FedgramError`, which is
+a `ValueError`, so a caller may catch any of them by its class or all together; the command line prints the message as
+one line and exits with code 2.
 
-An error may quote cells, labels and paths, which must not leave the machine that they are on. `tell` gives what another
-party may know: what the error was told to say (`telling`), or else no more than its kind.
+An error may quote cells, labels and paths, which must not leave their machine. `tell` gives the text
+that another party may see: the one set by `telling`, or else no more than the error's kind.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,7 +21,7 @@ class FedgramError(ValueError):
     told: str | None = None
 
     def telling(self, text: str | None = None) -> Self:
-        """Return this error with what another party may know of it; without `text`, all of it."""
+        """Return this error with the text that another party may see; without `text`, the whole message."""
         self.told = str(self) if text is None else text
         return self
 
@@ -33,21 +33,29 @@ class InvalidParameter(FedgramError):
 
 
 class InvalidData(FedgramError):
-    """Features or labels cannot be used: wrong shape, NaN, unknown label, nothing there."""
+    """Features or labels cannot be used: wrong shape, NaN, unknown label, no samples."""
 
     kind = "the data here cannot be used"
 
 
+class MissingFile(InvalidData, FileNotFoundError):
+    """A file that does not exist; also a `FileNotFoundError`, so that it can be caught as Python's own."""
+
+
 class BadSamples(InvalidData):
-    """Some samples of a file cannot be used: says which and why."""
+    """Some samples of a file cannot be used; the message says which and why."""
 
 
 class NumericLabels(InvalidData):
     """Labels that are numbers with fractions: a numeric outcome, which needs a study, not classes."""
 
 
+class Withheld(InvalidData):
+    """A client's own limits keep it from sending anything; its figures are for itself, the rule may be told."""
+
+
 class Mismatch(FedgramError):
-    """Two things that were to be combined are not of the same kind."""
+    """Two objects that should be combined do not fit each other."""
 
 
 class NotMoments(FedgramError):
@@ -55,7 +63,7 @@ class NotMoments(FedgramError):
 
 
 class RefusedMessage(FedgramError):
-    """Bytes from another party that fail a check; says whose, which field and which value."""
+    """Bytes from another party that fail a check; the message names the party, the field and the value."""
 
 
 class ClientFailed(FedgramError):
@@ -73,7 +81,7 @@ class MissingExtra(FedgramError):
 
 
 class BadImage(InvalidData):
-    """A file that is not an image, or not a whole one."""
+    """A file that is not an image, or is cut short."""
 
 
 class BadArchive(FedgramError):
@@ -85,7 +93,7 @@ class CacheError(FedgramError):
 
 
 class CannotFetch(FedgramError):
-    """A source cannot be reached from this machine now; says why."""
+    """A source cannot be reached from this machine now; the message says why."""
 
 
 class WrongChecksum(FedgramError):
@@ -93,15 +101,15 @@ class WrongChecksum(FedgramError):
 
 
 class NotAvailable(FedgramError):
-    """No source has the data; says what to place where."""
+    """No source has the data; the message says which file to place where."""
 
 
 class CannotLoad(FedgramError):
-    """A model cannot be had or read: says which, why, and where else it may come from."""
+    """A model cannot be fetched or read; the message says which, why, and where else it may come from."""
 
 
 class CannotExport(FedgramError):
-    """A network uses what ONNX does not have."""
+    """A network uses operations that ONNX lacks."""
 
 
 class FolderInUse(FedgramError):
@@ -109,7 +117,7 @@ class FolderInUse(FedgramError):
 
 
 class StoreError(FedgramError):
-    """A store of exchanged files cannot be used: says why, and what is lost, if anything."""
+    """A store of exchanged files cannot be used; the message says why, and what is lost, if anything."""
 
 
 class JournalError(FedgramError):
@@ -119,11 +127,17 @@ class JournalError(FedgramError):
 class UnknownName(FedgramError):
     """A name (of a method, data set, parameter, …) that does not exist, with the nearest one that does."""
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+    def __init__(self, kind: str, name: str, known: Iterable[str], *, where: str = "") -> None:
         known = sorted(known)
-        near = get_close_matches(name.lower(), known, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        super().__init__(f"unknown {kind} {name!r}: {hint}known: {', '.join(known) or 'none'}")
+        hint = f"{did_you_mean(name, known)} ".lstrip()
+        what = f"{where} has no {kind}" if where else f"unknown {kind}"
+        super().__init__(f"{what} {name!r}: {hint}known: {', '.join(known) or 'none'}")
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return a question with the known name that is nearest to another; "" if no name is near."""
+    near = get_close_matches(name.lower(), known, n=1, cutoff=0.5)
+    return f"did you mean {near[0]!r}?" if near else ""
 
 
 class RankDeficient(UserWarning):
@@ -131,17 +145,15 @@ class RankDeficient(UserWarning):
 
 
 class LostPrecision(UserWarning):
-    """What was computed is smaller than rounding errors of what it was made of: of a subtraction, or of columns that
-    are far from zero.
-    """
+    """A result is smaller than the rounding errors of its terms: of a subtraction, or of columns far from zero."""
 
 
 class Revealing(UserWarning):
-    """What is sent to the clients lets one of them compute something of another."""
+    """Messages to the clients let one client compute something about another."""
 
 
 class Doubtful(UserWarning):
-    """Something in the data that can be used, but is probably not meant so."""
+    """Data that can be used, but probably hold a mistake."""
 
 
 class Skipped(UserWarning):
@@ -149,7 +161,7 @@ class Skipped(UserWarning):
 
 
 def tell(error: Exception) -> str:
-    """Return what another party may know of an error: a rule, at most a column's name, never data or paths.
+    """Return the text about an error that another party may see: a rule, at most a column's name, never data or paths.
 
     >>> tell(InvalidData("column 'id' holds 'W1000'").telling("column 'id' must hold numbers"))
     "column 'id' must hold numbers"
@@ -157,7 +169,7 @@ def tell(error: Exception) -> str:
     ('InvalidData: the data here cannot be used', 'KeyError: unexpected')
     """
     link: BaseException | None = error
-    while link is not None:  # an error that was put into other words may still know what to tell
+    while link is not None:  # the cause of a reworded error may have such a text
         if isinstance(link, FedgramError) and link.told is not None:
             return link.told
         link = link.__cause__
@@ -166,7 +178,7 @@ def tell(error: Exception) -> str:
 
 @contextmanager
 def about_the_request() -> Iterator[None]:
-    """Let errors raised inside be told as they are: they speak only of what the other party has sent."""
+    """Let other parties see errors raised inside as they are: these describe only data that the party has sent."""
     try:
         yield
     except FedgramError as error:

@@ -1,4 +1,4 @@
-"""Optional dependencies: imported where they are used, and if one is missing, one line says what to install."""
+"""Optional dependencies: imported on use; if one is missing, the error says which extra to install."""
 
 import importlib
 import importlib.util
@@ -12,7 +12,7 @@ from fedgram.core.threads import waiting_passively
 
 
 def require(module: str, extra: str, what: str) -> Any:
-    """Return an optional module; `what` needs it, `extra` brings it.
+    """Return an optional module, which `what` needs and the extra `extra` installs.
 
     >>> require("no_such_module", "vision", "reading images")
     Traceback (most recent call last):
@@ -26,7 +26,7 @@ def require(module: str, extra: str, what: str) -> Any:
 
 @contextmanager
 def needing(extra: str, what: str) -> Iterator[None]:
-    """Import what `what` needs inside; if something is missing, say which extra brings it."""
+    """Import the packages that `what` needs inside; if one is missing, raise an error that names the extra."""
     try:
         yield
     except ImportError as error:

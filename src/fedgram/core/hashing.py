@@ -1,7 +1,7 @@
-"""SHA-256 of texts, plain values, arrays and files, in hexadecimal: how content is known again.
+"""SHA-256 of texts, plain values, arrays and files, in hexadecimal: the identity of content.
 
 Fingerprints, keys of finished runs and names in the cache are made of these: another way to hash would lose them all.
-Files have all 256 bits of a fingerprint, and `readable` writes 160 of them for people. Fewer would not do: two
+Files have all 256 bits of a fingerprint, and `readable` writes 160 of them for people. Fewer are not enough: two
 contents with the same 64 bits are found in minutes on one core.
 """
 
@@ -30,7 +30,7 @@ def hash_bytes(parts: Iterable[bytes | memoryview]) -> str:
 
 
 def hash_text(text: str) -> str:
-    """Return the hash of a text in UTF-8; file names may hold what is no character."""
+    """Return the hash of a text in UTF-8; file names may hold bytes that are not characters."""
     return hash_bytes([text.encode(errors="surrogatepass")])
 
 
@@ -42,7 +42,7 @@ def hash_json(value: Any) -> str:
 def readable(fingerprint: str) -> str:
     """Return the first 160 bits of a hash for people to compare: eight groups of four letters and digits (base32).
 
-    "" stays "". The groups can be read over the telephone: there is no 0, 1, 8 or 9, and case does not matter.
+    "" stays "". The groups can be read over the telephone: 0, 1, 8 and 9 do not occur, and case does not matter.
 
     >>> readable("0123456789abcdef" * 4)
     'aeru-kz4j-vpg6-6ajd-ivty-tk6n-54as-grlh'
@@ -66,7 +66,7 @@ def hash_array(array: npt.NDArray[Any]) -> str:
 
 
 def blocks_of(array: npt.NDArray[Any]) -> Iterator[bytes]:
-    """Give an array's elements as bytes, by blocks, so that a memory-mapped array is never copied whole."""
+    """Yield an array's elements as bytes, by blocks, so that a memory-mapped array is never copied whole."""
     little = array.dtype.newbyteorder("<")
     row = max(1, array[:1].nbytes)
     step = max(1, _BLOCK // row)

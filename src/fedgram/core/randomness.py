@@ -1,4 +1,4 @@
-"""Random numbers that depend on what they are for, never on who asked first."""
+"""Random numbers that depend on their purpose, never on the order of requests."""
 
 from numbers import Integral
 from typing import Any
@@ -10,7 +10,7 @@ from fedgram.core.hashing import hash_text
 
 
 def read_seed(seed: Any) -> int:
-    """Return a seed as a whole number ≥ 0, or refuse it."""
+    """Return a seed as a whole number ≥ 0; raise for other values."""
     if isinstance(seed, bool) or not isinstance(seed, Integral) or seed < 0:
         raise InvalidParameter(f"seed must be a whole number ≥ 0, got {seed!r}")
     return int(seed)

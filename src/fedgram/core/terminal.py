@@ -1,4 +1,4 @@
-"""What is printed for people. Names and labels come from others' files: control characters in them are shown as text.
+"""Printing on terminals. Names and labels come from other parties' files: control characters are shown as text.
 
 An escape sequence in a client's name could otherwise recolour, erase or forge what a terminal shows.
 """
@@ -16,7 +16,7 @@ from rich.control import Control
 from rich.markup import escape
 from rich.segment import ControlType, Segment
 
-# Control characters of both kinds, what turns the direction of writing, and halves of characters, which nothing prints.
+# Control characters, marks that change the direction of writing, and lone surrogates, which cannot be printed.
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _BUT_LINES = re.compile(_CONTROLS.pattern.replace("\x00-\x1f", "\x00-\x08\x0b-\x1f"))
 _HALVES = re.compile("[\ud800-\udfff]")
@@ -40,8 +40,21 @@ def one_line(error: object) -> str:
     return escape(visible(" ".join(str(error).splitlines())))
 
 
+def human_size(count: float) -> str:
+    """Return a number of bytes with three significant digits and its unit.
+
+    >>> human_size(512), human_size(20_480), human_size(3_500_000)
+    ('512 B', '20.5 kB', '3.50 MB')
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000 or unit == "GB":
+            break
+        count /= 1000
+    return f"{count:.3g} {unit}" if unit == "B" or count >= 10 else f"{count:.2f} {unit}"
+
+
 class _Plain(Console):
-    """A console that writes control characters out, whatever it is given to print."""
+    """A console that writes control characters out as text."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
@@ -49,30 +62,30 @@ class _Plain(Console):
 
 
 def console(**options: Any) -> Console:
-    """Return a Rich console for text that others have a say in."""
+    """Return a Rich console for text that comes from other parties."""
     return _Plain(**options)
 
 
 def fresh_line(shown: Console) -> None:
-    """Take a progress bar off the line that comes next on a terminal; it draws itself again below."""
+    """Clear a progress bar from the terminal's present line before other output; it is drawn again below."""
     shown.control(Control(ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2)))
 
 
 def echo(text: object, *, end: str = "\n", err: bool = False) -> None:
-    """Print to a terminal without control characters, to a file or a pipe as it is (but for what has no encoding).
+    """Print a text: on a terminal with control characters written out, to a file or a pipe unchanged.
 
-    What goes to stderr is for people, wherever it goes.
+    Text on stderr is always treated as on a terminal. Lone surrogates have no encoding and are written out everywhere.
     """
     watched = err or sys.stdout.isatty()
     shown = visible(str(text), lines=True) if watched else _HALVES.sub(_written_out, str(text))
-    # With colour, because without it some sequences would be taken out of what goes to a pipe.
+    # color=True, because typer otherwise removes some sequences from the output to a pipe.
     typer.echo(shown + end, nl=False, err=err, color=True)
 
 
 class _Unbroken(io.FileIO):
-    """A stream that may lose its reader, such as `head`: what is written after that goes nowhere, and work goes on.
+    """A stream that may lose its reader, such as `head`: later output is dropped, and work goes on.
 
-    Any other failure, such as a full disk, is told once.
+    Any other failure, such as a full disk, is raised once.
     """
 
     def write(self, data: Any) -> Any:
@@ -88,7 +101,7 @@ class _Unbroken(io.FileIO):
 
 
 def unbroken(stream: TextIO) -> TextIO:
-    """Return a standard stream that a closed pipe does not break, and that prints ± or α where its encoding cannot."""
+    """Return a standard stream that survives a closed pipe, and escapes characters that its encoding lacks."""
     if not isinstance(stream, io.TextIOWrapper):
         return stream
     raw = io.BufferedWriter(_Unbroken(stream.fileno(), "w", closefd=False))

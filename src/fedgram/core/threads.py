@@ -1,11 +1,12 @@
-"""One policy for threads: those inside BLAS, torch and ONNX Runtime, and jobs of ours side by side.
+"""The policy for threads: those inside BLAS, torch and ONNX Runtime, and jobs side by side.
 
-`threads_for` decides by sizes alone how many threads compute something. The same sizes get the same number on a busy
-machine and on a quiet one, because another number of threads may change the last bits of a result. Three rules:
+`threads_for` decides by sizes alone how many threads a computation gets; all other functions here ask it, and no other
+file sets a number of threads. The same sizes get the same number on a busy machine and on a quiet one, because another
+number of threads may change the last bits of a result. Three rules:
 
 - Threads inside a library wait for each other after every product. That pays off for large products on a quiet machine.
   For small ones it is a loss, and beside other busy processes a run can take fifty times as long.
-- Many jobs that do not need each other, such as clients, go side by side with one thread each: they wait for nothing.
+- Many independent jobs, such as clients, go side by side with one thread each: they do not wait for each other.
 - Threads that wait must sleep, not spin. OpenMP reads that from the environment when it is loaded, see
   `waiting_passively`. OpenBLAS and oneDNN spin inside a product in any case; only one thread helps there.
 
@@ -34,7 +35,10 @@ WORTH_A_JOB = 1e6
 READING = 512
 # Pieces that a decomposition is made of: its threads wait for each other that much more often than in a product.
 DECOMPOSITION = 10
-# Has OpenMP's threads sleep while they wait: that of GNU, of LLVM and of Intel.
+# CPU seconds from which on a step of a client is worth a worker; below, workers wait for the interpreter. The first
+# steps take longer than later ones, so some steps that took no time are added before them.
+WORTH_A_THREAD, IMAGINED = 2e-3, 2
+# Settings by which waiting threads of OpenMP sleep, for the libraries of GNU, LLVM and Intel.
 PASSIVE = {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0"}
 # OpenBLAS ends the process (signal 11) where a thread gets more columns of a symmetric product than fit its buffer:
 # 7,700 with version 0.3.30 on Skylake-X, the smallest buffer we know. Factorisations have such products inside.
@@ -48,14 +52,16 @@ def threads_for(multiplications: float, allowed: int, *, pieces: int = 1, meanwh
     Parameters
     ----------
     multiplications
-        How many the whole computation has.
+        The number of multiplications in the whole computation.
     allowed
-        How many threads there may be.
+        The largest number of threads.
     pieces
-        How many pieces it has, after each of which the threads wait for each other.
+        The number of pieces of the computation, after each of which the threads wait for each other.
     meanwhile
         Work of a single thread between the pieces, in multiplications. Where it is the larger part, the answer is one.
 
+    Examples
+    --------
     >>> threads_for(1e6, 8), threads_for(1e9, 8), threads_for(1e9, 8, pieces=100), threads_for(1e9, 8, meanwhile=2e9)
     (1, 8, 1, 1)
 
@@ -64,21 +70,30 @@ def threads_for(multiplications: float, allowed: int, *, pieces: int = 1, meanwh
 
 
 def one_thread_each(sizes: Sequence[int], columns: int, allowed: int) -> bool:
-    """Say whether clients of so many samples serve best with one thread each, side by side.
+    """Return whether clients with these numbers of samples run best with one thread each, side by side.
 
-    So it is where steps are small, and where no client has more than the fair share of one of `allowed` workers.
+    That is the case if steps are small, or no client has more than the fair share of one of `allowed` workers.
     """
     largest = max(sizes)
     small = threads_for(largest * columns * min(largest, columns), allowed) == 1
     return small or largest * allowed <= sum(sizes)
 
 
-def jobs_at_once(multiplications: float, lengths: Sequence[float], allowed: int, *, pieces: int = 1) -> int:
-    """Return how many jobs go side by side, each with one thread.
+def worth_a_worker(seconds: float, steps: int) -> bool:
+    """Return whether steps that have taken so many CPU seconds are worth workers side by side.
 
-    `lengths` say how long each job is beside the others. A job is a sequence of computations with so many
-    multiplications. Where one job is longer than a worker's share of all, and its computations are large, they get all
-    threads, one job after another.
+    >>> worth_a_worker(0.003, 1), worth_a_worker(0.02, 1)
+    (False, True)
+    """
+    return seconds >= WORTH_A_THREAD * (steps + IMAGINED)
+
+
+def jobs_at_once(multiplications: float, lengths: Sequence[float], allowed: int, *, pieces: int = 1) -> int:
+    """Return the number of jobs that go side by side, each with one thread.
+
+    `lengths` are the relative lengths of the jobs. A job is a sequence of computations of `multiplications` each. If
+    one job is longer than a worker's share of the total, and computations are large, jobs run one after another with
+    all threads.
 
     >>> jobs_at_once(1e7, [1] * 20, 4), jobs_at_once(1e7, [1] * 3, 4), jobs_at_once(1e5, [1] * 20, 4)
     (4, 3, 1)
@@ -92,7 +107,7 @@ def jobs_at_once(multiplications: float, lengths: Sequence[float], allowed: int,
 
 
 def processors() -> int:
-    """Return how many processors this process may use."""
+    """Return the number of processors that this process may use."""
     usable = getattr(os, "sched_getaffinity", None)
     return len(usable(0)) if usable else os.cpu_count() or 1
 
@@ -100,8 +115,8 @@ def processors() -> int:
 class Limit:
     """A number of BLAS threads, from construction until `release`, which may be called more than once.
 
-    It holds for the whole process, as BLAS knows no other. Where several runs hold one at a time, the smallest counts,
-    and the last to go brings back what was before.
+    It holds for the whole process, because BLAS has only one number of threads. If several limits are held at a time,
+    the smallest counts, and the release of the last one restores the earlier number.
     """
 
     _lock = Lock()
@@ -138,13 +153,13 @@ class Limit:
 
     @staticmethod
     def allowed() -> int:
-        """Return how many threads BLAS may use where nothing here limits it."""
+        """Return the number of threads that BLAS may use without a limit from here."""
         with Limit._lock:
             return Limit._before[0] if Limit._held else _allowed()
 
     @staticmethod
     def now() -> int:
-        """Return how many threads a computation may use here and now: one where it is a job among others."""
+        """Return the number of threads that a computation may use now: one if it is a job among others."""
         if _is_worker():
             return 1
         with Limit._lock:
@@ -152,7 +167,7 @@ class Limit:
 
 
 def beside_reading(columns: int) -> Limit:
-    """Return a limit for the time that a table is read and added up, block by block: one thread if it is narrow."""
+    """Return a limit for reading and adding up a table block by block: one thread if the table is narrow."""
     return Limit(threads_for(columns**2, Limit.allowed(), pieces=0, meanwhile=READING * columns))
 
 
@@ -170,9 +185,9 @@ def symmetric(columns: int) -> AbstractContextManager[object]:
 
 @contextmanager
 def torch_threads(multiplications: float, *, pieces: int = 1) -> Iterator[None]:
-    """Let torch compute something of this size with as many threads as pay off, and give it back what it had.
+    """Set torch's number of threads for a computation of this size, and restore it afterwards.
 
-    BLAS' limits hold for torch, too.
+    Limits of BLAS hold for torch, too.
     """
     import torch
 
@@ -183,13 +198,13 @@ def torch_threads(multiplications: float, *, pieces: int = 1) -> Iterator[None]:
     try:
         yield
     finally:
-        # A worker goes on with one: the number is that of a thread of Python, but MKL has one for all of them.
+        # A worker keeps one thread: torch's number is per thread of Python, but that of MKL is shared by all of them.
         if chosen != before and not _is_worker():
             torch.set_num_threads(before)
 
 
 def side_by_side(jobs: Sequence[Callable[[], T]], workers: int) -> list[T]:
-    """Return what jobs return that use torch; with several workers, each of these has one thread."""
+    """Return the results of jobs that use torch; several workers have one thread each."""
     if workers == 1:
         return [job() for job in jobs]
     with Limit(1), torch_threads(0), ThreadPoolExecutor(workers, initializer=_begin_with_torch) as pool:
@@ -202,7 +217,7 @@ def side_by_side(jobs: Sequence[Callable[[], T]], workers: int) -> list[T]:
 
 
 def onnx_options(runtime: Any) -> Any:
-    """Return options of an ONNX Runtime session whose threads sleep while they wait, and are as many as allowed."""
+    """Return options of an ONNX Runtime session with the allowed number of threads, which sleep while they wait."""
     options = runtime.SessionOptions()
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     allowed = Limit.now()
@@ -212,12 +227,12 @@ def onnx_options(runtime: Any) -> Any:
 
 
 def begin_worker() -> None:
-    """Say that this thread of Python is a worker beside others: what it computes gets one thread."""
+    """Mark this thread of Python as a worker beside others, whose computations get one thread."""
     _here.is_worker = True
 
 
 def end_workers() -> None:
-    """Give torch back the number of threads that this thread of Python has; workers have changed MKL's."""
+    """Restore torch's number of threads for this thread of Python, because workers have changed that of MKL."""
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(torch.get_num_threads())
@@ -236,10 +251,10 @@ def _begin_with_torch() -> None:
 
 @contextmanager
 def waiting_passively() -> Iterator[None]:
-    """Import a library inside, so that its threads sleep while they wait for each other.
+    """Set the environment so that threads of a library that is imported inside sleep while they wait.
 
-    OpenMP looks at the environment when it is loaded, so the environment is as before afterwards. Nothing is changed
-    where one of the variables is set already.
+    OpenMP reads the environment only when it is loaded, so the environment is restored afterwards. Nothing is changed
+    if one of the variables is set already.
     """
     if any(name in os.environ for name in (*PASSIVE, "GOMP_SPINCOUNT")):
         yield
@@ -258,5 +273,5 @@ def _allowed() -> int:
 
 @cache
 def _blas() -> ThreadpoolController:
-    """Return the way to the BLAS libraries of this process: NumPy's and SciPy's are two. Finding them takes a while."""
+    """Return the controller of this process's BLAS libraries, NumPy's and SciPy's; finding them takes a while."""
     return ThreadpoolController().select(user_api="blas")

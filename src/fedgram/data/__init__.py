@@ -4,9 +4,8 @@ from pathlib import Path
 
 from fedgram.core.errors import InvalidParameter, UnknownName
 from fedgram.data.dataset import Dataset
-from fedgram.data.digits import digits
 from fedgram.data.own.bad import OnBad
-from fedgram.data.synthetic import synthetic
+from fedgram.data.small_sets import digits, synthetic
 
 __all__ = ["Dataset", "digits", "load_dataset", "synthetic"]
 
@@ -23,9 +22,10 @@ def load_dataset(
 ) -> Dataset:
     """Return a data set by name, or the user's own from a path.
 
-    A name may have an option behind a colon: `synthetic:0.5,0.5` its α and β, a published one the folder that holds it
-    (`cifar100:folder`). `clients` and `seed` count for what is drawn; `label`, `group` name columns of a user's table.
-    With `one_of_many` it is one party's table, which may have a single class.
+    A name may have an option behind a colon: α and β for `synthetic:0.5,0.5`, and for a published data set the folder
+    that holds it (`cifar100:folder`). `clients` and `seed` are for data sets that are drawn; `label` and `group`
+    name columns of a user's table. With `one_of_many` the table is that of one party among many, and may have a single
+    class.
 
     >>> load_dataset("digits").x.shape
     (1797, 64)

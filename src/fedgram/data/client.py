@@ -1,19 +1,152 @@
-"""A client: one party with its own samples."""
+"""A client: one party with its own samples, which may be too many to hold and are then read in blocks on each pass."""
 
 import warnings
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from fedgram.core.arrays import Array, Stream
+from fedgram.core.classes import Classes, Label, as_labels, from_indices, to_indices
 from fedgram.core.columns import Columns, as_columns, as_table, names_of, order, samples_of
 from fedgram.core.errors import FedgramError, InvalidData, InvalidParameter, Revealing
-from fedgram.core.labels import Label, as_labels, from_indices
 from fedgram.core.randomness import generator
 from fedgram.data.dataset import Dataset
-from fedgram.data.streams import StreamedLabels, StreamedRows
+
+
+class StreamedRows(Stream[Array]):
+    """Samples (n, d), read anew on each pass; `np.asarray` reads all of them into memory.
+
+    `sizes` says how many rows each block has.
+    """
+
+    sizes: tuple[int, ...]
+    ndim, dtype = 2, np.dtype(np.float64)
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """The number of columns."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, d)."""
+        return len(self), self.width
+
+    def __len__(self) -> int:
+        return sum(self.sizes)
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        """Return all samples in memory."""
+        if copy is False:
+            raise ValueError("samples that are read from a file cannot be an array without a copy")
+        whole, end = np.empty(self.shape, dtype=dtype or self.dtype), 0
+        for block in self:
+            whole[end : end + len(block)] = block
+            end += len(block)
+        return whole
+
+    def reordered(self, places: npt.NDArray[np.intp]) -> "StreamedRows":
+        """Return the samples with their columns in another order."""
+        return _Reordered(self, places)
+
+    def some(self, chosen: npt.NDArray[np.bool_]) -> "StreamedRows":
+        """Return the samples that a mask (n,) chooses."""
+        return _Some(self, chosen)
+
+
+@dataclass(frozen=True, eq=False)
+class _Reordered(StreamedRows):
+    rows: StreamedRows
+    places: npt.NDArray[np.intp]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:  # type: ignore[override]
+        return self.rows.sizes
+
+    @property
+    def width(self) -> int:
+        return len(self.places)
+
+    def __iter__(self) -> Iterator[Array]:
+        return (np.ascontiguousarray(block[:, self.places]) for block in self.rows)
+
+
+@dataclass(frozen=True, eq=False)
+class _Some(StreamedRows):
+    rows: StreamedRows
+    chosen: npt.NDArray[np.bool_]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:  # type: ignore[override]
+        return tuple(size for size in (int(mask.sum()) for mask in self._masks()) if size)
+
+    @property
+    def width(self) -> int:
+        return self.rows.width
+
+    def _masks(self) -> Iterator[npt.NDArray[np.bool_]]:
+        yield from np.split(self.chosen, np.cumsum(self.rows.sizes)[:-1])
+
+    def __iter__(self) -> Iterator[Array]:
+        pairs = zip(self.rows, self._masks(), strict=True)
+        return (np.ascontiguousarray(block[mask]) for block, mask in pairs if mask.any())
+
+
+@dataclass(frozen=True, eq=False)
+class StreamedLabels:
+    """Labels of streamed samples: sample i has `values[codes[i]]`. A value may not occur at all."""
+
+    values: tuple[Label, ...]
+    codes: npt.NDArray[np.integer[Any]]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the labels themselves."""
+        return np.asarray(self.values).dtype
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        """Return the label of each sample."""
+        return np.asarray(np.asarray(self.values, dtype=dtype)[self.codes])
+
+    def counts(self) -> dict[Label, int]:
+        """Return the number of samples of each label that occurs."""
+        found = np.bincount(self.codes, minlength=len(self.values)).tolist()
+        return {label: count for label, count in zip(self.values, found, strict=True) if count}
+
+    def indices(self, classes: Classes) -> "StreamedLabels":
+        """Return the labels' indices among the classes; a label that is not among them is refused."""
+        occurring, places = self.counts(), [0] * len(self.values)
+        for place, label in enumerate(self.values):
+            if label in occurring:
+                [places[place]] = to_indices([label], classes).tolist()
+        return StreamedLabels(tuple(places), self.codes)
+
+    def some(self, chosen: npt.NDArray[np.bool_]) -> "StreamedLabels":
+        """Return the labels that a mask (n,) chooses."""
+        return StreamedLabels(self.values, self.codes[chosen])
+
+    def blocks(self, rows: StreamedRows) -> Stream[npt.NDArray[Any]]:
+        """Return the labels in the same blocks as their rows."""
+        return _LabelBlocks(self, rows.sizes)
+
+
+@dataclass(frozen=True, eq=False)
+class _LabelBlocks(Stream[npt.NDArray[Any]]):
+    labels: StreamedLabels
+    sizes: tuple[int, ...]
+
+    def __iter__(self) -> Iterator[npt.NDArray[Any]]:
+        values, end = np.asarray(self.labels.values), 0
+        for size in self.sizes:
+            yield values[self.labels.codes[end : end + size]]
+            end += size
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,8 +197,16 @@ class Client:
         x, x_test = (None if part is None else _reordered(part, places) for part in (self.x, self.x_test))
         return replace(self, x=x, x_test=x_test, columns=columns)
 
+    def some(self, chosen: npt.NDArray[np.bool_]) -> Self:
+        """Return the client with the training samples that a mask (n,) chooses, and none for testing."""
+        x, y = (
+            part.some(chosen) if isinstance(part, StreamedRows | StreamedLabels) else np.asarray(part)[chosen]
+            for part in (self.x, self.y)
+        )
+        return replace(self, x=x, y=y, x_test=None, y_test=None)
+
     def label_counts(self) -> dict[Label, int]:
-        """Return how many training samples have each label that occurs among them.
+        """Return the number of training samples of each label that occurs among them.
 
         >>> Client("ward-3", np.zeros((3, 2)), ["ill", "well", "well"]).label_counts()
         {'ill': 1, 'well': 2}
@@ -123,7 +264,7 @@ def _counts(y: npt.NDArray[Any] | StreamedLabels) -> dict[Label, int]:
 
 
 def usual_names(count: int) -> list[str]:
-    """Return names for so many clients that nobody has named.
+    """Return default names for `count` clients.
 
     >>> usual_names(2)
     ['client-0', 'client-1']
@@ -164,7 +305,7 @@ def make_clients(
 
 
 def warn_if_few(party: str, columns: int, used: int) -> None:
-    """Warn a client of what it reveals if what it sends is made of no more samples than there are columns."""
+    """Warn a client that its sums reveal its samples if they are of no more samples than columns."""
     if 0 < used <= columns:
         warnings.warn(
             f"party {party!r} sends sums of {used} samples in {columns} columns: with no more samples than "

@@ -1,15 +1,41 @@
 """A labelled data set before it is spread over clients."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from fedgram.core.classes import Classes, Label
 from fedgram.core.columns import Columns
 from fedgram.core.errors import InvalidParameter
-from fedgram.core.labels import Label
+from fedgram.core.hashing import hash_array, hash_json
 from fedgram.core.randomness import generator
+
+
+def combined(digests: Mapping[str, tuple[str, tuple[int, ...], str]], classes: Classes) -> str:
+    """Return one identifier for columns given as name → (dtype, shape, digest) and the classes."""
+    listing = [[name, dtype, list(shape), sha] for name, (dtype, shape, sha) in sorted(digests.items())]
+    return hash_json([listing, list(classes)])
+
+
+def fingerprint(columns: Mapping[str, npt.NDArray[Any] | None], classes: Classes) -> str:
+    """Return the identifier of a data set that is in memory; columns that are None do not count.
+
+    >>> import numpy as np
+    >>> same = [fingerprint({"y": np.array([0, 1])}, classes) for classes in [(0, 1), (0, 1), ("a", "b")]]
+    >>> same[0] == same[1], same[0] == same[2]
+    (True, False)
+    """
+    return combined(
+        {
+            name: (array.dtype.newbyteorder("<").str, array.shape, hash_array(array))
+            for name, array in columns.items()
+            if array is not None
+        },
+        classes,
+    )
 
 
 @dataclass(frozen=True)
@@ -22,7 +48,7 @@ class Dataset:
     set, where it has one, and `groups_test` the owners of its samples, where they have any. `fingerprint` identifies
     the content, `features` the backbone that made x ("" for none). `columns` are the names of a table's features,
     `about` says in one line which columns are used as what, `unused` are those that are not. `left_out` are the places
-    of bad samples that are not here, among all as they came (those of the test set last).
+    of bad samples among all samples of the source, those of the test set last.
     """
 
     name: str

@@ -12,12 +12,23 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fedgram.core.errors import InvalidData, InvalidParameter
+from fedgram.core.errors import InvalidData, InvalidParameter, UnknownName
 from fedgram.core.randomness import generator
+from fedgram.data.client import usual_names
+from fedgram.data.dataset import Dataset
 
 Parts: TypeAlias = list[npt.NDArray[np.int64]]
 MOST_CLIENTS = 1_000_000
-# Between which numbers FedAPA's program draws the shares of a class's holders.
+_ARGUMENTS = {
+    "dirichlet": "a concentration, as in dirichlet:0.1",
+    "shards": "a number of shards per client, as in shards:2",
+    "pathological": "a number of classes per client, as in pathological:2 or pathological:2:unbalanced",
+    "iid": "",
+    "by_group": "",
+}
+_UNBALANCED = ":unbalanced"
+BY_GROUP = "by_group"
+# Range from which FedAPA's program draws the shares of a class's holders.
 UNBALANCED = 0.3, 0.7
 
 
@@ -25,15 +36,18 @@ def dirichlet(labels: npt.ArrayLike, *, clients: int, alpha: float, seed: int = 
     """Spread each class over the clients in proportions drawn from Dirichlet(alpha): the smaller, the more skewed.
 
     All five papers use it, beside shards (AFL), classes (FedAPA) and drawn data (FedACnnL). With `min_size`, clients
-    that drew fewer samples get some of the largest clients' at random (the common alternative, drawing again until all
-    are large enough, may never end).
+    that drew fewer samples get random samples of the largest clients. (The common alternative, drawing again until all
+    are large enough, may never end.)
     """
     y = _labels(labels)
     _check_clients(clients)
     if not isinstance(alpha, Real) or not np.isfinite(alpha) or alpha <= 0:
         raise InvalidParameter(f"alpha must be a number > 0, got {alpha!r}")
     if not 0 <= min_size * clients <= len(y):
-        raise InvalidParameter(f"min_size {min_size} for {clients} clients needs 0 to {len(y)} samples in all")
+        raise InvalidParameter(
+            f"min_size: expected 0 to {len(y) // clients}, since {clients} clients share {len(y)} samples, "
+            f"got {min_size}; give less, or use fewer clients"
+        )
     rng = generator(seed, "dirichlet")
     owner = np.empty(len(y), dtype=np.int64)
     for label in np.unique(y):
@@ -123,7 +137,7 @@ def _dirichlet_weights(rng: np.random.Generator, alpha: float, size: int) -> npt
 
 
 def _by_shares(weights: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.int64]:
-    """Return for each of `count` samples whose it is, if owners have shares in proportion to `weights`."""
+    """Return the owner of each of `count` samples; the owners' shares are in proportion to `weights`."""
     bounds = np.cumsum(weights / weights.sum())
     return np.asarray(np.searchsorted(bounds, (np.arange(count) + 0.5) / count), dtype=np.int64)
 
@@ -158,3 +172,67 @@ def _check_clients(clients: int) -> None:
         raise InvalidParameter(f"clients must be at most {MOST_CLIENTS:,}, got {clients}")
     if not isinstance(clients, Integral) or clients < 1:
         raise InvalidParameter(f"clients must be a whole number, at least 1, got {clients!r}")
+
+
+def client_names(data: Dataset, how: str, count: int) -> list[str]:
+    """Return the clients' names: those of the groups where the partition goes by them, else usual ones."""
+    if how != BY_GROUP or data.groups is None:
+        return usual_names(count)
+    return [str(name) for name in np.unique(data.groups)]
+
+
+def spread(data: Dataset, how: str, *, clients: int, seed: int = 0, min_size: int = 0) -> Parts:
+    """Return the indices of each client's samples by a partition's name: `dirichlet:0.1`, `shards:2`, `iid`, …
+
+    `min_size` is the least number of samples of a client, for Dirichlet partitions only.
+
+    >>> from fedgram.data import digits
+    >>> [len(part) for part in spread(digits(), "iid", clients=3)]
+    [599, 599, 599]
+    """
+    kind, argument = read_partition(how)
+    check_min_size(how, min_size)
+    match kind:
+        case "dirichlet":
+            return dirichlet(data.y, clients=clients, alpha=argument, seed=seed, min_size=min_size)
+        case "shards":
+            return shards(data.y, clients=clients, shards_per_client=int(argument), seed=seed)
+        case "pathological":
+            balanced = not how.endswith(_UNBALANCED)
+            return pathological(data.y, clients=clients, classes_per_client=int(argument), seed=seed, balanced=balanced)
+        case "iid":
+            return iid(len(data), clients=clients, seed=seed)
+    if data.groups is None:
+        raise InvalidParameter(f"data set {data.name!r} has no groups: use another partition")
+    return by_group(data.groups)
+
+
+def read_partition(how: str) -> tuple[str, float]:
+    """Return the kind and the argument of a partition, without data to spread.
+
+    >>> read_partition("dirichlet:0.1")
+    ('dirichlet', 0.1)
+    """
+    kind, _, text = how.partition(":")
+    if kind not in _ARGUMENTS:
+        raise UnknownName("partition", kind, _ARGUMENTS)
+    return kind, _number(kind, text)
+
+
+def check_min_size(how: str, min_size: int) -> None:
+    """Raise InvalidParameter if clients of a partition cannot be given a least number of samples."""
+    if min_size and how.partition(":")[0] != "dirichlet":
+        raise InvalidParameter(
+            f"min_size: expected a Dirichlet partition, got {how!r}, which has sizes of its own; leave min_size out"
+        )
+
+
+def _number(kind: str, text: str) -> float:
+    wanted = _ARGUMENTS[kind]
+    number = text.removesuffix(_UNBALANCED) if kind == "pathological" else text
+    if not wanted and not text:
+        return 0.0
+    try:
+        return float(number) if kind == "dirichlet" else float(int(number if wanted else "none wanted"))
+    except ValueError:
+        raise InvalidParameter(f"partition {kind!r} takes {wanted or 'no argument'}, got {text!r}") from None

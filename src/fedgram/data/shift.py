@@ -1,7 +1,7 @@
 """Feature shift: each client's images are changed in a way of its own, the same for all of them.
 
 Clients with the same labels then have different features, as hospitals with scanners of different makers have. The
-change follows from the seed and the client's name, so it is the same whoever else takes part.
+change follows from the seed and the client's name, so it is the same whichever other clients take part.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ Images = npt.NDArray[np.uint8]
 
 
 class Change(Protocol):
-    """What one client's images go through. Its `repr` says all about it."""
+    """A change of one client's images, described completely by its `repr`."""
 
     @classmethod
     def draw(cls, strength: float, rng: np.random.Generator) -> Self:
@@ -63,7 +63,7 @@ class Camera:
         return np.rint(blurred).astype(np.uint8).reshape(images.shape)
 
     def _curve(self, cast: float) -> npt.NDArray[np.float32]:
-        """Return what becomes of each of the 256 values of a channel, not yet rounded."""
+        """Return the new value, not yet rounded, of each of the 256 values of a channel."""
         light = np.clip(np.arange(256) / 255 * self.exposure * cast, 0, 1) ** self.gamma
         return np.asarray(255 * np.clip(0.5 + self.contrast * (light - 0.5), 0, 1), dtype=np.float32)
 
@@ -119,12 +119,14 @@ def shifted(data: Dataset, parts: Sequence[Any], names: Sequence[str], how: str,
     if getattr(data.x, "dtype", None) != np.uint8 or data.x.ndim not in (3, 4):
         raise InvalidParameter(f"shift {how!r} is for images, and {data.name} holds none: leave the shift out")
     if data.x_test is not None:
-        raise InvalidParameter(f"shift {how!r}: {data.name} has a test set that is no client's: let clients hold back")
+        raise InvalidParameter(
+            f"shift {how!r}: {data.name} has a test set that belongs to no single client: let clients hold back"
+        )
     changes = [kind.draw(strength, generator(seed, "shift", name)) for name in names]
     owner = np.full(len(data), -1)
     for k, part in enumerate(parts):
         owner[part] = k
-    # What each image goes through is content: two shifts share features only if all images agree.
+    # The fingerprint covers each image's change: two shifts share features only if all changed images are equal.
     content = hash_text(f"{changes} {hash_array(owner)}")
     return replace(data, x=Shifted(data.x, owner, changes), fingerprint=f"{data.fingerprint}/{how}/{content}")
 
@@ -132,7 +134,7 @@ def shifted(data: Dataset, parts: Sequence[Any], names: Sequence[str], how: str,
 class Shifted:
     """Images that look like an array (n, h, w) or (n, h, w, 3) of uint8 and are changed where they are sliced.
 
-    `owner` (n,) says which of the changes is an image's; images of nobody, -1, stay as they are.
+    `owner` (n,) is the place of each image's change in `changes`; images with -1 stay as they are.
     """
 
     dtype = np.dtype(np.uint8)

@@ -12,47 +12,50 @@ from pathlib import Path
 from threading import Lock
 from time import perf_counter, process_time, thread_time
 from types import MappingProxyType
-from typing import Any, Literal, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeVar
 
 import numpy as np
 
 from fedgram.core import wire
+from fedgram.core.classes import Label
 from fedgram.core.errors import ClientFailed, InvalidParameter
 from fedgram.core.hashing import hash_array, hash_json
-from fedgram.core.labels import Label
-from fedgram.core.threads import Limit, begin_worker, end_workers, one_thread_each
+from fedgram.core.threads import Limit, begin_worker, end_workers, one_thread_each, worth_a_worker
 from fedgram.data.client import Client
+from fedgram.moments.targets import Targets
 from fedgram.protocol import session
 from fedgram.protocol.clientside import ClientSide, explain, perform
 from fedgram.protocol.fit import Fit
 from fedgram.protocol.method import Method, Require
-from fedgram.protocol.recipe import Recipe
-from fedgram.protocol.timing import Spent
-from fedgram.protocol.transport import Progress
+from fedgram.protocol.transport import Progress, Spent
+
+if TYPE_CHECKING:
+    from fedgram.studies.study import Study
 
 T = TypeVar("T")
 Answer: TypeAlias = tuple[str, bytes | Exception]
 Group: TypeAlias = list[tuple[ClientSide, dict[str, Any]]]
 
-# CPU seconds from which on a step is worth a thread of its own; below, threads wait for the interpreter. The first
-# steps take longer than they should, so some that took no time are imagined before them.
-WORTH_A_THREAD, IMAGINED = 2e-3, 2
-
 
 @dataclass(frozen=True)
 class InProcess:
-    """Run a method with all clients in this process.
+    """Engine that runs a method with all clients in this process.
 
-    `workers` threads perform steps at once; replies are taken in the order of the clients, so the result is
-    bit-identical for any number of them. "auto" takes as many as BLAS may have threads, for steps that are worth it. A
-    batched step gets at most `batch` clients at a time; it has threads of its own, and "auto" adds none.
+    Parameters
+    ----------
+    workers
+        The number of threads that perform steps at once. Replies are taken in the order of the clients, so the result
+        is bit-identical for any number. "auto" takes as many as BLAS may have threads, for steps that are worth it.
+    batch
+        The most clients in a batched step at a time. Such a step has threads of its own, and "auto" adds none.
+    threads
+        The number of threads of BLAS and torch inside a step. "auto" chooses by the clients' sizes. It takes
+        one thread if steps are small, or if no client has more than the mean share of a worker. Otherwise it takes
+        one worker with all threads of the environment. Another number may change the last bits of a result.
+    checkpoint
+        A file in which a long run that can be interrupted (of FedACnnL, after each layer) saves its state. If the file
+        exists, the same run goes on from it.
 
-    `threads` is the number of threads of BLAS and torch inside a step. "auto" chooses by the clients' sizes, whatever
-    `workers` is: one where steps are small or no client has more than a worker's share of the samples, otherwise as
-    many as the environment allows, and then one worker. Another number may change the last bits of a result.
-
-    `checkpoint` is a file in which a long run that can be interrupted (of FedACnnL, after each layer) saves its state.
-    Where the file is there, the same run goes on from it.
     """
 
     workers: int | Literal["auto"] = "auto"
@@ -73,14 +76,14 @@ class InProcess:
         method: Method,
         clients: Sequence[Client],
         *,
-        classes: int | Iterable[Label] | None = None,
+        classes: int | Iterable[Label] | Targets | None = None,
         seed: int = 0,
         require: Require = "all",
         progress: Progress | None = None,
-        recipe: Recipe | None = None,
+        study: "Study | None" = None,
     ) -> Fit:
         """Run the method from hello to evaluation; the fit also holds the clients' personal models."""
-        with Room(method, clients, self, recipe) as room:
+        with Room(method, clients, self, study) as room:
             fit = session.run(
                 method,
                 room,
@@ -88,7 +91,7 @@ class InProcess:
                 seed=seed,
                 require=require,
                 progress=progress,
-                recipe=recipe,
+                study=study,
                 checkpoint=(Path(self.checkpoint), lambda: _fingerprint(clients)) if self.checkpoint else None,
             )
         return replace(fit, personal=room.personal_models())
@@ -102,10 +105,10 @@ class Room:
     carried: Mapping[str, int] = MappingProxyType({})
 
     def __init__(
-        self, method: Method, clients: Sequence[Client], engine: InProcess, recipe: Recipe | None = None
+        self, method: Method, clients: Sequence[Client], engine: InProcess, study: "Study | None" = None
     ) -> None:
         self.names: Sequence[str] = session.unique_names(clients)
-        self.sides = {client.name: ClientSide(client, recipe=recipe) for client in clients}
+        self.sides = {client.name: ClientSide(client, study=study) for client in clients}
         self.client_seconds = 0.0
         self.spent: dict[str, Spent] = {}
         self._method, self._engine = method, engine
@@ -143,7 +146,7 @@ class Room:
         self.spent = {}
         batched = bool(self._method.steps().get(step))
         groups = _groups(self._deliver(requests), self._engine.batch if batched else 1)
-        # What trains in batches chooses its threads by itself, unless a number is asked for.
+        # Batched steps choose their threads by themselves, unless the user asks for a number.
         asked = None if batched and self._engine.threads == "auto" else self._threads
         limit = None if asked is None else Limit(asked)
         if limit is not None:
@@ -162,12 +165,12 @@ class Room:
                 self._limits.remove(limit)
 
     def _worth_threads(self, step: str, *, batched: bool) -> bool:
-        """Say whether clients should perform this step side by side, judging by what it has taken so far."""
+        """Return whether clients should perform this step side by side, judged by the time it has taken so far."""
         if self._engine.workers != "auto":
             return self._workers > 1
         if batched or self._workers == 1:
             return False
-        return self._seconds[step] >= WORTH_A_THREAD * (self._performed[step] + IMAGINED)
+        return worth_a_worker(self._seconds[step], self._performed[step])
 
     def _side_by_side(self, step: str, groups: Iterator[Group]) -> Iterator[Answer]:
         under_way: deque[Future[list[Answer]]] = deque()
@@ -204,7 +207,7 @@ class Room:
                 self._share_out(perf_counter() - began, [side for side, _ in group])
 
     def _share_out(self, seconds: float, sides: Sequence[ClientSide]) -> None:
-        """Enter what each client of a group took; those that train together share its computing by their efforts."""
+        """Record each client's computing time; clients that train together share the time by their efforts."""
         efforts = [self._method.effort(side.n) for side in sides]
         total = sum(efforts)
         for side, effort in zip(sides, efforts, strict=True):

@@ -5,12 +5,11 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from fedgram.core import strict_json
+from fedgram.core import container
 from fedgram.core.errors import JournalError
-from fedgram.core.files import open_regular, writing
+from fedgram.core.filesystem import open_regular, writing
 
 OK, FAILED = "ok", "failed"
 _HALF = re.compile("[\ud800-\udfff]")
@@ -35,12 +34,12 @@ class Line(NamedTuple):
 
     @property
     def is_run(self) -> bool:
-        """Whether it is of a run and not of a setting."""
+        """Whether the record is of a run, not of a setting."""
         return bool(self.record.get("kind", "run") != "setting")
 
 
 def read(path: Path) -> Iterator[Line | Damage]:
-    """Yield the lines of a results file; a damaged one is named, and the rest is still read."""
+    """Yield the lines of a results file; a damaged line becomes a `Damage`, and the rest is still read."""
     try:
         with open_regular(path) as stream:
             for number, raw in enumerate(stream, start=1):
@@ -52,21 +51,21 @@ def read(path: Path) -> Iterator[Line | Damage]:
 
 def _parse(path: Path, number: int, raw: bytes) -> Line | Damage:
     try:
-        record = strict_json.parse(raw)
+        record = container.parse(raw)
     except ValueError as error:
         half = "" if raw.endswith(b"\n") else "half-written: "
         why = "" if isinstance(error, json.JSONDecodeError | UnicodeDecodeError) else f": {error}"
         return Damage(path, number, f"{half}not JSON ({len(raw)} bytes){why}")
     if not isinstance(record, dict):
         return Damage(path, number, "not a JSON object")
-    # JSON can write half a character, which nothing can print or save again; a look at the bytes is cheap.
+    # JSON can hold half of a surrogate pair, which cannot be printed or saved again; a look at the bytes is cheap.
     if b"\\ud" in raw.lower() and _HALF.search(json.dumps(record, ensure_ascii=False)):
         return Damage(path, number, "a text in it is not Unicode")
     return Line(number, record)
 
 
 def went_well(record: Mapping[str, Any]) -> bool:
-    """Say whether a run's record is of one that did not fail."""
+    """Return whether the run of a record did not fail."""
     status = record.get("status", OK)
     if status not in (OK, FAILED):
         raise ValueError(f"status must be {OK!r} or {FAILED!r}")
@@ -78,7 +77,7 @@ class Journal:
 
     def __init__(self, path: Path, *, overwrite: bool = False) -> None:
         self.path = path
-        # What is there goes only when there is something in its place.
+        # An earlier file is overwritten only with the first record.
         self._overwrite = overwrite
         # O_APPEND and one write a line: lines of two processes do not mix, and a line is there or not.
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
@@ -101,12 +100,12 @@ class Journal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self._file)
 
 
 def heal(path: Path) -> str | None:
-    """Make a file end with a whole line again after a crash; say what was done."""
+    """Return a note on mending a half-written last line after a crash, None if the file was whole."""
     with writing(path, JournalError), path.open("r+b") as stream:
         content = stream.read()
         if not content or content.endswith(b"\n"):
@@ -116,5 +115,10 @@ def heal(path: Path) -> str | None:
         if isinstance(_parse(path, number, content[start:]), Line):
             stream.write(b"\n")
             return f"{path}, line {number}: its end of line was missing and has been added"
+        if content[start : start + 1] != b"{":
+            raise JournalError(
+                f"{path}, line {number}: expected a record of a run, got other text; give another folder for the "
+                "results"
+            )
         stream.truncate(start)
     return f"{path}, line {number}: half-written ({len(content) - start} bytes) and taken away; its run is repeated"

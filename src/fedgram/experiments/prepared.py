@@ -8,20 +8,20 @@ from typing import Any
 
 import numpy as np
 
+from fedgram.core.classes import from_indices, to_indices
 from fedgram.core.errors import InvalidParameter
-from fedgram.core.labels import from_indices, to_indices
 from fedgram.data.client import Client
 from fedgram.data.dataset import Dataset
-from fedgram.evaluation import Calibration, Evaluation
-from fedgram.heads.leastsquares import least_squares
+from fedgram.evaluation import Evaluation, RightLabels
+from fedgram.heads.least_squares import least_squares
 from fedgram.models import Model
-from fedgram.moments import digits
-from fedgram.moments.basis import Basis
+from fedgram.moments import far_columns
+from fedgram.moments.basis import Basis, targets_under, with_truth
 from fedgram.moments.moments import Moments
-from fedgram.numeric_evaluation import NumericEvaluation, as_errors, sum_errors_of
+from fedgram.moments.targets import ClassTargets, Targets
+from fedgram.pipeline import Pipeline
 from fedgram.protocol.fit import Fit
 from fedgram.protocol.method import Method
-from fedgram.protocol.recipe import basis_of, in_source
 from fedgram.studies import Study
 from fedgram.studies.loading import StudyDataset
 
@@ -30,7 +30,7 @@ TEST_SET = "test set"
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """Clients with their data. `tested_by_clients` says whether each has test samples, rather than all one test set."""
+    """Clients with their data. With `tested_by_clients` each has its own test samples; else all share a test set."""
 
     data: Dataset
     clients: list[Client]
@@ -51,11 +51,13 @@ class Prepared:
     def units(self) -> dict[str, str]:
         """The numeric outcomes with their units; none where there are classes."""
         study = self.study
-        return {} if study is None else {name: getattr(study.columns[name], "unit", "") for name in study.targets}
+        return (
+            {} if study is None else {name: getattr(study.columns[name], "unit", "") for name in study.numeric_outcomes}
+        )
 
     @property
     def fingerprint(self) -> str:
-        """What the features are features of, and what made them."""
+        """The fingerprints of the samples and of the map that made their features."""
         return "/".join(part for part in (self.data.fingerprint, self.data.features) if part)
 
     @cached_property
@@ -65,7 +67,7 @@ class Prepared:
         return [np.bincount(self._indices(client.y), minlength=classes).tolist() for client in self.clients]
 
     def total(self, about: Basis | None = None) -> Moments:
-        """Return the moments of all training samples pooled, in a basis; only the reference looks at them."""
+        """Return the moments of all training samples pooled, in a basis; only the reference uses them."""
         return Moments.sum(
             Moments.of(x if about is None else about.apply(x), client.y, classes=self.data.classes)
             for client, x in self._samples()
@@ -76,29 +78,29 @@ class Prepared:
         return [(client, _flat(client.x)) for client in self.clients if len(client.x)]
 
     def _centre(self) -> Basis | None:
-        """Return what is subtracted from columns that are far from zero, as runs do; None where there are none."""
+        """Return the centre of columns far from zero, which runs subtract, too; None without such columns."""
         samples = [x for _, x in self._samples()]
-        if self.study is not None or not any(digits.far_in(x).any() for x in samples):
+        if self.study is not None or not any(far_columns.far_in(x).any() for x in samples):
             return None
         sums = np.sum([x.sum(axis=0, dtype=np.float64) for x in samples], axis=0)
         squares = np.sum([np.square(x, dtype=np.float64).sum(axis=0) for x in samples], axis=0)
-        centre = digits.centre(sums, squares, sum(map(len, samples)))
+        centre = far_columns.centre(sums, squares, sum(map(len, samples)))
         return None if centre is None else Basis.about(centre, self.data.columns)
 
     def fit(self, method: Method, **options: Any) -> Fit:
         """Fit a method to the clients, with the scenario's classes and seed; the options are those of `Method.fit`."""
         return method.fit(self.clients, study=self.study, classes=self.data.classes, seed=self.seed, **options)
 
-    def score(self, fit: Fit) -> Evaluation | NumericEvaluation | None:
+    def score(self, fit: Fit) -> Evaluation | None:
         """Return the accuracies, or errors, that the scenario asks for; None if there are no test samples."""
         if self.tested_by_clients:
-            return fit.evaluation or fit.errors
+            return fit.evaluation
         if fit.model is None:
             raise no_global_model(fit.method)
         return self._judged(fit.model, {TEST_SET: (self.data.x_test, self.data.y_test)}, fit.basis)
 
     def curves(self, method: Method, fit: Fit) -> dict[str, list[float]]:
-        """Return the accuracies after each round that the method reported, by name.
+        """Return the accuracies after each round that the method reported, by name; none where outcomes are numbers.
 
         With a common test set, each client scores the global model on its share, and the shares are added up. Personal
         models are not judged there, so methods with these have no curves.
@@ -107,49 +109,52 @@ class Prepared:
             return {}
         reports = [report if self.tested_by_clients else _whole(report) for report in fit.rounds]
         summaries = [report.summary() for report in reports]
-        return {name: [round(summary[name], 6) for summary in summaries] for name in summaries[0]} if summaries else {}
+        names = [name for name, value in summaries[0].items() if isinstance(value, float)] if summaries else []
+        return {name: [round(summary[name], 6) for summary in summaries] for name in names}
 
-    def centralised(self, ridge: float, *, intercept: bool) -> Evaluation | NumericEvaluation:
-        """Score the reference: least squares on all training samples pooled, which nobody could send."""
+    def centralised(self, ridge: float, *, intercept: bool) -> Evaluation:
+        """Score the reference: least squares on all training samples pooled, which a federation cannot have."""
         centre = self._centre() if intercept else None
         total = self.total(centre)
-        basis = centre if self.study is None else basis_of(self.study, total)
+        basis = centre if self.study is None else self.study.basis_of(total)
         seen = total if self.study is None or basis is None else basis.moments(total)
-        model = least_squares(seen, ridge, len(self.units), intercept=intercept)
+        targets = self._targets(basis)
+        model = least_squares(seen, ridge, targets, intercept=intercept)
         tests = {client.name: (_flat(client.x_test), self._indices(client.y_test)) for client in self.clients}
         if not self.tested_by_clients:
             tests = {TEST_SET: (_flat(self.data.x_test), self.data.y_test)}
-        return self._judged(in_source(model, basis, self.data.columns), tests, basis)
+        return self._judged(Pipeline.of(model, basis, targets, self.data.columns), tests, basis)
 
     def most_frequent(self) -> Evaluation:
         """Score the class that most of a client's own training samples have, predicted for all its test samples.
 
-        A client without training samples predicts the most frequent class of all; of equals the first class counts.
+        A client without training samples predicts the most frequent class of all. Of equal classes the first is taken.
         """
         usual = int(np.sum(self.class_counts, axis=0).argmax())
-        correct, tested = {}, {}
+        right = {}
         for client, counts in zip(self.clients, self.class_counts, strict=True):
             labels = self._indices(() if client.y_test is None else client.y_test)
             predicted = int(np.argmax(counts)) if any(counts) else usual
-            correct[client.name], tested[client.name] = int(np.sum(labels == predicted)), len(labels)
-        return Evaluation(correct, tested)
+            right[client.name] = RightLabels(int(np.sum(labels == predicted)), len(labels))
+        return Evaluation(right, {name: found.n for name, found in right.items()})
 
-    def _judged(self, model: Model, tests: Mapping[str, Any], basis: Basis | None) -> Evaluation | NumericEvaluation:
-        """Return how good a model is on test samples, pairs (x, y) by who has them."""
+    def _judged(self, model: Model, tests: Mapping[str, Any], basis: Basis | None) -> Evaluation:
+        """Return the evaluation of a model on test samples, pairs (x, y) by client."""
         tested = {name: len(y) for name, (_, y) in tests.items()}
         able = {name: test for name, test in tests.items() if tested[name]}
-        if basis is None or basis.outcomes is None:
-            return Evaluation.of({name: Calibration.judged(model, x, y) for name, (x, y) in able.items()}, tested)
-        names = basis.outcomes.names
-        errors = {name: as_errors(sum_errors_of(model, x, basis), len(x), names) for name, (x, _) in able.items()}
-        return NumericEvaluation(errors, tested)
+        targets = self._targets(basis)
+        found = {name: targets.judge(model, with_truth(x, y, basis)) for name, (x, y) in able.items()}
+        return Evaluation(found, tested)
+
+    def _targets(self, basis: Basis | None) -> Targets:
+        return targets_under(basis, ClassTargets(self.data.classes))
 
     def _indices(self, labels: Any) -> Any:
         return to_indices(labels, self.data.classes)
 
 
 def with_shares(clients: Sequence[Client], data: Dataset) -> list[Client]:
-    """Return the clients with a share of the common test set each, to judge rounds by; nobody trains on it."""
+    """Return the clients with a share of the common test set each, to judge rounds by; it is not trained on."""
     assert data.y_test is not None
     labels = from_indices(data.y_test, data.classes)
     shares = [np.arange(k, len(labels), len(clients)) for k in range(len(clients))]
@@ -160,7 +165,7 @@ def with_shares(clients: Sequence[Client], data: Dataset) -> list[Client]:
 
 
 def _whole(shares: Evaluation) -> Evaluation:
-    return Evaluation({TEST_SET: sum(shares.correct.values())}, {TEST_SET: sum(shares.tested.values())})
+    return Evaluation({} if shares.total is None else {TEST_SET: shares.total}, {TEST_SET: sum(shares.tested.values())})
 
 
 def no_global_model(method: str) -> InvalidParameter:

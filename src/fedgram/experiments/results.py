@@ -1,21 +1,26 @@
-"""Results as they were written down. Nothing is computed again, and an older file without some field still loads."""
+"""Records of runs in `results.jsonl`: how an evaluation is written, and how results are read.
+
+Reading computes no scores again, and a record without some optional field still loads.
+"""
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, fields, replace
 from itertools import accumulate
+from math import isfinite
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+
 from fedgram.core.errors import JournalError
+from fedgram.core.schema import Natural, NotNegative, Plain, Share, annotations_of, read, read_fields
+from fedgram.evaluation import BINS, ERROR_SUMS, Calibration, Errors, Evaluation
 from fedgram.experiments import journal
-from fedgram.experiments.fields import count, each, flag, maybe, number, setting, share, table, text
 from fedgram.experiments.journal import Damage, went_well
-from fedgram.experiments.judged import Judged
-from fedgram.experiments.keys import stable_key
-from fedgram.experiments.matrices import Matrix
-from fedgram.experiments.scenario import Column
+from fedgram.experiments.scenario import Column, stable_key
 from fedgram.experiments.variants import MOST_FREQUENT, REFERENCES, show
+from fedgram.protocol.fit import Fit
 
 __all__ = ["METRICS", "Column", "Result", "Results", "Spread", "load_results", "read_results"]
 
@@ -27,35 +32,144 @@ METRICS = {
 }
 # What reading a record of a wrong kind raises.
 _UNREADABLE = (KeyError, TypeError, ValueError, IndexError, AttributeError)
+WHICH = ("own", "pooled", "left_out")  # the three models that are judged at each party
+MOST_ROWS = 200  # of a matrix that is recorded
+_DIGITS = 4  # significant digits in a matrix: a client's weight for others may be a thousandth of its own
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A matrix of a run; where `clients` are named, each has a row and a column. None stands for non-finite values."""
+
+    values: Sequence[Sequence[float | None]]
+    clients: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any], where: str = "") -> Self:
+        """Return the matrix in a record that `recorded_matrices` wrote."""
+        found = _read(cls, record, where)
+        values, clients = found["values"], found.get("clients", [])
+        if not values or not values[0] or len({len(row) for row in values}) > 1:
+            raise ValueError("rows of a matrix differ in length, or are empty")
+        if clients and not len(clients) == len(values) == len(values[0]):
+            raise ValueError(f"a matrix of {len(values)} by {len(values[0])} is not of {len(clients)} clients")
+        return cls(values, clients)
+
+    @property
+    def own(self) -> list[float]:
+        """The diagonal, if rows and columns are clients."""
+        return _known(row[i] for i, row in enumerate(self.values)) if self.clients else []
+
+    @property
+    def range(self) -> tuple[float, float] | None:
+        """The lowest and highest value off the diagonal, for the colours: diagonal values would dwarf the others."""
+        others = _known(
+            value for i, row in enumerate(self.values) for j, value in enumerate(row) if i != j or not self.clients
+        )
+        return (min(others), max(others)) if others else None
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Errors at each party of three models: trained on its own samples, on all samples, and on all but its own.
+
+    `errors` are by numeric outcome, or for classes under the name "", then by model, then by measure: a list of one
+    value per party. If there is no validation, `left_out` says why.
+    """
+
+    names: Sequence[str] = ()
+    samples: Sequence[Natural] = ()
+    errors: Mapping[str, Mapping[str, Mapping[str, Sequence[float | None]]]] = field(default_factory=dict)
+    left_out: str = ""
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Self:
+        """Return the validation in a run's record."""
+        found = cls(**_read(cls, record, "validation."))
+        names, errors = found.names, found.errors
+        models = [model for by_model in errors.values() for model in by_model.values()]
+        lengths = {len(found.samples), *(len(values) for model in models for values in model.values())}
+        if lengths - {len(names)}:
+            raise ValueError(f"validation has lists that are not of its {len(names)} parties")
+        for target, by_model in errors.items():
+            if by_model.keys() != set(WHICH):
+                raise ValueError(f"validation.errors.{target}: expected {', '.join(WHICH)}, got {', '.join(by_model)}")
+            wanted = {"mse", "r2", *(() if target else ("brier",))}
+            if not all(wanted <= model.keys() for model in by_model.values()):
+                raise ValueError(f"validation must have {', '.join(sorted(wanted))} for each model")
+            for model, measures in by_model.items():
+                kinds = dict.fromkeys(wanted - {"r2"}, Sequence[NotNegative | None])
+                _read(kinds, measures, f"validation.errors.{target}.{model}.")
+        return found
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The evaluation in a run's record.
+
+    `outcomes` are the numeric outcomes with their units, `errors` the errors over all test samples, and `clients` the
+    errors of each client, None for a client without test samples. `probabilities` are scores over all test samples,
+    `squared` and `calibration_errors` the scores of each client.
+    """
+
+    outcomes: Mapping[str, str] = field(default_factory=dict)
+    errors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    clients: Mapping[str, Sequence[Errors | None]] = field(default_factory=dict)
+    probabilities: Mapping[str, float] = field(default_factory=dict)
+    squared: Sequence[float] = ()
+    calibration_errors: Sequence[float | None] = ()
+    reliability: Calibration | None = None
+    validation: Validation | None = None
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any], tested: Sequence[int]) -> Self:
+        """Return the evaluation in a run's record; `tested` are the clients' numbers of test samples."""
+        found = _read({**_JUDGED, "error_sums": Mapping[str, Mapping[str, Sequence[float]]]}, record)
+        sums = found.pop("error_sums", {})
+        for name, parts in sums.items():
+            if parts.keys() != set(ERROR_SUMS):
+                raise ValueError(f"error_sums.{name}: expected {', '.join(ERROR_SUMS)}, got {', '.join(parts)}")
+            _read(dict.fromkeys({*ERROR_SUMS} - {"total"}, Sequence[NotNegative]), parts, f"error_sums.{name}.")
+        lengths = {len(values) for parts in sums.values() for values in parts.values()}
+        lengths |= {len(found.get(name, ())) for name in ("squared", "calibration_errors")}
+        if lengths - {0, len(tested)}:
+            raise ValueError(f"sums of test samples are not those of {len(tested)} clients")
+        parts = _read(dict.fromkeys(("reliability", "validation"), Mapping[str, Any]), record)
+        return cls(
+            **found,
+            clients={name: _errors(parts, tested) for name, parts in sums.items()},
+            reliability=_reliability(parts["reliability"]) if "reliability" in parts else None,
+            validation=Validation.of(parts["validation"]) if "validation" in parts else None,
+        )
 
 
 @dataclass(frozen=True)
 class Result:
-    """One run that has ended, with what was written down of it."""
+    """The record of a run that has ended."""
 
     key: str
     label: str
     method: str
     column: Column
-    seed: int = 0
+    seed: Natural = 0
     reference: bool = False
     personal: bool | None = None  # older files do not say
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    revision: int = 1  # of the method's computation
-    require: Any = "all"
+    settings: Mapping[str, Plain] = field(default_factory=dict)
+    revision: Natural = 1  # of the method's computation
+    require: Plain = "all"
     error: str | None = None
     unprepared: bool = False  # whether it failed because its data could not be prepared
     accuracy: Mapping[str, float] = field(default_factory=dict)
-    correct: Sequence[int] = ()
-    tested: Sequence[int] = ()
-    up: Sequence[int] = ()
-    down: Sequence[int] = ()
+    correct: Sequence[Natural] = ()
+    tested: Sequence[Natural] = ()
+    up: Sequence[Natural] = ()
+    down: Sequence[Natural] = ()
     cpu_seconds: Mapping[str, float] = field(default_factory=dict)
     seconds: float | None = None
     timing: Mapping[str, float] = field(default_factory=dict)
-    peak_memory: int | None = None
+    peak_memory: Natural | None = None
     rounds: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    contributors: int | None = None
+    contributors: Natural | None = None
     absent: Mapping[str, str] = field(default_factory=dict)
     matrices: Mapping[str, Matrix] = field(default_factory=dict)
     setting: str = ""
@@ -65,43 +179,24 @@ class Result:
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
-        """Read a record; only the method's name must be there, and nothing may be of a wrong kind."""
-        method, good = text("method", record["method"]), went_well(record)
-        reference = maybe(flag, record, "reference")
-        accuracy = table(share if good else number, record, "accuracy")
-        rounds = table(each(number), record, "rounds")
-        tested = maybe(each(count), record, "tested") or []
-        result = cls(
-            key=maybe(text, record, "key") or stable_key(record),
-            label=maybe(text, record, "label") or method,
-            method=method,
-            column=Column.of(record),
-            seed=maybe(count, record, "seed") or 0,
-            reference=method in REFERENCES if reference is None else reference,
-            personal=maybe(flag, record, "personal"),
-            settings=_settings(record.get("settings")),
-            revision=maybe(count, record, "revision") or 1,
-            require=setting("require", record.get("require", "all")),
-            error=None if good else maybe(text, record, "error") or "failed",
-            unprepared=bool(maybe(flag, record, "unprepared")),
-            accuracy=_with_best(accuracy, rounds),
-            correct=maybe(each(count), record, "correct") or (),
-            tested=tested,
-            up=maybe(each(count), record, "up") or (),
-            down=maybe(each(count), record, "down") or (),
-            cpu_seconds=table(number, record, "cpu_seconds"),
-            seconds=maybe(number, record, "seconds"),
-            timing=table(number, record, "timing"),
-            peak_memory=maybe(count, record, "peak_memory"),
-            rounds=_with_running_best(rounds),
-            contributors=maybe(count, record, "contributors"),
-            absent=table(text, record, "absent"),
-            matrices=table(_matrix, record, "matrices"),
-            setting=maybe(text, record, "setting") or "",
-            fingerprint=maybe(text, record, "fingerprint") or "",
-            versions=table(text, record, "versions"),
-            judged=Judged.of(record, tested),
-        )
+        """Return the result in a record; only the method's name is required, and no field may have a wrong type."""
+        found, good = _read(_RUN, record), went_well(record)
+        method, rounds, accuracy = found["method"], found.get("rounds", {}), found.get("accuracy", {})
+        if good:
+            read(Mapping[str, Share], accuracy, "accuracy", error=ValueError)
+        matrices = read(Mapping[str, Mapping[str, Any]], record.get("matrices") or {}, "matrices", error=ValueError)
+        found |= {
+            "key": found.get("key") or stable_key(record),
+            "label": found.get("label") or method,
+            "column": Column.of(record),
+            "reference": found.get("reference", method in REFERENCES),
+            "error": None if good else found.get("error") or "failed",
+            "accuracy": _with_best(accuracy, rounds),
+            "rounds": _with_running_best(rounds),
+            "matrices": {name: Matrix.of(value, f"matrices.{name}.") for name, value in matrices.items()},
+            "judged": Judged.of(record, found.get("tested", ())),
+        }
+        result = cls(**found)
         if result.correct and result.tested and len(result.correct) != len(result.tested):
             raise ValueError(f"correct has {len(result.correct)} clients, tested {len(result.tested)}")
         if any(right > n for right, n in zip(result.correct, result.tested, strict=False)):
@@ -125,7 +220,7 @@ class Result:
 
     @property
     def bytes_per_client(self) -> float | None:
-        """Bytes up and down, a client."""
+        """Bytes up and down per client."""
         return (sum(self.up) + sum(self.down)) / len(self.up) if self.up else None
 
     @property
@@ -136,7 +231,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Spread:
-    """Who has which samples in one setting."""
+    """The samples of each client by class in one setting."""
 
     column: Column
     seed: int
@@ -150,19 +245,23 @@ class Spread:
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
-        """Read a record."""
-        counts = each(each(count))("class_counts", record["class_counts"])
-        names = maybe(each(text), record, "names") or [f"client-{k}" for k in range(len(counts))]
-        classes = [str(setting("classes", c)) for c in record.get("classes") or range(len(counts[0]))]
+        """Return the spread in a setting's record."""
+        found = _read(_SETTING, record)
+        counts = found["class_counts"]
+        names = found.get("names") or [f"client-{k}" for k in range(len(counts))]
+        classes = list(map(str, found.get("classes") or range(len(counts[0]))))
         if len(names) != len(counts) or any(len(row) != len(classes) for row in counts):
             raise ValueError(f"class_counts are not those of {len(names)} clients and {len(classes)} classes")
-        key, title = (maybe(text, record, name) or "" for name in ("setting", "title"))
-        seed, numeric = maybe(count, record, "seed") or 0, bool(table(text, record, "outcomes"))
-        reference = maybe(_reference(record), record, "most_frequent")
-        return cls(Column.of(record), seed, classes, names, counts, key, title, numeric, reference)
+        told = {name: found.get(name, "") for name in ("setting", "title")}
+        reference = (
+            Result.of(most_frequent_record(record, found["most_frequent"])) if "most_frequent" in found else None
+        )
+        numeric = bool(found.get("outcomes"))
+        column, seed = Column.of(record), found.get("seed", 0)
+        return cls(column, seed, classes, names, counts, **told, is_numeric=numeric, reference=reference)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # compared and hashed by identity, so that what follows from it can be kept
 class Results:
     """All the runs of some files, and the lines that could not be read."""
 
@@ -196,12 +295,12 @@ class Results:
 
     @property
     def failed(self) -> list[Result]:
-        """The runs that did not."""
+        """The runs that failed."""
         return [run for run in self.runs if run.error is not None]
 
 
 def read_results(path: Path) -> Iterator[Result | Spread | Damage]:
-    """Yield what stands in the lines of a results file, and which of them cannot be read."""
+    """Yield the results and spreads in a results file, and a `Damage` for each line that cannot be read."""
     for line in journal.read(path):
         if isinstance(line, Damage):
             yield line
@@ -214,10 +313,10 @@ def read_results(path: Path) -> Iterator[Result | Spread | Damage]:
 
 
 def load_results(paths: Iterable[Path], labels: Mapping[str, str] | None = None) -> Results:
-    """Read results files; of a run that was repeated, the last one counts that went well.
+    """Return the results in some files; of a repeated run, the last success counts.
 
-    Of each method only the newest revision in the files counts: a mean over seeds, or a comparison of columns, of
-    two different computations would be of neither.
+    Of each method only the newest revision in the files counts, so that means and comparisons never mix two different
+    computations.
     `labels` by a run's key take precedence over those in the files. A label that stands for different methods or
     hyper-parameters is extended by what differs: no two runs with the same label and column have the same seed.
     """
@@ -271,7 +370,7 @@ def _last_good(runs: Iterable[Result], identity: Callable[[Result], Hashable]) -
 
 
 def _told_apart(runs: Sequence[Result]) -> list[Result]:
-    """Extend each label that stands for several variants by whatever differs between them."""
+    """Return the runs, with labels extended by the differences between variants that share a label."""
     variants: dict[str, dict[str, Result]] = defaultdict(dict)
     for run in runs:
         variants[run.label].setdefault(_variant(run), run)
@@ -306,32 +405,92 @@ def _with_running_best(rounds: dict[str, list[float]]) -> dict[str, list[float]]
     return rounds | {"best_round": list(accumulate(rounds["pooled"], max))} if "pooled" in rounds else rounds
 
 
-def _settings(value: Any) -> dict[str, Any]:
-    if value is not None and not isinstance(value, dict):
-        raise ValueError("settings must be a table")
-    return {name: setting(f"settings.{name}", item) for name, item in (value or {}).items()}
-
-
 def most_frequent_record(about: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the record of a reference run: `found` is what clients have that predict their most frequent class.
+    """Return the record of the reference run in which each client predicts its own most frequent class.
 
-    `about` is a record of the same setting, and says which that is.
+    `found` holds the scores of that run; `about` is a record of the same setting, which identifies it.
     """
     settings = {name: about[name] for name in (*(field.name for field in fields(Column)), "seed") if name in about}
     named = {"kind": "run", "method": MOST_FREQUENT, "label": MOST_FREQUENT, "reference": True}
     return {**named, "key": stable_key({**settings, "method": MOST_FREQUENT}), **settings, **found}
 
 
-def _reference(about: Mapping[str, Any]) -> Callable[[str, Any], Result]:
-    def read(name: str, found: Any) -> Result:
-        if not isinstance(found, dict):
-            raise ValueError(f"{name} must be a table")
-        return Result.of(most_frequent_record(about, found))
+def recorded_evaluation(
+    evaluation: Evaluation | None, names: Sequence[str], units: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return an evaluation as fields of a record, in the order of the clients; a client that was lost has zeros."""
+    outcomes = {"outcomes": dict(units)} if units else {}
+    if evaluation is None or not any(evaluation.tested.values()):
+        return {"untested": len(names), **outcomes}
+    judges = list(names) if set(evaluation.tested) <= set(names) else list(evaluation.tested)
+    tested = [evaluation.tested.get(name, 0) for name in judges]
+    known = {"tested": tested, "untested": evaluation.untested, **outcomes}
+    return known | evaluation.report() | evaluation.record(judges)
 
-    return read
+
+def _errors(parts: Mapping[str, Sequence[float]], tested: Sequence[int]) -> list[Errors | None]:
+    rows = zip(tested, *(parts[name] for name in ERROR_SUMS), strict=True)
+    return [Errors(n, *sums) if n else None for n, *sums in rows]
 
 
-def _matrix(name: str, value: Any) -> Matrix:
-    if not isinstance(value, dict):
-        raise ValueError(f"{name} must be a table")
-    return Matrix.of(value)
+def _reliability(sums: Mapping[str, Any]) -> Calibration:
+    kinds = {"samples": Sequence[Natural], "right": Sequence[Natural], "confidence": Sequence[float], "squared": float}
+    found = _read(kinds, sums, "reliability.")
+    if {len(found[part]) for part in ("samples", "right", "confidence")} != {BINS}:
+        raise ValueError(f"reliability must have {BINS} ranges of confidence")
+    return Calibration.of_sums(found)
+
+
+def _read(kinds: Mapping[str, Any] | type, record: Mapping[str, Any], where: str = "") -> dict[str, Any]:
+    return read_fields(kinds, record, where, error=ValueError, json=True)
+
+
+# Fields that are read unchanged; the others are put together from several fields.
+_RUN = {name: kind for name, kind in annotations_of(Result).items() if name not in ("column", "matrices", "judged")}
+_JUDGED = {
+    name: kind for name, kind in annotations_of(Judged).items() if name not in ("clients", "reliability", "validation")
+}
+_SETTING = {
+    "class_counts": Sequence[Sequence[Natural]],
+    "names": Sequence[str],
+    "classes": Sequence[Plain],
+    "outcomes": Mapping[str, str],
+    "most_frequent": Mapping[str, Any],
+    **dict.fromkeys(("setting", "title"), str),
+    "seed": Natural,
+}
+
+
+def recorded_matrices(fit: Fit, names: Sequence[str]) -> dict[str, Any]:
+    """Return the matrices among a fit's notes, ready for JSON; `names` are all the clients', in the engine's order.
+
+    Notes that are not matrices of real numbers, or are too large to be looked at, are left out.
+    """
+    found = {name: value for name, value in fit.notes.items() if _is_matrix(value)}
+    return {name: _matrix_record(value, fit, names) for name, value in found.items()}
+
+
+def _is_matrix(value: Any) -> bool:
+    return (
+        isinstance(value, np.ndarray)
+        and value.ndim == 2
+        and value.dtype.kind in "biuf"
+        and min(value.shape) > 0
+        and max(value.shape) <= MOST_ROWS
+    )
+
+
+def _matrix_record(matrix: np.ndarray[Any, Any], fit: Fit, names: Sequence[str]) -> dict[str, Any]:
+    took_part = [name for name in names if name in fit.contributors or name not in fit.absent]
+    # A client that was lost on the way may still have its row. If the size fits neither list, no client is named.
+    clients = next((some for some in (took_part, names) if (len(some), len(some)) == matrix.shape), ())
+    values = [[_rounded(value) for value in row] for row in matrix.tolist()]
+    return {"clients": list(clients), "values": values} if clients else {"values": values}
+
+
+def _rounded(value: float) -> float | None:
+    return float(f"{value:.{_DIGITS}g}") if isfinite(value) else None
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]

@@ -3,6 +3,7 @@
 import os
 import platform
 import shutil
+import sys
 import warnings
 from collections import Counter
 from collections.abc import Sequence
@@ -20,27 +21,26 @@ import scipy
 
 from fedgram.core.errors import FedgramError, Mismatch, MissingExtra, UnknownName
 from fedgram.engines import InProcess
-from fedgram.experiments.grid import Run
+from fedgram.evaluation import Evaluation
+from fedgram.experiments.experiment import Run
 from fedgram.experiments.journal import FAILED, OK, Damage, Journal
-from fedgram.experiments.judged import recorded
-from fedgram.experiments.matrices import recorded as recorded_matrices
-from fedgram.experiments.measure import peak_memory, reset_peak_memory
+from fedgram.experiments.loader import Loader
 from fedgram.experiments.prepared import Prepared
-from fedgram.experiments.results import Result, Spread, read_results
+from fedgram.experiments.results import Result, Spread, read_results, recorded_evaluation, recorded_matrices
 from fedgram.experiments.scenario import Scenario
 from fedgram.protocol.fit import Fit
 from fedgram.protocol.method import Engine
-from fedgram.protocol.reporting import outcome
 from fedgram.protocol.transport import Progress
 
 SCHEMA = 1
+_LINUX = Path("/proc/self")
 UNFINISHED = "unfinished"  # folder with the states of runs that were interrupted
-# What Python itself does not show unless asked: engines and libraries warn their own developers by these.
+# Categories that Python hides by default: engines and libraries use them to warn their own developers.
 NOT_FOR_USERS = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)
 
 
 class Watcher(Protocol):
-    """Someone who looks on: a progress bar, or nobody."""
+    """An observer of runs, such as a progress bar; by itself it ignores all events."""
 
     def prepares(self, scenario: Scenario) -> None:
         """Hear that data are loaded, which may show progress of its own."""
@@ -57,27 +57,27 @@ class Watcher(Protocol):
 
 @dataclass
 class Outcome:
-    """How it went."""
+    """Counts of finished and failed runs, with their errors and warnings."""
 
     done: int = 0
     failed: dict[str, str] = field(default_factory=dict)
     warnings: Counter[str] = field(default_factory=Counter)
-    used: dict[str, str] = field(default_factory=dict)  # of tables, which columns are what
+    used: dict[str, str] = field(default_factory=dict)  # by table: a text on the use of its columns
 
 
 @dataclass(frozen=True)
 class Finished:
-    """What a results file holds already."""
+    """The runs and settings that a results file already holds."""
 
     keys: frozenset[str] = frozenset()
     failed: frozenset[str] = frozenset()  # by themselves, not because their data could not be prepared
     settings: frozenset[str] = frozenset()
     fingerprints: frozenset[tuple[str, str]] = frozenset()
-    numeric: bool | None = None  # whether outcomes are numbers; nobody knows of an empty file
+    numeric: bool | None = None  # whether outcomes are numbers; None for an empty file
 
 
 def finished(path: Path) -> tuple[Finished, list[Damage]]:
-    """Return what a results file holds, and the lines that a report would leave out; failed runs are not finished."""
+    """Return the content of a results file, and the damaged lines; failed runs are not finished."""
     lines = list(read_results(path))
     runs = [run for run in lines if isinstance(run, Result)]
     good = [run for run in runs if run.error is None]
@@ -93,14 +93,14 @@ def finished(path: Path) -> tuple[Finished, list[Damage]]:
 
 
 class Kept(Journal):
-    """A results file that runs are added to as they end. `done` is what it holds; None begins it anew."""
+    """A results file to which runs are added as they end. `done` is its content; None begins it anew."""
 
     def __init__(self, path: Path, done: Finished | None, title: str | None = None) -> None:
         super().__init__(path, overwrite=done is None)
         self._done, self._title = done or Finished(), title
 
     def begin(self, scenario: Scenario, prepared: Prepared) -> None:
-        """Write down who has which samples, unless it is there; refuse data that are not those of the results there.
+        """Record the clients' class counts, unless they are there; raise if earlier results had other data.
 
         Numbers and classes are not judged by the same figures, so they do not go into one file.
         """
@@ -122,10 +122,11 @@ class Kept(Journal):
 
 
 class Attempt(NamedTuple):
-    """A run that has ended: its record, and either its fit (the reference has none) or the error that ended it."""
+    """A run that has ended: its record, and either what came of it (the reference has no fit) or its error."""
 
     record: dict[str, Any]
     fit: Fit | None = None
+    evaluation: Evaluation | None = None
     error: Exception | None = None
 
 
@@ -137,21 +138,25 @@ def execute(
     watcher: Watcher,
     engine: Engine | None = None,
     title: str | None = None,
+    loader: Loader | None = None,
 ) -> Outcome:
-    """Perform the runs that are not done yet and append them to the results file; None done begins it anew.
+    """Perform the runs that are not done yet and append them to the results file; `done` None begins the file anew.
+
+    With the `loader` of `runs_of`, data that it has opened are not opened again.
 
     An engine that can be opened, as a simulation can, is opened once for each scenario.
     """
-    outcome = Outcome()
+    outcome, loader = Outcome(), loader or Loader()
     engine = engine or InProcess()
     unfinished = path.parent / UNFINISHED
     if done is None:
         shutil.rmtree(unfinished, ignore_errors=True)
-    left = [run for run in runs if done is None or run.key not in done.keys]
+    settled = (run if run.scenario.partition else run.resolve(loader) for run in runs)
+    left = [run for run in settled if done is None or run.key not in done.keys]
     with Kept(path, done, title) as kept:
         for scenario, group in groupby(left, key=lambda run: run.scenario):
             watcher.prepares(scenario)
-            prepared = _prepared(scenario)
+            prepared = _prepared(scenario, loader)
             if isinstance(prepared, Prepared):
                 kept.begin(scenario, prepared)
                 if prepared.data.about:
@@ -160,7 +165,7 @@ def execute(
                 for run in group:
                     watcher.starts(run)
                     saving = _saving(engine, unfinished / f"{run.key}.checkpoint")
-                    record, _, _ = attempt(run, prepared, saving, partial(watcher.steps, run))
+                    record = attempt(run, prepared, saving, partial(watcher.steps, run)).record
                     kept.append(record)
                     watcher.ends(run, record)
                     outcome.done += 1
@@ -177,9 +182,9 @@ def _saving(engine: Engine, checkpoint: Path) -> Engine:
     return replace(engine, checkpoint=checkpoint) if isinstance(engine, InProcess) else engine
 
 
-def _prepared(scenario: Scenario) -> Prepared | Exception:
+def _prepared(scenario: Scenario, loader: Loader) -> Prepared | Exception:
     try:
-        return scenario.prepare()
+        return scenario.prepare(loader)
     except (UnknownName, MissingExtra):
         raise  # the description is wrong, or this machine cannot do it: no other scenario would fare better
     except Exception as error:
@@ -188,7 +193,8 @@ def _prepared(scenario: Scenario) -> Prepared | Exception:
 
 def attempt(run: Run, prepared: Prepared | Exception, engine: Engine, progress: Progress) -> Attempt:
     """Perform a run; an error ends the run, not the program, and is written down."""
-    record, fit, failure = description(run), None, None
+    ended = Attempt(description(run))
+    record = ended.record
     started = perf_counter()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -197,11 +203,12 @@ def attempt(run: Run, prepared: Prepared | Exception, engine: Engine, progress: 
         try:
             if isinstance(prepared, Exception):
                 raise prepared
-            record |= {"fingerprint": prepared.fingerprint, "clients": len(prepared.clients)}
-            measured, fit = _measured(run, prepared, engine, progress)
+            record |= {"fingerprint": prepared.fingerprint, "clients": _crowd(run.scenario, prepared)}
+            measured, fit, evaluation = _measured(run, prepared, engine, progress)
             record |= measured | {"status": OK}
+            ended = ended._replace(fit=fit, evaluation=evaluation)
         except Exception as error:
-            failure = error
+            ended = ended._replace(error=error)
             told = str(error) if isinstance(error, FedgramError) else f"{type(error).__name__}: {error}"
             record |= {"status": FAILED, "error": told}
             if isinstance(prepared, Exception):
@@ -210,10 +217,13 @@ def attempt(run: Run, prepared: Prepared | Exception, engine: Engine, progress: 
     record["finished"] = datetime.now(UTC).isoformat(timespec="seconds")
     if caught:
         record["warnings"] = sorted({str(warning.message) for warning in caught})
-    return Attempt(record, fit, failure)
+    return ended
 
 
-def _measured(run: Run, prepared: Prepared, engine: Engine, progress: Progress) -> tuple[dict[str, Any], Fit | None]:
+def _measured(
+    run: Run, prepared: Prepared, engine: Engine, progress: Progress
+) -> tuple[dict[str, Any], Fit | None, Evaluation | None]:
+    """Return the measured fields of a run's record, its fit (the reference has none) and its evaluation."""
     reset_peak_memory()
     names = prepared.names
     if run.method is None:
@@ -221,22 +231,22 @@ def _measured(run: Run, prepared: Prepared, engine: Engine, progress: Progress) 
         reference = prepared.centralised(run.ridge, intercept=run.intercept)
         spent = round(process_time() - started, 6)
         costs = {"cpu_seconds": {"server": spent}, "peak_memory": peak_memory()}
-        return recorded(reference, names, prepared.units) | costs, None
+        return recorded_evaluation(reference, names, prepared.units) | costs, None, reference
     fit = prepared.fit(run.method, engine=engine, require=run.require, progress=progress)
     peak, traffic = peak_memory(), fit.traffic.by_client
     evaluation = prepared.score(fit)
-    measured = outcome(fit, evaluation) | recorded(evaluation, names, prepared.units)
+    measured = fit.report(evaluation) | recorded_evaluation(evaluation, names, prepared.units)
     measured |= {way: [traffic.get(name, {}).get(way, 0) for name in names] for way in ("up", "down")}
     measured |= {"peak_memory": peak, "contributors": len(fit.contributors), "features": prepared.data.features}
     if curves := prepared.curves(run.method, fit):
         measured["rounds"] = curves
     if matrices := recorded_matrices(fit, names):
         measured["matrices"] = matrices
-    return measured, fit
+    return measured, fit, evaluation
 
 
 def description(run: Run) -> dict[str, Any]:
-    """Return what a run's record says before the run begins."""
+    """Return the part of a run's record that is known before the run begins."""
     return {
         "kind": "run",
         "schema": SCHEMA,
@@ -255,9 +265,9 @@ def description(run: Run) -> dict[str, Any]:
 
 
 def setting_record(scenario: Scenario, prepared: Prepared, title: str | None = None) -> dict[str, Any]:
-    """Return what is the same for all methods.
+    """Return the record of a setting, which is the same for all methods.
 
-    That is the clients' names, how many samples of each class they have, and what it is worth to know just that.
+    It has the clients' names, their class counts, and the score of a prediction that knows only these counts.
     """
     return {
         "kind": "setting",
@@ -265,7 +275,7 @@ def setting_record(scenario: Scenario, prepared: Prepared, title: str | None = N
         "setting": scenario.key,
         "title": title,
         **asdict(scenario),
-        "clients": len(prepared.clients),
+        "clients": _crowd(scenario, prepared),
         "fingerprint": prepared.fingerprint,
         "classes": list(prepared.data.classes),
         **({"outcomes": prepared.units} if prepared.units else {}),
@@ -275,11 +285,16 @@ def setting_record(scenario: Scenario, prepared: Prepared, title: str | None = N
     }
 
 
+def _crowd(scenario: Scenario, prepared: Prepared) -> int:
+    """Return the number of clients as the setting has it, which all seeds share; drawn ones may have no samples."""
+    return scenario.clients if scenario.counts_clients else len(prepared.clients)
+
+
 def _most_frequent(prepared: Prepared) -> dict[str, Any]:
-    """Return what clients have that always predict their own most frequent class; nothing where they are not tested."""
+    """Return the score of clients that always predict their own most frequent class; {} if they are not tested."""
     if prepared.units or not prepared.tested_by_clients:
         return {}
-    return {"most_frequent": recorded(prepared.most_frequent(), prepared.names, {})}
+    return {"most_frequent": recorded_evaluation(prepared.most_frequent(), prepared.names, {})}
 
 
 def versions() -> dict[str, str]:
@@ -293,3 +308,27 @@ def versions() -> dict[str, str]:
         "scipy": scipy.__version__,
         "system": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
     }
+
+
+def reset_peak_memory() -> None:
+    """Start counting anew, where the system can (Linux)."""
+    try:
+        (_LINUX / "clear_refs").write_text("5")
+    except OSError:
+        return
+
+
+def peak_memory() -> int | None:
+    """Return the most bytes this process has held in memory: since the reset on Linux, since its start elsewhere."""
+    try:
+        for line in (_LINUX / "status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

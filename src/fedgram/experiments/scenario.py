@@ -1,29 +1,30 @@
-"""A scenario: what methods are compared on, from the data to the test samples, described once.
+"""A scenario: the setting in which methods are compared, from the data to the test samples, described once.
 
-A new setting is a field of `Column` and what `prepare` makes of it. Experiment files, keys, records and tables follow
+A new setting needs a field of `Column` and its use in `prepare`. Experiment files, keys, records and tables follow
 from the field; on the command line it has an option in `cli/options.py`.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import Field, asdict, dataclass, fields, replace
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
-from types import NoneType
-from typing import Any, Self, cast, get_args
+from typing import Annotated, Any, Self, cast, get_args, get_origin
 
 import numpy as np
 
 from fedgram.core.columns import Columns
-from fedgram.core.errors import FedgramError, InvalidParameter, UnknownName
+from fedgram.core.errors import InvalidParameter, UnknownName
+from fedgram.core.hashing import hash_text
 from fedgram.core.randomness import generator
+from fedgram.core.schema import Count, Natural, Share, alternatives, annotations_of, read_fields
 from fedgram.data.client import make_clients
 from fedgram.data.dataset import Dataset
 from fedgram.data.own.bad import OnBad, check_on_bad
+from fedgram.data.own.cells import Notation
+from fedgram.data.partition import BY_GROUP, check_min_size, client_names, read_partition, spread
 from fedgram.data.published.catalog import CATALOG, GROUPED
 from fedgram.data.shift import read_shift, shifted
-from fedgram.data.spread import BY_GROUP, client_names, read_partition, spread
-from fedgram.experiments.fields import count, maybe, number, share, text
-from fedgram.experiments.keys import stable_key
-from fedgram.experiments.opening import Source, load_source, open_source, outcomes_of
+from fedgram.experiments.loader import Loader, Source
 from fedgram.experiments.prepared import Prepared, with_shares
 from fedgram.experiments.variants import show
 from fedgram.features import featurize
@@ -32,24 +33,24 @@ from fedgram.studies.loading import state_of
 # Where test samples come from: each client holds back some of its own; the data set's own test set; or, for data
 # sets without one, a share of the samples held back before the rest is spread, the same for every seed.
 LOCAL, STANDARD, HELD_OUT = TESTS = ("local", "standard", "held-out")
-WITHOUT_GROUPS = "dirichlet:0.1"  # the partition where none is given and samples have no owners
+WITHOUT_GROUPS = "dirichlet:0.1"  # the default partition of samples without owners
 
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """What a table compares methods on: a scenario without its seed.
+    """A column of result tables: a scenario without its seed.
 
-    Read from a record that does not say everything, a field has the default given here. A field that is added later has
+    A field that a record lacks has the default given here. A field that is added later has
     the default None: that leaves the keys of finished runs as they are.
     """
 
     data: str = ""
     backbone: str | None = None
-    clients: int | None = None
+    clients: Natural | None = None
     partition: str = ""
     test: str = LOCAL
-    test_fraction: float | None = None
-    samples: int | None = None
+    test_fraction: Share | None = None
+    samples: Count | None = None
     label_column: str | None = None
     client_column: str | None = None
     shift: str | None = None
@@ -58,18 +59,19 @@ class Column:
     columns: str | None = None
     drop: str | None = None
     test_data: str | None = None
+    decimal: str | None = None
+    thousands: str | None = None
+    min_size: Count | None = None
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
-        """Read a record of results; what is of a wrong kind is a ValueError."""
-        read: dict[type, Callable[[str, Any], Any]] = {str: text, int: count, float: number}
-        values = {field.name: maybe(read[kind_of(field)], record, field.name) for field in fields(cls)}
-        values["test_fraction"] = maybe(share, record, "test_fraction")
-        return cls(**{name: value for name, value in values.items() if value not in (None, "")})
+        """Return the column in a record of results; raise ValueError for a wrong type."""
+        values = read_fields(cls, record, error=ValueError, json=True)
+        return cls(**{name: value for name, value in values.items() if value != ""})
 
     @property
     def spread(self) -> str:
-        """The partition as a reader wants it."""
+        """The partition in words."""
         kind, _, value = self.partition.partition(":")
         match kind:
             case "dirichlet":
@@ -90,12 +92,12 @@ class Column:
 
     @property
     def has_common_test(self) -> bool:
-        """Whether one model is scored on one test set. The data set's own may belong to its groups: then it is not."""
+        """Whether one model is scored on one test set; not so if the data set's own test samples belong to groups."""
         return self.test == HELD_OUT or (self.test == STANDARD and self.partition != BY_GROUP)
 
     @property
     def details(self) -> dict[str, str]:
-        """The other settings in words: what a heading says only where columns differ in it."""
+        """The other settings in words, which headings show only if columns differ in them."""
         said = {
             "data": self.data,
             "backbone": self.backbone or "no backbone",
@@ -110,6 +112,9 @@ class Column:
             "columns": f"columns {self.columns}" if self.columns else "",
             "drop": f"without {self.drop}" if self.drop else "",
             "test_data": f"tested on {self.test_data}" if self.test_data else "",
+            "decimal": f"numbers with {self.decimal!r}" if self.decimal else "",
+            "thousands": f"thousands with {self.thousands!r}" if self.thousands else "",
+            "min_size": f"at least {self.min_size:,} samples a client" if self.min_size else "no least size",
         }
         others = {field.name for field in fields(Column)}.difference(said, ("clients", "partition"))
         return said | {name: f"{name} {show(getattr(self, name))}" for name in sorted(others)}
@@ -117,15 +122,16 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario(Column):
-    """Data spread over clients, and a seed; everything that is run on one machine is run on one of these.
+    """Data spread over clients, and a seed: the setting of every run on one machine.
 
-    `data` is the name of a data set or a path, `backbone` what turns its samples into features. The default partition
-    is by the data's own groups (those of `client_column`, where one is given), or else dirichlet:0.1 over `clients`.
-    `test` says where test samples come from: "local", "standard" or "held-out".
+    `data` is the name of a data set or a path, `backbone` the name of the map from samples to features. The default
+    partition is by the data's own groups (those of `client_column`, where one is given), or else dirichlet:0.1 over
+    `clients`. `test` says where test samples come from: "local", "standard" or "held-out".
 
     A table that is not all numbers is read under a study: the file that `study` names, or one that is drafted from the
     table. `columns` (the only ones that are used) and `drop` (those that are not) change it; both have commas between
     names. `data` may be several tables with commas between them, one a party, and `test_data` those with test samples.
+    With `min_size` every client of a Dirichlet partition has at least so many samples, test samples included.
 
     >>> import fedgram as fg
     >>> prepared = Scenario(data="digits", clients=10, partition="iid").prepare()
@@ -134,12 +140,12 @@ class Scenario(Column):
     True
     """
 
-    clients: int = 20
-    test_fraction: float = 0.2
-    seed: int = 0
+    clients: Count = 20
+    test_fraction: Share = 0.2
+    seed: Natural = 0
 
     def __post_init__(self) -> None:
-        """Check the settings, and settle those that follow from others."""
+        """Raise for wrong settings, and set those that follow from others."""
         if self.clients < 1:
             raise InvalidParameter(f"clients must be at least 1, got {self.clients}")
         if self.test not in TESTS:
@@ -157,18 +163,18 @@ class Scenario(Column):
         if self.shift is not None:
             read_shift(self.shift)
             if self.test != LOCAL:
-                wrong = f"with {self.test!r} there is a test set that is no client's"
+                wrong = f"with {self.test!r} the data have a test set that belongs to no single client"
                 raise InvalidParameter(f"shift needs test = {LOCAL!r}: {wrong}")
         for key in ("label_column", "client_column", "study", "columns", "drop", "test_data"):
             if getattr(self, key) and self._base in CATALOG:
                 raise InvalidParameter(f"{key} is for tables of your own; data set {self.data!r} has no columns")
-        if not self.partition:
-            object.__setattr__(self, "partition", BY_GROUP if self._has_groups() else WITHOUT_GROUPS)
-        read_partition(self.partition)
+        object.__setattr__(self, "partition", self.partition or self._stated_partition())
+        read_partition(self.partition or WITHOUT_GROUPS)
+        check_min_size(self.partition or WITHOUT_GROUPS, self.min_size or 0)
 
     @cached_property
     def key(self) -> str:
-        """The same for the same scenario, everywhere."""
+        """The key of the scenario, the same on every machine."""
         return stable_key(asdict(self))
 
     @property
@@ -178,78 +184,80 @@ class Scenario(Column):
 
     @property
     def counts_clients(self) -> bool:
-        """Whether the number of clients says anything: there are as many groups as the data have."""
+        """Whether the number of clients is a setting: groups are as many as the data have."""
         return self.partition != BY_GROUP or self.is_drawn
 
-    @cached_property
-    def outcomes(self) -> Columns:
-        """The numeric outcomes, () where there are classes; a table without an agreed study is opened to see."""
-        if self._base in CATALOG or not (self.study or state_of(self.data)):
-            return ()
-        try:
-            return outcomes_of(self._source)
-        except (FedgramError, OSError):
-            return ()  # preparing will say what is wrong with them
+    @property
+    def source(self) -> Source:
+        """The source from which the data are loaded."""
+        # Only drawn data depend on clients and seed; all others are loaded once.
+        drawn = (self.clients, self.seed) if self.is_drawn else (1, 0)
+        on_bad = cast("OnBad", self.on_bad or "refuse")
+        tables = self.study, self.columns, self.drop, self.test_data
+        state = tuple(map(state_of, (self.data, self.study, self.test_data)))
+        notation = Notation(self.decimal or ".", self.thousands or "")
+        return Source(self.data, self.label_column, self.client_column, on_bad, *drawn, *tables, notation, state)
+
+    def outcomes(self, loader: Loader) -> Columns:
+        """Return the numeric outcomes, () where there are classes; a table without an agreed study is opened to see."""
+        return () if self._base in CATALOG else loader.outcomes(self.source)
+
+    def resolve(self, loader: Loader | None = None) -> Self:
+        """Return the scenario with the partition that follows from its data, which are opened to see if need be."""
+        if self.partition:
+            return self
+        owned = state_of(self.data) is not None and (loader or Loader()).has_groups(self.source)
+        return replace(self, partition=BY_GROUP if owned else WITHOUT_GROUPS)
 
     def describe(self) -> str:
-        """Say in one line what the scenario is."""
+        """Return a line that describes the scenario."""
         crowd = f"{self.clients} clients, " if self.counts_clients else ""
         shift = f"{self.shift}, " if self.shift else ""
         through = f" through {self.backbone}" if self.backbone else ""
-        return f"{self.data}{through}, {crowd}{self.partition}, {shift}seed {self.seed}"
+        least = f"at least {self.min_size} samples each, " if self.min_size else ""
+        return f"{self.data}{through}, {crowd}{self.partition}, {least}{shift}seed {self.seed}"
 
-    def prepare(self, *, labels_only: bool = False) -> Prepared:
-        """Load the data, put them through the backbone, and spread them over clients.
+    def prepare(self, loader: Loader | None = None, *, labels_only: bool = False) -> Prepared:
+        """Return the scenario with its data loaded, passed through the backbone, and spread over clients.
 
-        With `labels_only` samples go through no backbone and a zero stands for each: who has which labels is the same.
+        A `loader` opens data once for all the scenarios that are prepared with it.
+        With `labels_only`, zeros take the place of features and no backbone runs; the clients' labels are the same.
         """
+        loader = loader or Loader()
+        partition = self.resolve(loader).partition
         as_features = self.shift is None and not labels_only
-        data = load_source(self._source, self.backbone, as_features, self.samples, self.test == STANDARD)
+        own_test = self.test == STANDARD
+        data = loader.load(self.source, self.backbone, as_features=as_features, samples=self.samples, own_test=own_test)
         if labels_only:
             x, x_test = (None if part is None else np.zeros((len(part), 1)) for part in (data.x, data.x_test))
             data = replace(data, x=x, x_test=x_test)
         if self.test == HELD_OUT:
             data = _hold_out(data, self.test_fraction)
-        parts = spread(data, self.partition, clients=self.clients, seed=self.seed)
-        names = client_names(data, self.partition, len(parts))
+        parts = spread(data, partition, clients=self.clients, seed=self.seed, min_size=self.min_size or 0)
+        names = client_names(data, partition, len(parts))
         if self.shift is not None and not labels_only:
             data = featurize(shifted(data, parts, names, self.shift, seed=self.seed), self.backbone)
         fraction = self.test_fraction if self.test == LOCAL else 0.0
         clients = make_clients(data, parts, test_fraction=fraction, seed=self.seed, names=names)
-        owned = self.test == STANDARD and self.partition == BY_GROUP and data.groups_test is not None
+        owned = own_test and partition == BY_GROUP and data.groups_test is not None
         own_tests = self.test == LOCAL or owned
         return Prepared(data, clients if own_tests else with_shares(clients, data), self.seed, own_tests)
+
+    def _stated_partition(self) -> str:
+        """Return the default partition if it follows from the description, "" if it depends on the data."""
+        if self._base in CATALOG:
+            return BY_GROUP if self._base in GROUPED else WITHOUT_GROUPS
+        return BY_GROUP if self.client_column else ""
 
     @property
     def _base(self) -> str:
         return self.data.partition(":")[0].lower()
 
-    @property
-    def _source(self) -> Source:
-        """What the data are loaded from."""
-        # Only what is drawn depends on clients and seed; everything else is loaded once.
-        drawn = (self.clients, self.seed) if self.is_drawn else (1, 0)
-        on_bad = cast("OnBad", self.on_bad or "refuse")
-        tables = self.study, self.columns, self.drop, self.test_data
-        state = tuple(map(state_of, (self.data, self.study, self.test_data)))
-        return Source(self.data, self.label_column, self.client_column, on_bad, *drawn, *tables, state)
 
-    def _has_groups(self) -> bool:
-        """Say whether the samples have owners; a table in which no column was named is opened to see."""
-        if self._base in CATALOG:
-            return self._base in GROUPED
-        if self.client_column or not state_of(self.data):
-            return bool(self.client_column)
-        try:
-            return open_source(self._source).groups is not None
-        except (FedgramError, OSError):
-            return False  # preparing will say what is wrong with them
-
-
-def kind_of(field: "Field[Any]") -> type:
-    """Return the type of a setting, None left aside."""
-    (kind,) = (kind for kind in get_args(field.type) or (field.type,) if kind is not NoneType)
-    return cast("type", kind)
+def kinds_of_settings() -> dict[str, type]:
+    """Return the plain types of a scenario's settings by name, without their sizes and None."""
+    kinds = {name: alternatives(kind)[0] for name, kind in annotations_of(Scenario).items()}
+    return {name: get_args(kind)[0] if get_origin(kind) is Annotated else kind for name, kind in kinds.items()}
 
 
 def _hold_out(data: Dataset, fraction: float) -> Dataset:
@@ -262,3 +270,22 @@ def _hold_out(data: Dataset, fraction: float) -> Dataset:
     groups = None if data.groups is None else data.groups[train]
     x, y = data.x, data.y
     return replace(data, x=x[train], y=y[train], groups=groups, x_test=x[test], y_test=y[test])
+
+
+def stable_key(about: Any) -> str:
+    """Return a key of 16 hexadecimal digits for some plain values.
+
+    >>> stable_key({"b": 1, "a": 2.0}) == stable_key({"a": 2, "b": 1})
+    True
+    """
+    text = json.dumps(_plain(about), sort_keys=True, separators=(",", ":"), default=str)
+    return hash_text(text)[:16]
+
+
+def _plain(value: Any) -> Any:
+    """Return values with 1.0 as 1, and without None, so that an option that is added later changes no key."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value

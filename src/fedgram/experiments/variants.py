@@ -6,9 +6,10 @@ from itertools import product
 from typing import Any, get_args, get_origin
 
 from fedgram.core.errors import InvalidParameter, UnknownName
+from fedgram.core.schema import Name, read_fields, shown
 from fedgram.protocol.method import Method
+from fedgram.protocol.named_methods import is_code, resolve
 from fedgram.protocol.parameters import parameter_types, read_settings
-from fedgram.protocol.sources import is_code, resolve
 
 CENTRALISED = "centralised"
 MOST_FREQUENT = "own most frequent class"
@@ -45,8 +46,8 @@ def read_variants(entries: Iterable[Any]) -> tuple[Variant, ...]:
 def from_options(names: Iterable[str], settings: Iterable[str], lines: Any = ()) -> list[dict[str, Any]]:
     """Return the entries of `--methods a,b` and `--set a.parameter=value`; values with commas are grids.
 
-    A method is taken as `lines`, the `methods` of an experiment file, have it: all lines of that method, or its
-    defaults if there is none.
+    `lines` are the `methods` of an experiment file: a method gets all of its lines there, or its defaults if it has
+    none.
 
     >>> from_options(["afl", "local"], ["local.ridge=0.1,1"], [{"name": "afl", "gamma": 2}, "fedavg"])
     [{'name': 'afl', 'gamma': 2}, {'name': 'local', 'ridge': [0.1, 1.0]}]
@@ -73,22 +74,23 @@ def from_options(names: Iterable[str], settings: Iterable[str], lines: Any = ())
 
 def _tables(entries: Any) -> list[Mapping[str, Any]]:
     """Return the entries of `methods` as tables that have a name, and a label that is text if they have one."""
-    if not isinstance(entries, Iterable) or isinstance(entries, str | Mapping):
-        raise InvalidParameter(f"methods must be a list such as {EXAMPLE}, got {entries!r}")
-    tables = []
-    for entry in entries:
+    listed = entries if isinstance(entries, str | Mapping) or not isinstance(entries, Iterable) else list(entries)
+    if not isinstance(listed, list):
+        raise InvalidParameter(f"methods: expected a list such as {EXAMPLE}, got {shown(entries)}")
+    tables: list[Mapping[str, Any]] = []
+    for place, entry in enumerate(listed):
         table = {"name": entry} if isinstance(entry, str) else entry
         if not isinstance(table, Mapping) or not isinstance(table.get("name"), str):
-            raise InvalidParameter(f'a method is a name, or a table with a name as in {{name = "afl"}}; got {entry!r}')
-        label = table.get("label", table["name"])
-        if not isinstance(label, str) or not label.strip():
-            raise InvalidParameter(f"label of method {table['name']!r} must be text, got {label!r}")
+            raise InvalidParameter(
+                f'methods[{place}]: expected a name, or a table with a name as in {{name = "afl"}}, got {shown(entry)}'
+            )
+        read_fields({"label": Name}, table, f"{table['name']}: ", error=InvalidParameter)
         tables.append(table)
     return tables
 
 
 def _same(one: str, other: str) -> bool:
-    """Say whether two names are of the same method; a file or a class can be named in more than one way."""
+    """Return whether two names are of the same method; a file or a class can be named in more than one way."""
     return one == other or ((is_code(one) or is_code(other)) and resolve(one) is resolve(other))
 
 
@@ -101,7 +103,7 @@ def _expand(table: Mapping[str, Any]) -> list[Variant]:
         if name not in kinds:
             raise UnknownName(f"parameter of {cls.__name__}", name, [*kinds, "label"])
     grid = {name: _choices(cls.name, name, value, kinds[name]) for name, value in values.items()}
-    # A label that someone chose already says what is fixed.
+    # A label from the user already describes the fixed values.
     told = [name for name, choices in grid.items() if len(choices) > 1 or label is None]
     variants = []
     for combination in product(*grid.values()):
@@ -127,7 +129,7 @@ def _takes_many(annotation: Any) -> bool:
 
 
 def show(value: Any) -> str:
-    """Write a hyper-parameter's value as a reader wants it."""
+    """Return a hyper-parameter's value as text for labels."""
     if isinstance(value, bool) or value is None:
         return str(value).lower()
     # More digits than %g has: close values must not look the same in labels.

@@ -5,11 +5,10 @@ one, `TorchBackbone` wraps a module of your own, and `extract` runs any of them 
 the result.
 """
 
-from fedgram.features.backbones.base import Backbone
-from fedgram.features.backbones.specs import backbone
+from fedgram.features.backbones.backbone import Backbone
+from fedgram.features.backbones.named_backbones import backbone
 from fedgram.features.backbones.torchmodel import TorchBackbone
-from fedgram.features.extract import extract
-from fedgram.features.featurize import featurize, load_features, load_samples
+from fedgram.features.extraction import extract, featurize, load_features, load_samples
 from fedgram.features.projection import ACTIVATIONS, RandomFeatures
 
 __all__ = [

@@ -1,8 +1,8 @@
 """Random projections with an activation: the two feature maps of APFL (3), (11).
 
 The projection comes from a seed, so parties that share the seed share the map and never send it. The paper
-does not give its law; here entries are normal with standard deviation 1/√dim_in, so that a projected feature
-is of the size of an input feature (`scale` chooses another).
+does not give its distribution; here entries are normal with standard deviation 1/√dim_in, so that projected
+features are about as large as input features (`scale` chooses another standard deviation).
 
 >>> phi = RandomFeatures(dim_in=4, dim_out=3, activation="relu", seed=0)
 >>> phi(np.ones((2, 4), dtype=np.float32)).shape
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -68,34 +68,25 @@ def _identity(x: Array) -> Array:
     return x
 
 
-ACTIVATIONS: Mapping[str, Callable[[Array], Array]] = MappingProxyType(
-    {
-        "relu": _relu,
-        "leaky_relu": _leaky_relu,
-        "gelu": _gelu,
-        "hardswish": _hardswish,
-        "tanh": _tanh,
-        "sigmoid": _sigmoid,
-        "elu": _elu,
-        "softplus": _softplus,
-        "identity": _identity,
-    }
-)
+Activation: TypeAlias = Literal[
+    "relu", "leaky_relu", "gelu", "hardswish", "tanh", "sigmoid", "elu", "softplus", "identity"
+]
+# Each function with the class of `torch.nn` that gives the same values by default.
+_KINDS: dict[str, tuple[Callable[[Array], Array], str]] = {
+    "relu": (_relu, "ReLU"),
+    "leaky_relu": (_leaky_relu, "LeakyReLU"),
+    "gelu": (_gelu, "GELU"),
+    "hardswish": (_hardswish, "Hardswish"),
+    "tanh": (_tanh, "Tanh"),
+    "sigmoid": (_sigmoid, "Sigmoid"),
+    "elu": (_elu, "ELU"),
+    "softplus": (_softplus, "Softplus"),
+    "identity": (_identity, "Identity"),
+}
+ACTIVATIONS: Mapping[str, Callable[[Array], Array]] = MappingProxyType({name: kind[0] for name, kind in _KINDS.items()})
 """The eight of APFL and the identity. Each **overwrites** its floating-point argument and returns it."""
 
-TORCH_ACTIVATIONS: Mapping[str, str] = MappingProxyType(
-    {
-        "relu": "ReLU",
-        "leaky_relu": "LeakyReLU",
-        "gelu": "GELU",
-        "hardswish": "Hardswish",
-        "tanh": "Tanh",
-        "sigmoid": "Sigmoid",
-        "elu": "ELU",
-        "softplus": "Softplus",
-        "identity": "Identity",
-    }
-)
+TORCH_ACTIVATIONS: Mapping[str, str] = MappingProxyType({name: kind[1] for name, kind in _KINDS.items()})
 """The classes of `torch.nn` that give the same values by default."""
 
 
@@ -124,7 +115,7 @@ class RandomFeatures:
 
     @property
     def fingerprint(self) -> str:
-        """What is to be said of the map behind the fingerprint of the features that it takes."""
+        """The suffix that the map adds to the fingerprint of its input features."""
         scale = "" if self.scale is None else f", scale {self.scale!r}"
         return f" → {self.activation}({self.dim_in} → {self.dim_out}, seed {self.seed}{scale})"
 
@@ -135,10 +126,10 @@ class RandomFeatures:
         return _projection(self.dim_in, self.dim_out, self.seed, scale)
 
     def largest_squares(self, gram: Array, n: int, noise: Array) -> Array:
-        """Return how large each feature's sum of squares can be, (dim_out,), over n samples with this Gram matrix.
+        """Return the largest sum of squares of each feature, (dim_out,), over n samples with this Gram matrix.
 
-        |σ(u)| ≤ σ(0) + |u| for every activation, and Σ (xᵢᵀr)² is rᵀXᵀXr. `noise` (dim_in,) is how far rounding may put
-        the root of each diagonal element off.
+        |σ(u)| ≤ σ(0) + |u| for every activation, and Σ (xᵢᵀr)² is rᵀXᵀXr. `noise` (dim_in,) bounds the rounding errors
+        of the roots of the diagonal elements.
         """
         projection = self.matrix
         lengths = np.sqrt(np.maximum((projection * (gram @ projection)).sum(axis=0), 0))
@@ -147,7 +138,7 @@ class RandomFeatures:
         return np.asarray((at_zero * np.sqrt(n) + lengths) ** 2)
 
     def __call__(self, x: Array) -> Array:
-        """Return the features (n, dim_out) of x: (n, dim_in); float32 stays, all else becomes float64."""
+        """Return the features (n, dim_out) of x: (n, dim_in); float32 stays, other types become float64."""
         out = np.empty((len(x), self.dim_out), dtype=_dtype(x))
         for start, block in self.blocks(x):
             out[start : start + len(block)] = block

@@ -1,1 +1,1 @@
-"""What is made of moments: Gaussian and logistic heads, and a client's own model from them."""
+"""Models made of moments: least squares, Gaussian and logistic heads, and personal models."""

@@ -17,12 +17,10 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fedgram.core.arrays import Array
-from fedgram.core.blocks import Blocks, Stream, as_blocks, each, lazily, together
+from fedgram.core.arrays import Array, Blocks, Stream, as_blocks, each, lazily, together
 from fedgram.moments.blas import solve_positive_definite
-from fedgram.moments.choice import as_good
 from fedgram.moments.regression import STEPS
-from fedgram.moments.solve import rounding_level
+from fedgram.moments.solve import EPS, SMALLEST, as_good, rounding_level
 
 Rows: TypeAlias = npt.NDArray[Any] | Blocks[npt.NDArray[Any]]
 # Up to this n/d the n × n system is the quicker one, as measured at d = 1,280.
@@ -50,13 +48,13 @@ def correction(v: Rows, residual: Rows, alpha: float) -> Array:
         gram, n = _gram(v)
         if _is_sound(gram, alpha, len(gram), n):
             return _solve_shifted(gram, alpha * _products(v, residual), alpha)
-    return Spectrum.of(v).correction(residual, alpha)
+    return Spectrum.of(v).project(residual).correction(alpha)
 
 
 def _is_sound(gram: Array, alpha: float, d: int, n: int) -> bool:
-    """Say whether the I in I + α gram is more than rounding errors.
+    """Return whether the I in I + α gram is more than rounding errors.
 
-    Where it is not, a direction that samples do not have would be weighed by these errors, and can be anything.
+    If not, the weight of a direction without samples would come from rounding errors, and could be anything.
     """
     return bool(alpha * gram.trace() * rounding_level(d, n) < 1)
 
@@ -106,16 +104,8 @@ class Spectrum:
         values, vectors = _eigenpairs(gram, len(gram), n)
         return cls(vectors, values, lazily(lambda block: block.T @ vectors, as_blocks(v)), n)
 
-    def correction(self, residual: Rows, alpha: float) -> Array:
-        """Return what the function of this name returns."""
-        return self.project(residual).correction(alpha)
-
-    def leave_one_out(self, residual: Rows, alphas: npt.ArrayLike, *, member: bool, centred: bool = False) -> Array:
-        """Return the mean squared residual for each α, sample by sample left out everywhere."""
-        return self.project(residual).leave_one_out(alphas, member=member, centred=centred)
-
     def project(self, residual: Rows) -> "Projected":
-        """Return the residuals (n, c) with what corrections take of them: one pass for any number of α."""
+        """Return the residuals (n, c) with their products with the loadings: one pass for any number of α."""
         return Projected(self, as_blocks(residual), _products(lazily(np.transpose, self.loadings), residual))
 
     def predict_left_out(
@@ -137,7 +127,7 @@ class Spectrum:
             others = loadings @ (weights[:, None] * projected) - leverage * residual
             if influence is not None and moves is not None:
                 others += ((moves @ weights)[:, None] - leverage * influence.own) * influence.left_out(residual)
-            yield others / (1 - leverage)
+            yield others / np.maximum(1 - leverage, EPS)  # a sample that alone decides its own prediction has 1
 
 
 @dataclass(frozen=True)
@@ -149,7 +139,7 @@ class Projected:
     loaded: Array
 
     def correction(self, alpha: float) -> Array:
-        """Return what the function of this name returns."""
+        """Return the correction (d, c), as the function `correction` does."""
         weights = alpha / (1 + alpha * self.spectrum.values)
         return np.asarray(self.spectrum.directions @ (weights[:, None] * self.loaded))
 
@@ -169,8 +159,8 @@ class Projected:
     def left_out(self, alpha: float, *, member: bool, centred: bool = False) -> Array | Stream[Array]:
         """Return the residuals (n, c), sample by sample left out everywhere: exact, without refitting.
 
-        `member` says whether the samples are also among those that made S and B, from where they are left out, too;
-        `centred` whether V and residual are about these samples' own mean, which then is found anew without each.
+        `member` says whether the samples are also among those that made S and B, which they are then left out of, too;
+        `centred` whether V and residual are about these samples' own mean, which is then computed without each sample.
         """
         alphas = np.array([alpha], dtype=np.float64)
 
@@ -199,7 +189,7 @@ def _eigenpairs(gram: Array, d: int, n: int) -> tuple[Array, Array]:
 
 
 class Chosen(NamedTuple):
-    """A value that was chosen for the least mean squared error on left-out samples, and that error.
+    """A value chosen for the least mean squared error on left-out samples, and that error.
 
     `log_likelihood` is that of these samples' labels at the model's own temperature; None for numeric outcomes.
     """
@@ -238,11 +228,11 @@ class Design:
 
     @classmethod
     def of(cls, rows: Rows, *, intercept: bool) -> "Design | None":
-        """Decompose rows; None where nothing can be learned from the others, and any ridge is as good."""
+        """Return the decomposed rows; None if no sample helps to predict another: then any ridge is as good."""
         center = mean_of(rows) * intercept
         centred = lazily(lambda block: np.ascontiguousarray((block - center).T), as_blocks(rows))
         spectrum = Spectrum.of(centred)
-        return cls(center, spectrum, intercept) if spectrum.n > 1 and len(spectrum.values) else None
+        return cls(center, spectrum, intercept) if spectrum.n > 1 and spectrum.values.sum() > SMALLEST else None
 
     def regress(self, targets: Rows) -> OwnRidge:
         """Regress targets (n, c) on the rows."""
@@ -259,7 +249,7 @@ class Design:
 
 
 def own_ridge(rows: Rows, targets: Rows, *, intercept: bool) -> OwnRidge | None:
-    """Return a client's own regression; None where nothing can be learned from the others."""
+    """Return a client's own regression; None if no sample helps to predict another."""
     design = Design.of(rows, intercept=intercept)
     return None if design is None else design.regress(targets)
 
@@ -275,7 +265,7 @@ def mean_of(rows: Rows) -> Array:
 
 @dataclass(frozen=True)
 class Influence:
-    """What samples have done to G: without sample i, sample j's residual grows by `matrix`_ji times sample i's own."""
+    """The influence of samples on G: without sample i, the residual of j grows by `matrix`_ji times sample i's own."""
 
     matrix: Array  # X S⁻¹ Xᵀ, (n, n)
 

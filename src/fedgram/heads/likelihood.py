@@ -7,18 +7,17 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import log_softmax
 
-from fedgram.core.arrays import Array
-from fedgram.core.blocks import Blocks, as_blocks, lazily
+from fedgram.core.arrays import Array, Blocks, as_blocks, lazily
 
 Labels = npt.NDArray[np.int64]
 # Newton's steps in all, and those at the end that gain less than `UNSEEN`, relative to the log-likelihood.
 MOST_STEPS, LAST_STEPS, UNSEEN = 100, 2, 1e-10
-# What own samples must gain in log-likelihood to be used: two weights, as FedGram's, gain about one by chance.
+# The gain in log-likelihood from which own samples are used: two weights, as FedGram's, gain about one by chance.
 WORTHWHILE = 1.0
 
 
 class Expert(NamedTuple):
-    """Scores (n, c), and what their weight is expected to be, give or take a standard deviation."""
+    """Scores (n, c), and the expected value and standard deviation of their weight."""
 
     scores: Array | Blocks[Array]
     expected: float
@@ -35,9 +34,9 @@ class Weights(NamedTuple):
 def best_weights(experts: Sequence[Expert], offset: Array | Blocks[Array], labels: Labels | Blocks[Labels]) -> Weights:
     """Return the weights w ≥ 0 for which offset + Σ w_e · scores_e, (n, c), explains the labels best.
 
-    All three may be in blocks of samples. Few samples cannot tell a weight, and separable ones send it to infinity, so
-    each has an expected value and a standard deviation. What is maximised is concave: Newton's steps, halved where they
-    overshoot, find its top.
+    All three may be in blocks of samples. Few samples do not determine a weight, and separable samples make it
+    infinite, so each has an expected value and a standard deviation. The maximised function is concave: Newton's steps,
+    halved where they overshoot, find its top.
 
     >>> right = np.eye(2)[[0, 1, 1]]
     >>> sure, unsure = (Expert(right, 1.0, deviation) for deviation in (0.1, 10.0))
@@ -86,14 +85,14 @@ def best_weights(experts: Sequence[Expert], offset: Array | Blocks[Array], label
 def _together(*scores: Array) -> Array:
     """Return the scores of all experts, (experts, n, c), each sample's about their mean.
 
-    What all classes of a sample have in common changes no probability. Where it is large, its rounding errors would.
+    A constant that all classes of a sample share changes no probability, but the rounding errors of a large one would.
     """
     stacked = np.stack(scores)
     return np.asarray(stacked - stacked.mean(axis=2, keepdims=True))
 
 
 def _newton(weights: Array, gradient: Array, curvature: Array) -> Array:
-    """Return Newton's step among the weights that may move: one that is 0 and would become negative stays."""
+    """Return Newton's step of the free weights; a weight of 0 that would become negative stays 0."""
     free = (weights > 0) | (gradient > 0)
     step = np.zeros(len(weights))
     step[free] = np.linalg.solve(curvature[np.ix_(free, free)], gradient[free])

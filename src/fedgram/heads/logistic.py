@@ -1,9 +1,9 @@
 """Logistic regression from pooled moments and summed gradients.
 
-The log-likelihood bends nowhere more than half the Gram matrix does (Böhning 1992). So a step that would be right for
-half the Gram matrix gains at least half of what the gradient promises, and never loses: no learning rate, and the
-moments tell all that it takes. That is true of the plain step, from wherever it is taken. The accelerated climb takes
-such steps from points that lie ahead, so from round to round the log-likelihood may fall now and then.
+The curvature of the log-likelihood is at most half the Gram matrix, everywhere (Böhning 1992). So Newton's step with
+half the Gram matrix in the place of the curvature never lowers the log-likelihood: it needs no learning rate, and the
+moments are enough to compute it. This holds for plain steps, from any point. The accelerated climb takes such steps
+from points ahead of the model, so the log-likelihood may fall in some rounds.
 """
 
 from collections.abc import Iterator
@@ -13,10 +13,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import softmax
 
-from fedgram.core.arrays import Array
-from fedgram.core.blocks import Blocks, as_blocks
+from fedgram.core.arrays import Array, Blocks, as_blocks
+from fedgram.core.classes import Classes
 from fedgram.core.errors import RefusedMessage
-from fedgram.core.labels import Classes
 from fedgram.heads.head import NEVER, deviations, log_frequencies
 from fedgram.heads.likelihood import Labels
 from fedgram.models import LinearModel
@@ -25,22 +24,22 @@ from fedgram.moments.accumulate import ROWS_AT_ONCE, as_block, as_features
 from fedgram.moments.moments import Moments
 from fedgram.moments.regression import STEPS
 
-# Above what part of least squares' ridge that of the logistic model stays.
+# Lower bound of the logistic model's ridge, as a share of that of least squares.
 FLOOR = 1 / 3
-# How far apart a party takes scores to be. A plain step moves those of all samples together by at most 2‖Y - P‖, which
-# is at most √(8n), and an accelerated one by as much more each time: √(8n)·k² in k rounds, 1.1e6 in 20 rounds over a
-# million samples. (Measured: 500, in 60 rounds over features with Cauchy's law.)
+# Largest distance between two scores of a sample that a party accepts. A plain step moves the scores of all samples
+# together by at most 2‖Y - P‖ ≤ √(8n), and an accelerated step by as much more each time: by √(8n)·k² in k rounds,
+# 1.1e6 in 20 rounds over a million samples. (Measured: 500, in 60 rounds over features with Cauchy's law.)
 FARTHEST = 1e6
-# Scores of classes that nobody has are huge, and their squares no numbers; so far behind, a class is impossible.
+# Scores of classes without samples are huge, and their squares overflow; a class so far behind is impossible.
 IMPOSSIBLE = -1e3
 
 
 class Said(NamedTuple):
-    """What samples say of a model: their log-likelihood's gradient [X 1]ᵀ(Y - P), (d + 1, c), and five numbers.
+    """The statistics of samples under a model: the gradient of their log-likelihood, [X 1]ᵀ(Y - P), and five numbers.
 
     Three are for the ridge: `unexplained` is ‖Y - P‖², `undecided` is Σ 1 - ‖p‖², and `left_out` is the same by models
-    that have not seen the sample. Two are for the temperature: what the log-likelihood by such models would gain if
-    all scores were larger, `sharper` · t - `bend` · t²/2 for factors 1 + t.
+    that have not seen the sample. Two are for the temperature: if all scores were multiplied by 1 + t, the
+    log-likelihood by such models would rise by `sharper` · t - `bend` · t²/2.
     """
 
     gradient: Array
@@ -57,9 +56,9 @@ def gradient(
     model: LinearModel,
     leverage: float = 0.0,
 ) -> Said:
-    """Return what the samples x (n, d) say of the model; they and their labels may be in blocks.
+    """Return the statistics of samples x (n, d) under the model; they and their labels may be in blocks.
 
-    `leverage` is what part of its residual a sample's scores would lack without it, on average over all samples.
+    `leverage` is the mean pull of a sample on its own scores, per unit of its residual.
     """
     total, sums = np.zeros((len(model.weights) + 1, len(model.classes))), np.zeros(4)
     sharper = 0.0
@@ -80,7 +79,7 @@ def gradient(
 
 
 def check_asked(asked: Any, width: int, classes: Classes, seen: npt.NDArray[np.int64]) -> None:
-    """Refuse what no `Logistic` asks of samples (n, width): anything but a linear model and a leverage.
+    """Raise for a payload that `Logistic` never sends to samples (n, width): it is a linear model and a leverage.
 
     Scores are log-probabilities as they are, so a temperature is refused. `seen` are the samples of each class; one
     that is here cannot be among those that all clients lack.
@@ -111,7 +110,7 @@ def check_asked(asked: Any, width: int, classes: Classes, seen: npt.NDArray[np.i
 def weights_of(
     x: npt.NDArray[Any] | Blocks[npt.NDArray[Any]], labels: Labels | Blocks[Labels], model: LinearModel
 ) -> Iterator[Array]:
-    """Yield how samples count in the gradient at a model, their residuals Y - P (n, c), in blocks.
+    """Yield the weights of samples in the gradient at a model, their residuals Y - P (n, c), in blocks.
 
     Scores further apart than training can lead to are refused.
     """
@@ -148,9 +147,9 @@ class Logistic:
     """Multinomial logistic regression with a ridge on standardised features, one accelerated step after another.
 
     With "auto" the ridge follows generalised cross-validation of the least-squares problem that a step solves (Gu
-    1992): scores XW + (Y - P)/w regressed on the features with weights w, the mean curvature. Its moments are those
-    that have been sent, and the gradient. Where samples can be separated that would fall without end, so it stays above
-    `FLOOR` of the ridge that least squares on the labels asks for, at the curvature that left-out samples have.
+    1992): scores XW + (Y - P)/w regressed on the features with weights w, the mean curvature. It needs only the
+    moments that have been sent, and the gradient. If samples can be separated, such a ridge would fall without end. So
+    it stays above `FLOOR` times the ridge of least squares on the labels, at the curvature of left-out samples.
     """
 
     def __init__(self, total: Moments, ridge: float | Literal["auto"]) -> None:
@@ -158,14 +157,14 @@ class Logistic:
         self._total, self._mean = total, problem.mean
         self._scale = _units(total, problem.packed[packing.diagonal(total.d)] / total.n)
         problem = problem.scaled(1 / self._scale)
-        # Where nothing varies there is nothing to learn, and what seems to be a gradient is rounding.
+        # Directions without variation are left out: a gradient along them would be rounding.
         self._curvatures, self._directions = problem.eigenpairs
         self._free = max(int(np.count_nonzero(total.counts)) - 1, 1)
         self._weight = self._per_sample(problem.squares)
-        # What least squares on the labels asks for; without any weights yet, the same goes for the first step.
+        # The ridge of least squares on the labels, which is also right for the first step, from weights of zero.
         self._squares = problem.cross_validated() if ridge == "auto" else None
         self.ridge = float(ridge if self._squares is None else self._squares * self._weight)
-        # Weights of standardised features, and below them the intercepts; classes that nobody has stay impossible.
+        # Weights of standardised features, and below them the intercepts; classes without samples stay impossible.
         self._point = np.zeros((total.d + 1, len(total.classes)))
         self._point[-1] = log_frequencies(total.counts)
         self._ahead, self._pace = self._point.copy(), 1.0
@@ -183,16 +182,16 @@ class Logistic:
 
     @property
     def leverage(self) -> float:
-        """What part of its residual a sample's scores under `ahead` would lack without it, on average."""
+        """The mean pull of a sample on its own scores under `ahead`, per unit of its residual."""
         return self.pull / max(1 - self._weight * self.pull, 1e-3)
 
     @property
     def pull(self) -> float:
-        """The same to first order, as though a sample's residual stayed what it is when the sample is left out."""
+        """The same to first order, with the residual unchanged when the sample is left out."""
         return float((self._curvatures / (self._weight * self._curvatures + self.ridge)).sum()) / self._total.n
 
     def climb(self, said: Said) -> None:
-        """Take a step, given what all samples say of `ahead`."""
+        """Take a step, given the statistics of all samples under `ahead`."""
         gradient = said.gradient
         rise = np.vstack([(gradient[:-1] - np.outer(self._mean, gradient[-1])) / self._scale[:, None], gradient[-1:]])
         self._update_ridge(said, rise)
@@ -229,8 +228,8 @@ class Logistic:
 
     def _as_model(self, point: Array) -> LinearModel:
         weights = point[:-1] / self._scale[:, None]
-        kind, intercept = self._total.kind, point[-1] - self._mean @ weights
-        return LinearModel(weights, kind.classes, intercept, kind.features, kind.columns)
+        schema, intercept = self._total.schema, point[-1] - self._mean @ weights
+        return LinearModel(weights, schema.classes, intercept, schema.features, schema.columns)
 
 
 def _units(total: Moments, variances: Array) -> Array:

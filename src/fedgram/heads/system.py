@@ -1,33 +1,32 @@
-"""The pooled least-squares system, factored: what a client needs in order to personalize."""
+"""The pooled least-squares system, factored, from which a client can personalize."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from typing import Annotated, Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import lapack
+from scipy.linalg import cho_solve, cholesky, lapack
 
 from fedgram.core import wire
-from fedgram.core.arrays import Array
-from fedgram.core.blocks import Blocks, as_blocks, each, lazily
+from fedgram.core.arrays import Array, Blocks, as_blocks, each, lazily
+from fedgram.core.classes import Classes
 from fedgram.core.columns import Columns
 from fedgram.core.errors import InvalidData, InvalidParameter, NotMoments
-from fedgram.core.labels import Classes
 from fedgram.heads import adapt
-from fedgram.heads.temperature import calibrated, of_regression
+from fedgram.heads.least_squares import calibrated, of_regression
 from fedgram.models import LinearModel, Temperature
 from fedgram.moments import packing
 from fedgram.moments.accumulate import as_features
 from fedgram.moments.blas import solve_triangular
-from fedgram.moments.choice import as_good
 from fedgram.moments.moments import Moments
-from fedgram.moments.outcomes import feature_columns, regression_of
 from fedgram.moments.regression import Ridge
+from fedgram.moments.solve import as_good
+from fedgram.moments.targets import ClassTargets, Targets
 
 # Label indices (m,), or one-hot rows or numeric outcomes (m, c); or these in blocks.
-Targets: TypeAlias = adapt.Rows
-# Where "auto" looks: from not at all to own samples only, five steps a decade.
+TargetRows: TypeAlias = adapt.Rows
+# Candidates of "auto": 0, which ignores own samples, to almost own samples only, five per decade.
 ALPHAS = (0.0, *np.geomspace(0.1, 1e5, 31).tolist())
 
 
@@ -38,10 +37,10 @@ class System:
 
     `lower` is L, packed like a symmetric matrix: d(d + 1)/2 numbers to download.
 
-    An intercept that β does not shrink is one more feature, always 1, without its share of β. With the other
-    features less their `mean`, that of all n samples, it has nothing to do with them in S: L only gets √n as a last
-    diagonal element, and G the class `frequencies` as a last row. Numeric outcomes take the place of classes: c is
-    then their number, the classes are NUMERIC, and `frequencies` are the outcomes' means.
+    An intercept is a last feature that is always 1, and that β does not shrink. The other features are centred at their
+    `mean` over all n samples, so their products with it vanish in S: L only gets √n as a last diagonal element, and G
+    the class `frequencies` as a last row. For numeric outcomes, c is the number of outcomes, the classes are NUMERIC,
+    and `frequencies` are the outcomes' means.
     """
 
     lower: Annotated[Array, wire.Shape("p")]
@@ -55,12 +54,13 @@ class System:
     temperature: Temperature = None  # of the global model's scores
 
     @classmethod
-    def of(cls, total: Moments, *, ridge: Ridge, intercept: bool = False, outcomes: int = 0) -> Self:
-        """Factor the pooled moments; "auto" takes the ridge of least generalised cross-validation error.
+    def of(cls, total: Moments, *, ridge: Ridge, intercept: bool = False, targets: Targets | None = None) -> Self:
+        """Return the system of the pooled moments; "auto" takes the ridge of least generalised cross-validation error.
 
-        `outcomes` says how many of the last columns are numeric outcomes.
+        `targets` are those in the moments, by default their classes.
         """
-        problem = regression_of(total, outcomes, intercept=intercept)
+        targets = targets or ClassTargets(total.classes)
+        problem = targets.regression(total, intercept=intercept)
         ridge = problem.cross_validated() if ridge == "auto" else ridge
         factor = problem.factor(ridge)
         if factor.lower is None or factor.scale is None:
@@ -70,35 +70,33 @@ class System:
             )
         lower = packing.pack(np.tril(factor.lower) / factor.scale[:, None])
         mean, frequencies, n = (problem.mean, problem.target_mean, total.n) if intercept else (None, None, 0)
-        weights, kind = factor.solve(problem.cross), total.kind
-        columns, temperature = feature_columns(total, outcomes), None
-        if not outcomes:
+        weights, features = factor.solve(problem.cross), total.schema.features
+        columns, temperature = targets.feature_columns(total), None
+        if targets.has_classes:
             temperature = of_regression(problem, total.counts.astype(float), weights, factor.freedom(ridge))
-        return cls(lower, weights, kind.classes, kind.features, mean, frequencies, n, columns, temperature)
+        return cls(lower, weights, targets.scored, features, mean, frequencies, n, columns, temperature)
+
+    @property
+    def present(self) -> npt.NDArray[np.bool_]:
+        """Marks of the classes that had samples, (c,); without an intercept nothing is known of that."""
+        return np.ones(len(self.classes), dtype=bool) if self.frequencies is None else self.frequencies > 0
 
     def model(self) -> LinearModel:
         """Return the global model."""
         return self._as_model(self.weights, self.frequencies, self.temperature)
 
-    def emphasize(
-        self, x: adapt.Rows, y: Targets, alpha: float | Literal["auto"], *, member: bool = True
-    ) -> LinearModel:
+    def emphasize(self, x: adapt.Rows, y: TargetRows, alpha: float) -> LinearModel:
         """Return a client's own model: (S + αX_kᵀX_k)⁻¹(XᵀY + αX_kᵀY_k) for its samples x (m, d) with label
         indices y (m,) or targets y (m, c).
 
-        "auto" takes the α of least squared leave-one-out error. `member` says whether the client's samples are in
-        the total. With an α that was given, its probabilities have the global model's temperature. Samples and targets
-        may be in blocks.
+        Probabilities have the global model's temperature. Samples and targets may be in blocks.
         """
-        if alpha == "auto":
-            model, _ = self.choose(x, y, member=member)
-            return model
         lower = self._lower()
         v, residual = self._seen_by(x, y, lower)
         return self._changed(adapt.correction(v, residual, alpha), lower, self.temperature)
 
-    def choose(self, x: adapt.Rows, y: Targets, *, member: bool = True) -> tuple[LinearModel, adapt.Chosen]:
-        """Return a client's own model with the α of least squared leave-one-out error, and what speaks for it."""
+    def choose(self, x: adapt.Rows, y: TargetRows, *, member: bool = True) -> tuple[LinearModel, adapt.Chosen]:
+        """Return a client's own model with the α of least squared leave-one-out error, and the evidence for it."""
         lower = self._lower()
         v, residual = self._seen_by(x, y, lower)
         projected = adapt.Spectrum.of(v).project(residual)
@@ -121,13 +119,13 @@ class System:
         own = None if self.frequencies is None else self.frequencies + change[d] / sqrt(self.n)
         return self._as_model(weights, own, temperature)
 
-    def leave_one_out(self, x: adapt.Rows, y: Targets, alphas: npt.ArrayLike, *, member: bool = True) -> Array:
+    def leave_one_out(self, x: adapt.Rows, y: TargetRows, alphas: npt.ArrayLike, *, member: bool = True) -> Array:
         """Return the mean squared error of a client's own models on its samples, each left out, for each α."""
         v, residual = self._seen_by(x, y, self._lower())
-        return adapt.Spectrum.of(v).leave_one_out(residual, alphas, member=member)
+        return adapt.Spectrum.of(v).project(residual).leave_one_out(alphas, member=member)
 
-    def _seen_by(self, x: adapt.Rows, y: Targets, lower: Array) -> tuple[Blocks[Array], Blocks[Array]]:
-        """Return V of a client's samples, and what G leaves of their labels or outcomes."""
+    def _seen_by(self, x: adapt.Rows, y: TargetRows, lower: Array) -> tuple[Blocks[Array], Blocks[Array]]:
+        """Return V of a client's samples, and the residuals of their labels or outcomes under G."""
         rows = lazily(self._about_mean, as_blocks(x))
         residual = each(self._left, rows, as_blocks(y))
         return lazily(lambda block: self._whitened(block, lower), rows), residual
@@ -139,7 +137,7 @@ class System:
         return rows if self.mean is None else rows - self.mean
 
     def _left(self, rows: Array, y: npt.NDArray[Any]) -> Array:
-        """Return what G leaves of the labels or outcomes of rows less the mean."""
+        """Return the residuals of labels or outcomes under G, for rows from which the mean was subtracted."""
         if len(rows) != len(y):
             raise InvalidData(f"{len(rows)} samples have {len(y)} labels")
         residual = self._targets(y) - rows @ self.weights
@@ -148,12 +146,40 @@ class System:
     def _targets(self, y: npt.NDArray[Any]) -> Array:
         return y if y.ndim == 2 else np.eye(len(self.classes))[y]
 
+    def without(self, x: adapt.Rows, y: TargetRows) -> Self:
+        """Return the system of the other samples, with the same ridge, for samples x (m, d) that are in this one.
+
+        Raises NotMoments if no system is left without them.
+        """
+        lower, rows = self._lower(), lazily(self._about_mean, as_blocks(x))
+        scatter, products, m = np.tril(lower) @ np.tril(lower).T, np.zeros_like(self.weights), 0
+        sums, off = np.zeros(len(self.weights)), np.zeros(self.weights.shape[1])
+        for block, known in zip(rows, as_blocks(y), strict=True):
+            residual = self._left(block, known)
+            scatter -= block.T @ block
+            products += block.T @ residual
+            m, sums, off = m + len(block), sums + block.sum(axis=0), off + residual.sum(axis=0)
+        mean, frequencies, n = self.mean, self.frequencies, self.n
+        if mean is not None and frequencies is not None:
+            n -= m
+            if n <= 0:
+                raise NotMoments(f"samples to be left out: expected fewer than the {self.n} in the system, got {m}")
+            scatter -= np.outer(sums, sums) / n
+            products += np.outer(sums, off) / n
+            mean, frequencies = mean - sums / n, frequencies - (off + sums @ self.weights) / n
+        try:
+            left = cholesky(scatter, lower=True)
+        except np.linalg.LinAlgError:
+            raise NotMoments("samples to be left out: expected samples of the system, got others") from None
+        weights = self.weights - cho_solve((left, True), products)
+        return replace(self, lower=packing.pack(left), weights=weights, mean=mean, frequencies=frequencies, n=n)
+
     def influence(self, rows: Array) -> adapt.Influence:
-        """Return what samples (m, d) that are in the total have done to G."""
+        """Return the influence on G of samples (m, d) that are in the total."""
         return adapt.Influence.of(self._whitened(rows if self.mean is None else rows - self.mean, self._lower()))
 
     def _whitened(self, rows: Array, lower: Array) -> Array:
-        """Return V = L⁻¹X_kᵀ for rows (m, d) less the mean; the intercept is its last row."""
+        """Return V = L⁻¹X_kᵀ for centred rows (m, d); its last row is that of the intercept."""
         v = solve_triangular(lower, rows.T)
         return v if self.mean is None else np.vstack([v, np.full(len(rows), 1 / sqrt(self.n))])
 
@@ -167,7 +193,7 @@ class System:
         return np.asarray(lower)
 
     def check(self) -> None:
-        """Refuse a factor whose diagonal is not positive, and an intercept without all that it takes."""
+        """Raise for a factor whose diagonal is not positive, or an intercept without all of its fields."""
         d, size = len(self.weights), len(self.lower)
         if size != packing.size(d):
             raise NotMoments(f"field 'lower' has {size} numbers; {d} dimensions need {packing.size(d)}")

@@ -1,4 +1,4 @@
-"""From rows of features to Gram matrix and class sums, block by block, in float64."""
+"""Gram matrix and class sums of rows of features, block by block, in float64."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ Indices = npt.NDArray[np.int64]
 
 
 class Accumulator:
-    """Running XᵀX (packed) and sums per class, in O(d²) memory however much is added."""
+    """Running XᵀX (packed) and sums per class, in O(d²) memory for any number of samples."""
 
     def __init__(self, d: int, classes: int) -> None:
         self.packed = np.zeros(packing.size(d))
@@ -27,14 +27,14 @@ class Accumulator:
     def add_samples(
         self, rows: npt.NDArray[Any], labels: Indices, *, bias: bool = False, centre: Array | None = None
     ) -> None:
-        """Add samples (n, d), float32 or float64, less a centre, never holding a float64 copy of them all."""
+        """Add samples (n, d), float32 or float64, less a centre, without a float64 copy of all of them."""
         for start in range(0, len(rows), ROWS_AT_ONCE):
             block = as_block(rows[start : start + ROWS_AT_ONCE], bias=bias, centre=centre)
             packing.add_gram(self.packed, block)
             self.sums += class_sums(block, labels[start : start + ROWS_AT_ONCE], len(self.sums))
 
     def add_columns(self, x: Array, labels: Indices) -> None:
-        """Add samples (n, d) in Fortran's order, as tables have them: no copy is made."""
+        """Add samples (n, d) in Fortran's order, as tables have them, without a copy."""
         packing.add_gram(self.packed, x, by_columns=True)
         self.sums += (labels == np.arange(len(self.sums))[:, None]).astype(np.float64) @ x
 
@@ -59,7 +59,7 @@ class Accumulator:
 
 
 def as_features(x: npt.ArrayLike) -> npt.NDArray[Any]:
-    """Return features as an (n, d) array of numbers; refuse other shapes and kinds."""
+    """Return features as an (n, d) array of numbers; raise for other shapes and types."""
     try:
         rows = np.asarray(unmasked(x, "features"))
     except ValueError as error:  # numpy's word for rows of unequal length
@@ -90,14 +90,14 @@ def class_sums(block: Array, labels: Indices, classes: int) -> Array:
 
 
 def check_finite(x: npt.NDArray[Any]) -> None:
-    """Refuse samples (n, …) that are not finite."""
+    """Raise for samples (n, …) that are not finite."""
     # A sum is finite unless an element is not, or the sum overflows; it needs no second array.
     if not np.isfinite(x.sum()) and not np.isfinite(x).all():
         raise not_finite(x.reshape(len(x), -1))
 
 
 def not_finite(rows: npt.NDArray[Any]) -> InvalidData:
-    """Say where features are not finite."""
+    """Return an error that says where features are not finite."""
     bad = np.argwhere(~np.isfinite(rows))
     if not len(bad):
         return InvalidData("features are so large that their squares overflow: rescale them")

@@ -1,9 +1,10 @@
-"""Columns made of other columns after they have been summed up: X = ZT + 1tᵀ, and what that makes of moments.
+"""Columns made of other columns, and their moments from those of the others: X = ZT + 1tᵀ.
 
-Whatever is affine in the columns can be done to moments instead of samples: XᵀX = Tᵀ(ZᵀZ)T + …, XᵀY = Tᵀ(ZᵀY) + t n_cᵀ.
+Any affine map of the columns can be applied to moments instead of samples: XᵀX = Tᵀ(ZᵀZ)T + …, XᵀY = Tᵀ(ZᵀY) + t n_cᵀ.
 So imputing pooled means, standardising and recoding need no second message.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Any
@@ -12,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgram.core import wire
-from fedgram.core.arrays import Array
-from fedgram.core.columns import Columns, as_columns, samples_of
+from fedgram.core.arrays import Array, Blocks, as_blocks
+from fedgram.core.columns import Columns
 from fedgram.core.errors import Mismatch
-from fedgram.models import LinearModel, Model, WrappedModel
+from fedgram.models import LinearModel
 from fedgram.moments import packing
 from fedgram.moments.moments import Moments
-from fedgram.regressors import Outcomes
+from fedgram.moments.targets import NumericTargets, Targets
 
 
 @wire.message("basis", version=1)
@@ -41,11 +42,11 @@ class Basis:
     shift: Annotated[Array, wire.Shape("d")]
     columns: Columns = ()
     source: int = 0  # how many columns go in
-    outcomes: Outcomes | None = None
+    outcomes: NumericTargets | None = None
 
     @classmethod
     def of(
-        cls, made: "dict[str, tuple[dict[str, float], float]]", source: Columns, outcomes: Outcomes | None = None
+        cls, made: "dict[str, tuple[dict[str, float], float]]", source: Columns, outcomes: NumericTargets | None = None
     ) -> "Basis":
         """Return the basis in which each column is a sum of source columns times numbers, plus a number."""
         place = {name: i for i, name in enumerate(source)}
@@ -75,7 +76,7 @@ class Basis:
 
     @cached_property
     def centre(self) -> Array | None:
-        """What is subtracted from the columns that go in, where nothing else is done to them; else None."""
+        """The numbers subtracted from the source columns, for a basis that does nothing else; else None."""
         d = len(self.shift)
         if self.source != d or len(self.values) != d or (self.values != 1).any():
             return None
@@ -83,7 +84,7 @@ class Basis:
         return -self.shift if alone else None
 
     def check(self) -> None:
-        """Refuse elements outside the matrix, and one without columns."""
+        """Raise for elements outside the matrix, or a matrix without columns."""
         if self.source < 1:
             raise Mismatch(f"field 'source' of a basis must be at least 1, got {self.source}")
         for name, found, size in (("rows", self.rows, self.source), ("places", self.places, len(self.shift))):
@@ -101,7 +102,7 @@ class Basis:
         """The same without the outcomes."""
         if self.outcomes is None:
             return self
-        t = len(self.outcomes)
+        t = len(self.outcomes.names)
         kept = self.places < len(self.shift) - t
         return Basis(
             self.rows[kept],
@@ -131,9 +132,14 @@ class Basis:
         """Return the numeric outcomes (n, t) of samples Z (n, p), as methods see them."""
         return self.apply(z)[:, len(self.of_features.shift) :]
 
+    def parted(self, z: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Array]:
+        """Return the features of samples Z (n, p) as clients have them, and their outcomes (n, t) in their units."""
+        assert self.outcomes is not None
+        return z[:, : self.of_features.source], self.outcomes.as_outcomes(self.outcome_values(z))
+
     def moments(self, sent: Moments) -> Moments:
         """Return the moments of X from those of Z."""
-        if sent.kind.bias or sent.d != self.source:
+        if sent.schema.bias or sent.d != self.source:
             raise Mismatch(f"moments of {self.source} columns without a bias are wanted, got {sent.d}")
         sums = np.asarray((self.matrix.T @ sent.cross).T)  # (c, d)
         whole = sums.sum(axis=0)
@@ -141,12 +147,12 @@ class Basis:
         gram = np.asarray((self.matrix.T @ half.T).T)
         gram += np.outer(whole, self.shift) + np.outer(self.shift, whole + sent.n * self.shift)
         sums += np.outer(sent.counts, self.shift)
-        kind = replace(sent.kind, dimension=len(self.shift), columns=self.columns)
+        kind = replace(sent.schema, dimension=len(self.shift), columns=self.columns)
         packed = packing.pack(np.tril((gram + gram.T) / 2))
         return Moments(kind, sums=sums[sent.counts > 0], counts=sent.counts, packed=packed)
 
     def same(self, other: "Basis | None") -> bool:
-        """Say whether both make the same columns."""
+        """Return whether both make the same columns."""
         return other is not None and (
             (self.outcomes is None) == (other.outcomes is None)
             and np.array_equal(self.values, other.values)
@@ -156,25 +162,35 @@ class Basis:
         )
 
     def back(self, model: LinearModel, source: Columns) -> LinearModel:
-        """Return the model of the source columns that scores as `model` does of the columns made of them."""
+        """Return the model of the source columns with the same scores as `model`, a model of the columns made."""
         offset = self.shift @ model.weights
         intercept = offset if model.intercept is None else model.intercept + offset
         return replace(model, weights=np.asarray(self.matrix @ model.weights), intercept=intercept, columns=source)
 
 
-@wire.message("in-basis", version=1)
-@dataclass(frozen=True, eq=False)
-class InBasis(WrappedModel):
-    """A model of columns that are made of others, as a model of these others."""
+def with_truth(
+    samples: npt.NDArray[Any] | Blocks[npt.NDArray[Any]],
+    labels: npt.NDArray[Any] | Blocks[npt.NDArray[Any]],
+    basis: Basis | None,
+) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[Any]]]:
+    """Yield blocks of features as clients have them, each with its label indices or its numeric outcomes.
 
-    model: Model
-    basis: Basis
-    columns: Columns = ()
+    Parameters
+    ----------
+    samples : NDArray or Blocks
+        Samples (n, p), numeric outcomes last.
+    labels : NDArray or Blocks
+        Label indices (n,), in blocks as the samples are; not looked at where outcomes are numbers.
+    basis : Basis or None
+        The basis of the run, which knows the numeric outcomes.
 
-    def unwrap(self, x: Any) -> Array:
-        """Return the columns that the model takes."""
-        return self.basis.apply(samples_of(x, self.columns))
+    """
+    if basis is None or basis.outcomes is None:
+        yield from zip(as_blocks(samples), as_blocks(labels), strict=True)
+    else:
+        yield from map(basis.parted, as_blocks(samples))
 
-    def check(self) -> None:
-        """Refuse names of another number of columns than go in."""
-        as_columns(self.columns, self.basis.source)
+
+def targets_under(basis: Basis | None, targets: Targets) -> Targets:
+    """Return the targets as methods see them: a basis knows the pooled means of numeric outcomes."""
+    return targets if basis is None or basis.outcomes is None else basis.outcomes

@@ -1,9 +1,9 @@
-"""BLAS and LAPACK without the interpreter's lock, so that clients can work side by side.
+"""BLAS and LAPACK calls that release the interpreter's lock, so that clients can work side by side.
 
-SciPy's own wrappers hold the lock while they compute. Here the same routines, those that SciPy offers to Cython, are
-called through ctypes, which lets go of it. Where SciPy declares a routine in a way that is not known here, its wrapper
-is used instead: the same numbers, one client at a time. Where NumPy has what is needed, as `x.T @ x` (which is `syrk`)
-or `numpy.linalg.eigh`, it lets go of the lock by itself.
+SciPy's own wrappers hold the lock while they compute. Here the same routines, from SciPy's interface for Cython, are
+called through ctypes, which releases it. If SciPy declares a routine in an unknown way, its wrapper is used instead:
+the numbers are the same, but one client computes at a time. NumPy's own functions, such as `x.T @ x` (which is `syrk`)
+and `numpy.linalg.eigh`, release the lock by themselves.
 """
 
 import ctypes
@@ -99,7 +99,7 @@ def _fitting(matrix: Array, rhs: Array) -> tuple[int, int]:
 
 
 def _call(name: str, *arguments: Any) -> bool:
-    """Call a routine with Fortran's arguments; say whether it could be called."""
+    """Return whether a routine could be called with Fortran's arguments."""
     routine = _routine(name)
     if routine is None:
         return False
@@ -124,7 +124,7 @@ def _by_reference(argument: Any) -> Any:
 
 @cache
 def _routine(name: str) -> Callable[..., None] | None:
-    """Return a routine of double precision, or None where SciPy declares it with other types than we pass."""
+    """Return a routine of double precision, None if SciPy declares it with other types than these calls pass."""
     for module in (cython_lapack, cython_blas):
         capsule = module.__pyx_capi__.get(name)
         if capsule is not None:

@@ -1,8 +1,8 @@
-"""Symmetric matrices packed into half the memory, and what can be done with them as they are. Arrays only.
+"""Symmetric matrices packed into half the memory, and operations on the packed form. Arrays only.
 
 A symmetric d × d matrix is kept as d(d + 1)/2 numbers in LAPACK's rectangular full packed format (lower triangle, not
-transposed). Unlike the older packed format BLAS-3 works on it directly: a client's `sfrk` (the rank-k update `syrk` for
-this format) writes what goes on the wire, and the server adds it as a plain vector.
+transposed). BLAS-3 works on this format directly, which it cannot do with the older packed format. A client's `sfrk`
+(the rank-k update `syrk` for this format) writes the vector that is sent, and the server adds it as it is.
 """
 
 from functools import lru_cache
@@ -16,16 +16,16 @@ from fedgram.core import threads
 from fedgram.core.arrays import Array
 from fedgram.moments import blas
 
-COLUMNS_AT_ONCE = 256  # in passes over a whole matrix, which would otherwise need a second one
+COLUMNS_AT_ONCE = 256  # block width in passes over a whole matrix: a single pass would need a second matrix
 
 
 def size(d: int) -> int:
-    """Return how many numbers a symmetric d × d matrix takes."""
+    """Return the number of values of a packed symmetric d × d matrix."""
     return d * (d + 1) // 2
 
 
 def pack(matrix: npt.ArrayLike) -> Array:
-    """Pack the lower triangle of a symmetric (d, d) matrix.
+    """Return the packed lower triangle of a symmetric (d, d) matrix.
 
     >>> pack([[1.0, 0.0], [2.0, 3.0]]).shape
     (3,)
@@ -61,10 +61,10 @@ def lower_triangle(packed: Array, d: int) -> Array:
 
 @lru_cache(maxsize=32)
 def diagonal(d: int) -> npt.NDArray[np.intp]:
-    """Return where the d diagonal elements stand in the packed vector.
+    """Return the places of the d diagonal elements in the packed vector.
 
-    The format is a rectangle by columns: the left half of the matrix with the transposed rest in the corner that
-    is free.
+    The format is a rectangle stored by columns: the left half of the lower triangle, and in its free upper corner the
+    right half, transposed.
     """
     even, half = 1 - d % 2, (d + 1) // 2
     height, j = d + even, np.arange(d)
@@ -75,7 +75,7 @@ def diagonal(d: int) -> npt.NDArray[np.intp]:
 def times(packed: Array, matrix: Array) -> Array:
     """Return the packed symmetric (d, d) matrix times a vector (d,) or a matrix (d, k).
 
-    In the rectangle that the format is, two triangles share a square, and the rest is the block between them.
+    The packed rectangle holds two triangles, which together fill a square, and below it the block between them.
 
     >>> times(pack([[1.0, 0.0], [2.0, 3.0]]), np.array([1.0, 1.0]))
     array([3., 5.])
@@ -117,7 +117,7 @@ def add_block(packed: Array, d: int, row: int, column: int, block: Array) -> Non
     lower = np.tril(block) if row == column else block
     rectangle, left = packed.reshape(half, d + even).T, min(max(half - column, 0), k)
     rectangle[row + even : row + even + m, column : column + left] += lower[:, :left]
-    if left < k:  # what is right of the middle, and so below it too, stands transposed in the free corner
+    if left < k:  # columns of the right half are stored transposed in the free corner
         first, shift = max(row, half), 1 - even - half
         corner = rectangle[column + left - half : column + k - half, first + shift : row + m + shift]
         corner += lower[first - row :, left:].T

@@ -1,7 +1,7 @@
-"""Ridge regression from moments, with an intercept that no ridge shrinks, or none. Arrays only.
+"""Ridge regression from moments, with an intercept, which the ridge does not shrink, or without. Arrays only.
 
-The W and b that minimise ‖Y - XW - 1bᵀ‖² + r‖W‖² are the ridge solution of features and targets less their means,
-and b = mean(Y) - Wᵀ mean(X). Targets are numbers, or classes as one-hot rows.
+The W and b that minimise ‖Y - XW - 1bᵀ‖² + r‖W‖² are the ridge solution for centred features and targets, and
+b = mean(Y) - Wᵀ mean(X). Targets are numbers, or classes as one-hot rows.
 """
 
 from dataclasses import dataclass, replace
@@ -16,17 +16,17 @@ from fedgram.core.arrays import Array
 from fedgram.moments import packing, solve
 
 Ridge: TypeAlias = float | Literal["auto"]
-# Where "auto" looks for a ridge, in units of the mean eigenvalue: from hardly any ridge to hardly any weights.
+# Candidates of "auto" for the ridge, in units of the mean eigenvalue: from almost no ridge to weights of almost 0.
 STEPS = np.geomspace(1e-5, 1e3, 49)
 
 
 @dataclass(frozen=True, eq=False)
 class Regression:
-    """XᵀX, packed, XᵀY (d, t) and ‖Y‖², `squares`, of n samples; with an intercept, all less their means.
+    """The sums of a regression: XᵀX packed, XᵀY (d, t) and ‖Y‖² (`squares`), about the means if with an intercept.
 
     `mean` (d,) and `target_mean` (t,) are these means, zero without an intercept. `removed` (d,) is the diagonal of
-    what centring has subtracted from XᵀX, and left its rounding errors. `n` is a sum of weights where samples have
-    them.
+    the matrix that centring has subtracted from XᵀX, from which the size of rounding errors follows. `n` is the number
+    of samples, or the sum of their weights.
     """
 
     packed: Array
@@ -44,7 +44,8 @@ class Regression:
     ) -> Self:
         """Return the regression of a packed XᵀX, XᵀY, the sums of features (d,) and targets (t,), and ‖Y‖².
 
-        With an intercept, a feature that does not vary beyond rounding becomes exactly zero, and so will its weight.
+        With an intercept, a feature that does not vary beyond rounding becomes exactly zero, and so will its weight. So
+        does one whose squares are too small for a floating-point number.
 
         >>> x, y = np.array([[1.0, 7.0], [3.0, 7.0]]), np.eye(2)
         >>> centred = Regression.of(
@@ -60,7 +61,7 @@ class Regression:
         mean, target_mean, diagonal = sums / max(n, 1), target_sums / max(n, 1), packing.diagonal(d)
         centred = np.asarray(lapack.dsfrk(d, 1, -float(n), mean[:, None], 1.0, packed, trans="N", uplo="L"))
         about = max(squares - n * float(target_mean @ target_mean), 0.0)
-        varies = centred[diagonal] > solve.rounding_level(d, n) * packed[diagonal]
+        varies = centred[diagonal] > np.maximum(solve.rounding_level(d, n) * packed[diagonal], solve.SMALLEST)
         removed = np.where(varies, n * mean**2, 0.0)
         whole = cls(centred, cross - np.outer(mean, target_sums), mean, target_mean, n, intercept, about, removed)
         return whole if varies.all() else replace(whole.scaled(np.where(varies, 1.0, 0.0)), mean=mean)
@@ -95,18 +96,18 @@ class Regression:
         return vectors @ (vectors.T @ self.cross / (values + best)[:, None]), best
 
     def offset(self, weights: Array) -> Array | None:
-        """Return the intercept (t,) that goes with weights (d, t), None for a regression without."""
+        """Return the intercept (t,) that goes with weights (d, t), None for a regression without an intercept."""
         return self.target_mean - self.mean @ weights if self.intercept else None
 
     def degrees_of_freedom(self, ridge: float) -> float:
-        """Return the trace of the hat matrix: how many of the n numbers a fit with this ridge uses up."""
+        """Return the trace of the hat matrix, the effective number of parameters of a fit with this ridge."""
         values, _ = self.eigenpairs
         return float((values / (values + ridge)).sum()) + self.intercept
 
     def cross_validated(self, ridges: npt.ArrayLike | None = None) -> float:
         """Return the ridge of least generalised cross-validation error, among `STEPS` mean eigenvalues by default.
 
-        Where nothing varies, any ridge gives the same: 1.
+        If no feature varies, every ridge gives the same fit, and 1 is returned.
         """
         values, vectors = self.eigenpairs
         if not len(values):

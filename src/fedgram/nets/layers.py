@@ -4,83 +4,61 @@ Dense layers see (clients, width, samples): with the samples last, every product
 for a few clients or many. Convolutions see (samples, channels, height, width), of a single client.
 """
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod, sqrt
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    import torch
+
+    Tensor: TypeAlias = torch.Tensor
+    Module: TypeAlias = torch.nn.Module
+else:
+    Tensor = Module = Any  # torch is imported where it is used, and only there
 
 Shape: TypeAlias = tuple[int, ...]
 Vector: TypeAlias = npt.NDArray[np.float32]
 
 
-class Layer(Protocol):
+@dataclass(frozen=True)
+class Layer(ABC):
     """A step of the way from sample to scores, with its parameters (trained) and buffers (only kept up to date)."""
 
     @property
     def parameters(self) -> tuple[Shape, ...]:
-        """Shapes of the parameters."""
-        ...
-
-    @property
-    def buffers(self) -> tuple[Shape, ...]:
-        """Shapes of the buffers."""
-        ...
-
-    def initial(self, rng: np.random.Generator) -> Vector:
-        """Return the parameters to begin with, in one row."""
-        ...
-
-    def shape_out(self, shape: Shape) -> Shape:
-        """Return the shape of a sample behind this layer."""
-        ...
-
-    def multiplications(self, shape: Shape) -> int:
-        """Return how many it takes for a sample of this shape."""
-        ...
-
-    def apply(
-        self, x: "Tensor", parameters: Sequence["Tensor"], buffers: Sequence["Tensor"], training: bool
-    ) -> "Tensor":
-        """Return what the layer makes of its input."""
-        ...
-
-
-@dataclass(frozen=True)
-class Plain:
-    """A layer without parameters."""
-
-    @property
-    def parameters(self) -> tuple[Shape, ...]:
-        """None."""
+        """Shapes of the parameters, by default none."""
         return ()
 
     @property
     def buffers(self) -> tuple[Shape, ...]:
-        """None."""
+        """Shapes of the buffers, by default none."""
         return ()
 
     def initial(self, _: np.random.Generator) -> Vector:
-        """Return nothing."""
+        """Return the parameters to begin with, in one row."""
         return np.zeros(0, dtype=np.float32)
 
     def shape_out(self, shape: Shape) -> Shape:
-        """Return the same shape."""
+        """Return the shape of a sample behind this layer, by default the same."""
         return shape
 
     def multiplications(self, _: Shape) -> int:
-        """Return none: one for each value is nothing beside products of matrices."""
+        """Return the number for a sample of this shape; 0 where the work is negligible beside matrix products."""
         return 0
+
+    @abstractmethod
+    def apply(self, x: Tensor, parameters: Sequence[Tensor], buffers: Sequence[Tensor], training: bool) -> Tensor:
+        """Return the layer's output."""
 
 
 @dataclass(frozen=True)
-class Dense(Plain):
+class Dense(Layer):
     """W x + b for each client and sample."""
 
     fan_in: int
@@ -103,14 +81,14 @@ class Dense(Plain):
         """Return the size of W."""
         return self.width * self.fan_in
 
-    def apply(self, x: "Tensor", parameters: Sequence["Tensor"], *_: object) -> "Tensor":
+    def apply(self, x: Tensor, parameters: Sequence[Tensor], *_: object) -> Tensor:
         """Return (clients, width, samples)."""
         weight, bias = parameters
         return bias.unsqueeze(2).baddbmm(weight, x)
 
 
 @dataclass(frozen=True)
-class Convolution(Plain):
+class Convolution(Layer):
     """A convolution without padding, of one client."""
 
     channels: int
@@ -134,7 +112,7 @@ class Convolution(Plain):
         """Return the size of the kernels times that of the maps, before any pooling."""
         return prod(self.parameters[0]) * prod(size - self.kernel + 1 for size in shape[1:])
 
-    def apply(self, x: "Tensor", parameters: Sequence["Tensor"], *_: object) -> "Tensor":
+    def apply(self, x: Tensor, parameters: Sequence[Tensor], *_: object) -> Tensor:
         """Return the maps (samples, width, height, width)."""
         from torch.nn.functional import conv2d
 
@@ -143,10 +121,10 @@ class Convolution(Plain):
 
 
 @dataclass(frozen=True)
-class BatchNorm(Plain):
+class BatchNorm(Layer):
     """Maps with mean 0 and variance 1 within a batch; when scoring, by the running means, which are buffers.
 
-    A batch of one sample says nothing about others: it is normalised by the running means, too.
+    A batch of one sample has no variance of its own: it is normalised by the running means, too.
     """
 
     channels: int
@@ -165,9 +143,7 @@ class BatchNorm(Plain):
         """Return scales of one and shifts of zero."""
         return np.repeat(np.array([1, 0], dtype=np.float32), self.channels)
 
-    def apply(
-        self, x: "Tensor", parameters: Sequence["Tensor"], buffers: Sequence["Tensor"], training: bool
-    ) -> "Tensor":
+    def apply(self, x: Tensor, parameters: Sequence[Tensor], buffers: Sequence[Tensor], training: bool) -> Tensor:
         """Return the normalised maps; training moves the running means."""
         from torch.nn.functional import batch_norm
 
@@ -177,23 +153,23 @@ class BatchNorm(Plain):
 
 
 @dataclass(frozen=True)
-class Relu(Plain):
+class Relu(Layer):
     """The positive part."""
 
-    def apply(self, x: "Tensor", *_: object) -> "Tensor":
+    def apply(self, x: Tensor, *_: object) -> Tensor:
         """Return max(x, 0)."""
-        return x.relu_()  # whatever came before needs its result no more
+        return x.relu_()  # the layer before does not need its result any more
 
 
 @dataclass(frozen=True)
-class MaxPool(Plain):
+class MaxPool(Layer):
     """The largest of each 2 × 2 square."""
 
     def shape_out(self, shape: Shape) -> Shape:
         """Return half the height and width."""
         return (shape[0], *(size // 2 for size in shape[1:]))
 
-    def apply(self, x: "Tensor", *_: object) -> "Tensor":
+    def apply(self, x: Tensor, *_: object) -> Tensor:
         """Return the smaller maps."""
         return _pooled(x)
 
@@ -208,7 +184,7 @@ class PooledConvolution(Convolution):
         """Return channels, height and width of the smaller maps."""
         return MaxPool().shape_out(super().shape_out(shape))
 
-    def apply(self, x: "Tensor", parameters: Sequence["Tensor"], *_: object) -> "Tensor":
+    def apply(self, x: Tensor, parameters: Sequence[Tensor], *_: object) -> Tensor:
         """Return the smaller maps."""
         from torch.nn.functional import conv2d
 
@@ -216,15 +192,24 @@ class PooledConvolution(Convolution):
         return _pooled(conv2d(x, kernels[0])).add_(bias.view(-1, 1, 1))
 
 
+def unpooled(layers: Iterable[Layer]) -> Iterator[Layer]:
+    """Yield the layers, with a pooled convolution as the two that it is made of: the same values."""
+    for layer in layers:
+        if isinstance(layer, PooledConvolution):
+            yield from (Convolution(layer.channels, layer.width, layer.kernel), MaxPool())
+        else:
+            yield layer
+
+
 @dataclass(frozen=True)
-class Flatten(Plain):
-    """From maps of one client to what dense layers see."""
+class Flatten(Layer):
+    """The step from maps of one client to the inputs of dense layers."""
 
     def shape_out(self, shape: Shape) -> Shape:
         """Return the number of values."""
         return (prod(shape),)
 
-    def apply(self, x: "Tensor", *_: object) -> "Tensor":
+    def apply(self, x: Tensor, *_: object) -> Tensor:
         """Return (1, values, samples)."""
         return x.flatten(1).t().unsqueeze(0)
 
@@ -235,7 +220,7 @@ def as_numbers(x: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
     return numbers / np.float32(255) if x.dtype == np.uint8 else numbers
 
 
-def _pooled(maps: "Tensor") -> "Tensor":
+def _pooled(maps: Tensor) -> Tensor:
     """Return the largest of each 2 × 2 square."""
     import torch
 
@@ -247,11 +232,10 @@ def _pooled(maps: "Tensor") -> "Tensor":
     return torch.maximum(rows[..., 0:width:2], rows[..., 1:width:2])
 
 
-def as_tensor(array: npt.NDArray[Any]) -> "Tensor":
-    """Return a tensor that looks at an array without copying it, to be read only.
+def as_tensor(array: npt.NDArray[Any]) -> Tensor:
+    """Return a tensor that shares the memory of an array, for reading only.
 
-    Torch warns of arrays that cannot be written to, and what came by wire cannot: so it is shown the same memory under
-    another flag.
+    Torch warns of read-only arrays, such as those from the wire, so it gets a view of the memory without that flag.
     """
     import torch
 
@@ -263,3 +247,15 @@ def as_tensor(array: npt.NDArray[Any]) -> "Tensor":
 def _uniform(rng: np.random.Generator, shapes: Sequence[Shape], fan_in: int) -> Vector:
     bound = 1 / sqrt(fan_in)
     return rng.uniform(-bound, bound, sum(map(prod, shapes))).astype(np.float32)
+
+
+def centered() -> Module:
+    """Return a layer that takes images from 0 … 1 to -1 … 1."""
+    import torch
+    from torch import nn
+
+    class Centered(nn.Module):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            return images * 2 - 1
+
+    return Centered()

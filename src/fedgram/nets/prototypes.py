@@ -1,20 +1,17 @@
-"""Means of features by class: what methods with prototypes share instead of weights."""
+"""Means of features by class, which methods with prototypes share instead of weights."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from fedgram.core.arrays import Array
 from fedgram.moments.accumulate import class_sums as sums_by_label
-from fedgram.nets.layers import Vector
-from fedgram.nets.model import outputs
+from fedgram.nets.layers import Tensor, Vector
 from fedgram.nets.sgd import Now
+from fedgram.nets.trained_net import outputs
 from fedgram.nets.vector import Net
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 Counts: TypeAlias = npt.NDArray[np.int32]
 
@@ -33,7 +30,7 @@ def class_sums(
 def class_sums_and_square(
     net: Net, vector: Vector, x: npt.NDArray[Any], y: npt.NDArray[np.int64], *, unit: bool = False
 ) -> tuple[Array, Counts, float]:
-    """Return what `class_sums` does, and Σ‖z‖² over all samples."""
+    """Return the result of `class_sums`, and Σ‖z‖² over all samples."""
     sums, square, start = np.zeros((net.classes, net.features)), 0.0, 0
     for block, _ in outputs(net, vector, x):
         features = block.astype(np.float64, order="C")  # networks give columns, sums want rows
@@ -61,13 +58,13 @@ def class_means(sums: Array, counts: npt.NDArray[Any]) -> Array:
 
 
 def only_present(counts: npt.NDArray[Any], /, **tables: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
-    """Return the rows (present, …) of classes that have samples, and which these are: what `ByClass` expects."""
+    """Return the rows (present, …) of classes that have samples, and these classes, as `ByClass` expects."""
     present = np.flatnonzero(counts)
     return {"classes": present.astype(np.int32), **{name: table[present] for name, table in tables.items()}}
 
 
 def all_classes(rows: Mapping[str, npt.NDArray[Any]], name: str, classes: int) -> Array:
-    """Return the table (c, …) of which `only_present` left the rows of some classes; the others are zeros."""
+    """Return the table (c, …) from the rows that `only_present` kept; rows of the other classes are zeros."""
     table = np.zeros((classes, *rows[name].shape[1:]))
     table[rows["classes"]] = rows[name]
     return table
@@ -80,20 +77,20 @@ def pooled_means(told: Sequence[Mapping[str, npt.NDArray[Any]]], classes: int) -
 
 
 def aims(sums: Array, counts: npt.NDArray[Any], sent: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.float32]:
-    """Return class means (c, width) as they were sent; for a class that was not, the client's own stands in."""
+    """Return class means (c, width): those that were sent, and the client's own mean for a class without one."""
     means = class_means(sums, counts).astype(np.float32)
     means[sent["classes"]] = sent["means"]
     return means
 
 
-def away(now: Now, prototypes: "Tensor") -> "Tensor":
+def away(now: Now, prototypes: Tensor) -> Tensor:
     """Return (clients, batch): the mean over the features z of (z - C_y)², for prototypes C (clients, c, width)."""
     wanted = prototypes.transpose(1, 2).gather(2, now.y.unsqueeze(1).expand(-1, now.net.features, -1))
     return (now.features - wanted).square().mean(1)
 
 
 def filled(known: npt.NDArray[np.bool_], means: Vector) -> Vector:
-    """Return the mean set over clients, and behind it every client's set with that mean where it lacks a class.
+    """Return the means over clients, then each client's means, completed by the first for classes that it lacks.
 
     `known` (p, c) says which classes each of p clients has, `means` has a row for each of these, client by client. The
     mean of a class is the plain one over the clients that have it. Returns (1 + p, c, width).

@@ -11,16 +11,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
 from math import prod
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from fedgram.core.errors import InvalidParameter
-from fedgram.nets.layers import Shape, Vector
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
+from fedgram.nets.layers import Module, Shape, Tensor, Vector
 
 
 @dataclass(frozen=True)
@@ -46,56 +43,56 @@ class Net(ABC):
     @property
     @abstractmethod
     def features(self) -> int:
-        """How many features the head sees."""
+        """The number of features that the head sees."""
 
     @property
     @abstractmethod
     def buffer_shapes(self) -> Sequence[Shape]:
-        """Shapes of what is not trained by gradients: the vector's beginning."""
+        """Shapes of the buffers, which gradients do not train: the vector's beginning."""
 
     @property
     @abstractmethod
     def layer_shapes(self) -> Sequence[Sequence[Shape]]:
-        """Shapes of what is trained, layer by layer in the order of the vector; the last layer is the head."""
+        """Shapes of the trained parameters, layer by layer in the order of the vector; the last layer is the head."""
 
     @property
     @abstractmethod
     def multiplications(self) -> int:
-        """How many it takes to score a sample, about."""
+        """The approximate number of multiplications that score a sample."""
 
     @abstractmethod
     def initial(self, rng: np.random.Generator) -> Vector:
         """Return a vector to begin with."""
 
     @abstractmethod
-    def prepare(self, x: "Tensor") -> "Tensor":
+    def prepare(self, x: Tensor) -> Tensor:
         """Return samples (clients, n, …) as the network takes them; `x` may be changed."""
 
     @abstractmethod
     def forward(
-        self, parts: Sequence["Tensor"], buffers: "Tensor", x: "Tensor", *, training: bool = False
-    ) -> tuple["Tensor", "Tensor"]:
+        self, parts: Sequence[Tensor], buffers: Tensor, x: Tensor, *, training: bool = False
+    ) -> tuple[Tensor, Tensor]:
         """Return features (clients, width, n) before any memory, and scores (clients, classes, n), of prepared samples.
 
         `parts` are views of the trained part of the vectors, `buffers` (clients, …) is the part before it.
         """
 
     @abstractmethod
-    def module(self, vector: Vector) -> "nn.Module":
+    def module(self, vector: Vector) -> Module:
         """Return an ordinary torch module with these numbers: rows (n, d) or (n, channels, height, width) to scores."""
 
     def training(self, rngs: Sequence[np.random.Generator]) -> AbstractContextManager[None]:
-        """Return what must surround the training of the clients with these random numbers."""
+        """Return a context for the training of clients with these random numbers."""
         return nullcontext()
 
     @cached_property
     def buffers(self) -> int:
-        """How many numbers at the vector's beginning are not trained by gradients."""
+        """The number of buffers: numbers at the vector's beginning that gradients do not train."""
         return sum(map(prod, self.buffer_shapes))
 
     @cached_property
     def _lengths(self) -> list[int]:
-        """How many trained numbers each layer has."""
+        """The number of trained parameters of each layer."""
         return [sum(map(prod, shapes)) for shapes in self.layer_shapes]
 
     @cached_property
@@ -104,49 +101,54 @@ class Net(ABC):
 
     @property
     def size(self) -> int:
-        """How many numbers the vector has."""
+        """The length of the vector."""
         return int(self.own.stop)
 
     @property
     def base(self) -> slice:
-        """Where the vector holds buffers and all layers but the last."""
+        """The part of the vector with buffers and all layers but the last."""
         return slice(0, self.head.start)
 
     @property
     def head(self) -> slice:
-        """Where the vector holds the last layer."""
+        """The part of the vector with the last layer."""
         return self.last(1)
 
     @cached_property
     def own(self) -> slice:
-        """Where the vector holds the memory."""
+        """The part of the vector with the memory."""
         start = self.buffers + sum(self._lengths)
         return slice(start, start + (self.features if self.memory else 0))
 
     @cached_property
     def layer_slices(self) -> list[slice]:
-        """Where the vector holds each layer that has parameters."""
+        """The part of the vector with each layer that has parameters."""
         ends = accumulate((length for length in self._lengths if length), initial=self.buffers)
         return [slice(*bounds) for bounds in pairwise(ends)]
 
+    @property
+    @abstractmethod
+    def norms(self) -> npt.NDArray[np.bool_]:
+        """A mask of the numbers that belong to layers of batch normalisation."""
+
     def numbers_of(self, layers: Iterable[bool]) -> npt.NDArray[np.bool_]:
-        """Return which numbers of the vector are buffers, or belong to layers (with parameters) that are wanted."""
+        """Return a mask of the buffers and of the numbers of the wanted layers; `layers` has those with parameters."""
         lengths = [part.stop - part.start for part in self.layer_slices]
         return np.repeat([True, *layers, False], [self.buffers, *lengths, self.size - self.own.start])
 
     def last(self, layers: int) -> slice:
-        """Return where the vector holds the last so many layers with parameters."""
+        """Return the part of the vector with the last so many layers that have parameters."""
         lengths = [length for length in self._lengths if length]
         if not 1 <= layers <= len(lengths):
             raise InvalidParameter(f"{self.network!r} has {len(lengths)} layers with parameters, asked for {layers}")
         return slice(self.own.start - sum(lengths[-layers:]), self.own.start)
 
-    def parts(self, weights: "Tensor") -> list["Tensor"]:
+    def parts(self, weights: Tensor) -> list[Tensor]:
         """Return views of the trained numbers (clients, …): each layer's parameters in turn, and the memory."""
         return split(weights, self._parameter_shapes, self.features if self.memory else 0)
 
 
-def split(rows: "Tensor", shapes: Sequence[Shape], rest: int = 0) -> list["Tensor"]:
+def split(rows: Tensor, shapes: Sequence[Shape], rest: int = 0) -> list[Tensor]:
     """Return views of the rows with these shapes for each client."""
     if not shapes:
         return []

@@ -1,1 +1,1 @@
-"""How a server and its clients talk: methods and steps, agreement, replies and what is checked of them, fits."""
+"""Conversation of a server and its clients: methods and steps, agreement, replies and their checks, fits."""

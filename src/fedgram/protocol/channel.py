@@ -1,30 +1,93 @@
-"""The way to the clients: requests are encoded and counted, replies counted, decoded and checked."""
+"""The channel to the clients: requests are encoded and counted, replies counted, decoded and checked."""
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from statistics import median_low
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fedgram.core import wire
-from fedgram.core.errors import FedgramError
-from fedgram.core.labels import shorten
+from fedgram.core.classes import shorten
+from fedgram.core.errors import FedgramError, RefusedMessage
 from fedgram.core.wire import Payload
 from fedgram.models import sent_columns
 from fedgram.protocol import replies
 from fedgram.protocol.agreement import Agreement
-from fedgram.protocol.peers import Peers, Sized
-from fedgram.protocol.timing import Timing
-from fedgram.protocol.transport import Progress, Reply, Traffic, Transport
+from fedgram.protocol.replies import Size
+from fedgram.protocol.transport import Progress, Reply, Timing, Traffic, Transport
 
 if TYPE_CHECKING:
     from fedgram.protocol.method import Method
 
-Task: TypeAlias = tuple[str, Payload]  # a client's name, and what it is sent
+Task: TypeAlias = tuple[str, Payload]  # a client's name and payload
+
+
+FEWEST = 3  # replies that are needed for a median to compare with
+LAST = 99  # latest replies whose sizes are remembered
+
+Sized: TypeAlias = tuple[Reply, Mapping[str, Size]]  # a reply, and the sizes of its parts
+
+
+class Peers:
+    """The sizes of the latest replies of a run, by step and part: a reply that is far larger than most is refused.
+
+    A server cannot know how large the weights of a trained network may be: that depends on samples that it does not
+    see. But clients that begin at the same weights and train in the same way end with numbers of about the same size.
+    So a reply is refused if its largest number is more than `Size.times` that of the median reply. Medians below 1
+    count as 1.
+
+    The first three replies to a step are held back until they can be compared. Later ones are compared at once, with
+    those before them in this round and in earlier ones, so the server never has to keep them. A client that sends
+    too large numbers can shift the median only together with others; fewer than three replies are not compared.
+    """
+
+    def __init__(self) -> None:
+        self._latest: defaultdict[tuple[str, str], deque[float]] = defaultdict(lambda: deque(maxlen=LAST))
+
+    def passing(self, step: str, replies: Iterable[Sized], failed: dict[str, FedgramError]) -> Iterator[Reply]:
+        """Yield the replies to a step except those far larger than most, whose errors are added to `failed`."""
+        held: list[Sized] = []
+        for reply, sizes in replies:
+            held.append((reply, sizes))
+            for where, size in sizes.items():
+                self._latest[step, where].append(size.largest)
+            if all(len(self._latest[step, where]) >= FEWEST for where in sizes):
+                yield from self._compared(step, held, failed)
+                held = []
+        yield from self._compared(step, held, failed)
+
+    def _compared(self, step: str, held: Iterable[Sized], failed: dict[str, FedgramError]) -> Iterator[Reply]:
+        """Yield the replies that are not too large, and forget the sizes of the others."""
+        passed, refused = [], []
+        for reply, sizes in held:
+            errors = [error for where, size in sizes.items() if (error := self._error(step, where, size)) is not None]
+            if errors:
+                failed[reply.client] = errors[0]
+                refused.append(sizes)
+            else:
+                passed.append(reply)
+        for sizes in refused:
+            for where, size in sizes.items():
+                with suppress(ValueError):  # it may have left the latest already
+                    self._latest[step, where].remove(size.largest)
+        yield from passed
+
+    def _error(self, step: str, where: str, size: Size) -> RefusedMessage | None:
+        latest = self._latest[step, where]
+        usual = max(median_low(latest), 1.0)
+        if len(latest) < FEWEST or size.largest <= size.times * usual:
+            return None
+        return RefusedMessage(
+            f"{where} must be at most {size.times:.3g} times as large as most clients' replies to this step, "
+            f"got {size.largest / usual:.3g} times; its samples may have other units, or its training has diverged"
+        )
 
 
 class Channel:
     """Carries the steps of one method over an engine's transport, and counts bytes and seconds.
 
-    No reply gets past it that is not what its step declares, or that is far larger than those of the other clients:
-    what cannot be decoded or fails a check is its sender's failure.
+    A reply that cannot be decoded, is not what its step declares, or is far larger than those of other clients, counts
+    as a failure of its sender.
     """
 
     def __init__(
@@ -46,9 +109,9 @@ class Channel:
         round: int = 0,
         counted: bool = True,
     ) -> Iterator[Reply]:
-        """Ask clients for a step and yield their replies as they come; who fails is entered into `failed`.
+        """Yield the clients' replies to a step as they come; errors of clients are added to `failed`.
 
-        What is not `counted`, such as an evaluation, shows neither in the traffic nor in the timing.
+        Without `counted`, as for an evaluation, the step is left out of traffic and timing.
         """
         checked = self._checked(step, tasks, agreement, failed, round, counted=counted)
         yield from self._peers.passing(step, checked, failed)
@@ -95,10 +158,11 @@ class Channel:
         envelope = {"step": step, "round": round, "seed": self._seed, "classes": classes}
         envelope |= sent_columns(agreement.columns)
         envelope |= {} if agreement.basis is None else {"basis": agreement.basis}
-        sealed = not self.transport.trusted  # what stays in this process cannot be damaged on the way
+        envelope |= {} if agreement.declared is None else {"targets": agreement.declared}
+        sealed = not self.transport.trusted  # messages inside this process cannot be damaged on the way
         last, request = object(), b""
         for name, payload in tasks:
-            if payload is not last:  # what is the same for all is encoded once
+            if payload is not last:  # a payload that is the same for all is encoded once
                 last, request = payload, wire.encode(envelope | {"payload": payload}, sealed=sealed)
             if counted:
                 self.traffic.count(name, down=len(request))

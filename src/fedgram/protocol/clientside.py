@@ -1,4 +1,4 @@
-"""The client's side of a run: what a step sees, and how a request is carried out."""
+"""The client's side of a run: the `ClientSide` that steps take, and the execution of requests."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -8,36 +8,36 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from fedgram.core.arrays import Array
-from fedgram.core.blocks import Blocks, each, lazily
+from fedgram.core.arrays import Array, Blocks, as_blocks, each, lazily
+from fedgram.core.classes import Classes, as_classes, to_indices
 from fedgram.core.columns import Columns, as_columns
-from fedgram.core.errors import FedgramError, InvalidParameter, UnknownName
-from fedgram.core.labels import Classes, as_classes, to_indices
+from fedgram.core.errors import FedgramError, InvalidParameter, Mismatch, UnknownName, Withheld, tell
 from fedgram.core.randomness import generator
 from fedgram.core.wire import Payload
-from fedgram.data.client import Client
-from fedgram.data.streams import StreamedLabels, StreamedRows
+from fedgram.data.client import Client, StreamedLabels, StreamedRows
+from fedgram.evaluation import Performance
 from fedgram.heads import adapt
 from fedgram.heads.adapt import OwnRidge
-from fedgram.models import LinearModel, Model, with_columns
+from fedgram.models import LinearModel, Model
 from fedgram.moments.accumulate import as_features
-from fedgram.moments.basis import Basis
+from fedgram.moments.basis import Basis, targets_under, with_truth
 from fedgram.moments.moments import Moments
-from fedgram.protocol.recipe import Recipe, in_source
-from fedgram.regressors import Outcomes
+from fedgram.moments.targets import ClassTargets, Targets
+from fedgram.pipeline import Pipeline
 
 Indices = npt.NDArray[np.int64]
 
 if TYPE_CHECKING:
     from fedgram.protocol.method import Method
+    from fedgram.studies.study import Study
 
 
 class ClientSide:
-    """What a step sees of its client: x, y, classes, rng, round and a state that lasts for the run.
+    """A client as a step sees it: x, y, classes, rng, round and a state that lasts for the run.
 
     `y` and `y_test` (for evaluation only) hold indices into the agreed `classes`. `rng` is derived from (seed, method,
-    step, round, client name), so that results depend neither on the engine nor on who comes first. `state` may hold
-    payloads only: on other engines it travels.
+    step, round, client name), so that results depend neither on the engine nor on the order of clients. `state` may
+    hold payloads only, because other engines store it as a message.
     """
 
     def __init__(
@@ -48,38 +48,48 @@ class ClientSide:
         columns: Columns = (),
         member: bool = True,
         basis: Basis | None = None,
-        recipe: Recipe | None = None,
+        study: "Study | None" = None,
         minimum_cell: int = 0,
+        targets: Targets | None = None,
     ) -> None:
         self.data = data.reordered(columns)
-        self.member = member  # whether its samples are in what the others send
+        self.member = member  # whether its samples are in the total of the run
         self.name = data.name
-        self._recipe = recipe  # has rules on who may send
-        # Of how few test samples a sum about confidence may be.
-        self.minimum_cell = max(minimum_cell, 0 if recipe is None else recipe.minimum_cell)
-        self.basis = basis  # how the columns of x are made of those of the data
+        self._study = study  # whose thresholds decide whether the client may send
+        # The smallest number of test samples that a sum about confidence may cover.
+        self.minimum_cell = max(minimum_cell, 0 if study is None else study.minimum_cell)
+        self.basis = basis  # maps the columns of the data to those of x
         self.classes: Classes = ()
+        self._declared = targets  # set if they are neither classes nor a study's numbers
         self._indices: Indices | StreamedLabels = np.zeros(0, dtype=np.int64)
         self._test_indices: Indices | StreamedLabels = np.zeros(0, dtype=np.int64)
         self.round = 0
         self.state: dict[str, Payload] = {}
         self.model: Model | None = None
+        self.share = 1.0  # weight of the published model's scores in it
         self.personal = False
         self._purpose: tuple[int, str, str] = (0, "", "")
         if classes:
             self._agree(classes)
 
     def enter(self, method: str, request: dict[str, Any]) -> None:
-        """Get ready for one step: the agreed classes and order of columns, the round, fresh random numbers."""
+        """Prepare for a step: set the agreed classes, order of columns and round, and fresh random numbers."""
         if request["classes"] is not None and not self.classes:
             self._agree(as_classes(request["classes"]))
         if request.get("columns") and (data := self.data.reordered(as_columns(request["columns"]))) is not self.data:
             self.data = data
             self._forget("x")
+        if isinstance(declared := request.get("targets"), Targets):
+            if self._study is not None or declared.names:
+                raise Mismatch(
+                    f"targets: expected those of the study, or labels of another kind without one, got a "
+                    f"{type(declared).__name__}; ask without targets"
+                )
+            self._declared = declared
         basis = request.get("basis")
         if isinstance(basis, Basis) and not basis.same(self.basis):
-            if self._recipe is not None:
-                self._recipe.check_basis(basis)
+            if self._study is not None:
+                self._study.check_basis(basis)
             self.basis = basis
             self._forget("x", "_outcome_blocks")
         self.round = request["round"]
@@ -87,12 +97,12 @@ class ClientSide:
         self._forget("rng")
 
     def _forget(self, *names: str) -> None:
-        """Let these be made anew when they are asked for."""
+        """Drop cached properties, which are computed again when needed."""
         for name in names:
             self.__dict__.pop(name, None)
 
     def _agree(self, classes: Classes) -> None:
-        """Take the classes as agreed; labels that are not among them are refused here, where they are."""
+        """Set the agreed classes; raise here, at the client, for labels that are not among them."""
         self._indices = _indices_of(self.data.y, classes)
         if self.data.y_test is not None:
             self._test_indices = _indices_of(self.data.y_test, classes)
@@ -101,12 +111,12 @@ class ClientSide:
 
     @property
     def n(self) -> int:
-        """How many training samples there are."""
+        """The number of training samples."""
         return len(self.data.x)
 
     @cached_property
     def x(self) -> Any:
-        """The training samples, all of them in memory; `x_blocks` takes less where they are read from a large file."""
+        """The training samples, all of them in memory; `x_blocks` takes less memory for a large file."""
         return self._made(np.asarray(self.data.x))
 
     @cached_property
@@ -121,7 +131,7 @@ class ClientSide:
 
     @property
     def x_blocks(self) -> Blocks[npt.NDArray[Any]]:
-        """The training samples in blocks: one with all that are in memory, or those of a file, which is read anew."""
+        """The training samples in blocks: a single block in memory, or the blocks of a file, which is read anew."""
         return lazily(self._made, self.data.x) if isinstance(self.data.x, StreamedRows) else [self.x]
 
     @property
@@ -131,7 +141,7 @@ class ClientSide:
 
     @property
     def y_test_blocks(self) -> Blocks[Indices]:
-        """The labels of the test samples, in blocks as these are."""
+        """The labels of the test samples, in the same blocks as these."""
         return _label_blocks(self._test_indices, self.data.x_test)
 
     @property
@@ -145,34 +155,32 @@ class ClientSide:
         return self.data.columns if self.basis is None else self.basis.of_features.columns
 
     @property
-    def outcomes(self) -> Outcomes | None:
-        """The numeric outcomes, None where there are classes; known as soon as the basis is."""
-        return None if self.basis is None else self.basis.outcomes
+    def targets(self) -> Targets:
+        """The targets of models: classes, or numeric outcomes, which are known once the basis is."""
+        return targets_under(self.basis, self._declared or ClassTargets(self.classes))
 
     @property
-    def targets(self) -> Array:
-        """What is to be predicted of the training samples, (n, c): one-hot rows, or numeric outcomes about 0."""
+    def target_rows(self) -> Array:
+        """The target rows of the training samples, (n, t): one-hot for classes, or numeric outcomes about 0."""
         if self.basis is None or self.basis.outcomes is None:
-            return np.eye(len(self.classes))[self.y]
+            return self.targets.rows(self.y)
         return self.basis.outcome_values(np.asarray(self.data.x))
 
     @property
     def target_blocks(self) -> Blocks[Array]:
-        """The targets of `x_blocks`."""
+        """The target rows of `x_blocks`."""
         if not isinstance(self.data.x, StreamedRows):
-            return [self.targets]
-        if self.outcomes is not None:
-            return self._outcome_blocks
-        return lazily(lambda labels: np.eye(len(self.classes))[labels], self.y_blocks)
+            return [self.target_rows]
+        return self._outcome_blocks if self.targets.names else lazily(self.targets.rows, self.y_blocks)
 
     @cached_property
     def _outcome_blocks(self) -> Blocks[Array]:
-        """The numeric outcomes of a large file, apart from it: nobody should read it twice at once for them."""
+        """The numeric outcomes of a large file, in a temporary file, so that the data are not read twice at once."""
         assert self.basis is not None
         return each(self.basis.outcome_values, self.data.x)
 
     def _made(self, samples: Any) -> Any:
-        """Return samples of the data in the columns of x, without numeric outcomes."""
+        """Return samples of the data mapped to the columns of x, without numeric outcomes."""
         if self.basis is None:
             return samples
         return self.basis.of_features.apply(samples[:, : self.basis.of_features.source])
@@ -192,11 +200,11 @@ class ClientSide:
         return Moments.of_indices(as_features(samples), self.y, classes=self.classes, columns=self.columns, **about)
 
     def moments_of(self, make: Callable[[Any], Any], *, features: str, bias: bool = False) -> Moments:
-        """Return the moments of what a function makes of x, rows (n, p), with the labels or outcomes of its samples.
+        """Return the moments of make(x), rows (n, p), with the labels or outcomes of the samples.
 
-        The function is given all samples, or where these are read from a large file, some of them at a time.
+        The function is given all samples at once, or those of a large file block by block.
         """
-        basis, names = self.basis, () if self.outcomes is None else self.outcomes.names
+        basis, names = self.basis, self.targets.names
         settings: dict[str, Any] = {"classes": self.classes, "bias": bias, "features": features}
 
         def moments(samples: Any, rows: Any, labels: Indices) -> Moments:
@@ -210,36 +218,45 @@ class ClientSide:
         return Moments.sum(lazily(lambda z, y: moments(z, self._made(z), y), self.data.x, self.y_blocks))
 
     def least_squares(self, ridge: float | OwnRidge, *, intercept: bool) -> LinearModel:
-        """Return the least-squares model of the client's own samples, with a ridge or with the one that was chosen."""
-        from fedgram.heads.leastsquares import least_squares, own_classifier  # takes a while
+        """Return the least-squares model of the client's own samples, with a given ridge or a chosen `OwnRidge`."""
+        from fedgram.heads.least_squares import least_squares, own_classifier  # takes a while
 
-        # Nothing of this leaves the client, so its samples can be about their own mean.
+        # These moments never leave the client, so its samples can be centred at their own mean.
         mean = adapt.mean_of(self.x_blocks) if intercept else None
         make = (lambda rows: rows) if mean is None else (lambda rows: rows - mean)
         moments = self.moments_of(make, features=self.data.features)
-        if isinstance(ridge, OwnRidge) and self.outcomes is None:
+        targets = self.targets
+        if isinstance(ridge, OwnRidge) and targets.has_classes:
             model = own_classifier(moments, ridge, self.y_blocks, intercept=intercept)
         else:
             ridge = ridge.ridge if isinstance(ridge, OwnRidge) else ridge
-            model = least_squares(moments, ridge, len(self.outcomes or ()), intercept=intercept)
+            model = least_squares(moments, ridge, targets, intercept=intercept)
         if mean is None or model.intercept is None:
             return model
         return replace(model, intercept=model.intercept - mean @ model.weights)
 
     def admit(self, method: "Method") -> None:
-        """Refuse to take part where the study's rules forbid it; a client without samples has nothing to send."""
-        if self._recipe is not None and self.n:
-            self._recipe.admit(self.data, method.fewest_samples(self.n))
+        """Raise if the study's rules forbid the client to take part. A client without samples may: it sends nothing."""
+        if self._study is not None and self.n:
+            self._study.admit(self.data, method.fewest_samples(self.n))
 
-    def keep(self, model: Model) -> None:
-        """Keep a personal model; it never leaves the client."""
+    def keep(self, model: Model, *, share: float = 1.0) -> None:
+        """Keep a personal model; it never leaves the client.
+
+        If the model's scores are a sum with the published model's scores as a term, `share` is the weight of that term.
+        """
         if not isinstance(model, Model):
             raise InvalidParameter(f"only models can be kept, got a {type(model).__name__}")
-        self.model, self.personal = self.of_the_data(model), True
+        self.model, self.share, self.personal = self.of_the_data(model), share, True
 
     def of_the_data(self, model: Any) -> Any:
-        """Return a model of x as one of the data as they are, which is what is kept and judged."""
-        return in_source(with_columns(model, self.columns), self.basis, self.data.columns)
+        """Return the model expressed in the client's raw columns, the form that is kept and judged."""
+        return Pipeline.of(model, self.basis, self.targets, self.data.columns)
+
+    def judge(self, model: Model) -> Performance:
+        """Return sums over the test samples that score a model of the raw columns."""
+        samples = with_truth(as_blocks(self.data.x_test), self.y_test_blocks, self.basis)
+        return self.targets.judge(model, samples, least=self.minimum_cell)
 
 
 def _indices_of(labels: Any, classes: Classes) -> Indices | StreamedLabels:
@@ -251,7 +268,7 @@ def _label_blocks(indices: Indices | StreamedLabels, samples: Any) -> Blocks[Ind
 
 
 def perform(method: "Method", sides: Sequence[ClientSide], requests: Sequence[dict[str, Any]]) -> list[Payload]:
-    """Carry out the same step at some clients, each with its own request, and return their replies."""
+    """Return the replies of some clients to the same step, each with its own request."""
     steps, name = method.steps(), requests[0]["step"]
     if name not in steps:
         raise UnknownName(f"step of {type(method).__name__}", name, steps)
@@ -267,5 +284,7 @@ def perform(method: "Method", sides: Sequence[ClientSide], requests: Sequence[di
 
 
 def explain(error: BaseException) -> str:
-    """Return what to tell the server of an error: ours are clear already, others need their type."""
+    """Return the text of an error for the server; errors other than fedgram's get their type in front."""
+    if isinstance(error, Withheld):
+        return tell(error)
     return str(error) if isinstance(error, FedgramError) else f"{type(error).__name__}: {error}"

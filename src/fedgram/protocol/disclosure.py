@@ -1,17 +1,21 @@
-"""Disclosure control of a party's answers: a sum over samples is not sent where it would show too few of them.
+"""Disclosure control of what a party sends: a sum over samples is not sent where it would show too few of them.
 
 A step that replies with sums of samples times weights declares these weights (`@step(weighs=...)`). Before a party
-answers a coordinator, it asks of how many samples the most telling combination of the sums is, and of their differences
-to sums that it has sent before. What it has sent stands in a local record that never leaves the party.
+answers a coordinator, it computes the effective number of samples in the most revealing combination of these sums, and
+of their differences to sums that it has sent before. A local record of these never leaves the party.
+
+A summary tells less of single samples, but the difference of two summaries is the sum over the samples that have come
+or gone. So the record has the samples of each summary, too, and these differences follow the rule of small groups.
 """
 
 import os
+import re
 import warnings
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from hashlib import blake2b
+from hashlib import shake_256
 from pathlib import Path
 from secrets import token_bytes
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,10 +24,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgram.core import wire
-from fedgram.core.arrays import Array
-from fedgram.core.blocks import as_blocks
-from fedgram.core.errors import Doubtful, FedgramError, InvalidData, Revealing
-from fedgram.core.files import locked, replacing, sweep_unfinished, writing
+from fedgram.core.arrays import Array, as_blocks
+from fedgram.core.errors import Doubtful, FedgramError, InvalidData, Revealing, Withheld
+from fedgram.core.filesystem import file_name, locked, replacing, sweep_unfinished, writing
 from fedgram.core.hashing import hash_bytes, hash_text
 from fedgram.data.client import warn_if_few
 from fedgram.protocol.clientside import ClientSide, perform
@@ -31,19 +34,24 @@ from fedgram.protocol.clientside import ClientSide, perform
 if TYPE_CHECKING:
     from fedgram.heads.likelihood import Labels
     from fedgram.protocol.method import Method
+    from fedgram.studies.small_groups import Keys
+    from fedgram.studies.study import Study
 
-# An honest model of classes that are well apart is nearly right about all but a few samples, so of a cell's samples
-# half are asked for; but never as few as a single one, unless the study protects no cells.
+# Where classes are well separated, an honest model has residuals for few samples only. So half the samples of a cell
+# are enough; but always more than one, unless the study protects no cells.
 PART, LEAST = 2, 1.5
 EPS = float(np.finfo(float).eps)
 SAME = 1e-12  # combinations that cancel more than this leave rounding
 RECORD = ".answers"  # how the name of a record ends
 DIGEST_BYTES = 16  # of a sample's keyed digest
+HALF, ODD = np.uint64(32), np.uint64(1)
+MOST_SUMMARIES = 100  # of a record, with different samples
+MOST_ANSWERS = 10_000  # of a record: a new answer is compared with each, which takes time and room
 
 
 @dataclass(frozen=True)
 class Weighing:
-    """How samples count in the reply of a step.
+    """The weights of samples in the reply of a step.
 
     `weights` takes the method, the client's side and the payload, and returns blocks (n, k): the reply has k sums of
     the samples' columns times a weight each. Where it is `linear` the differences of two replies are such sums, too.
@@ -54,7 +62,7 @@ class Weighing:
 
 
 def threshold(minimum_cell: int) -> float:
-    """Return of how many samples of equal weight a sum must be under a study's `minimum_cell`; 0 for no limit.
+    """Return the least number of samples of equal weight in a sum, under a study's `minimum_cell`; 0 for no limit.
 
     >>> threshold(3), threshold(10), threshold(1)
     (1.5, 5.0, 0.0)
@@ -63,12 +71,12 @@ def threshold(minimum_cell: int) -> float:
 
 
 def effective_rows(weights: Array, labels: "Labels", earlier: Array | None = None) -> float:
-    """Return of how many samples the most telling combination of some sums is; infinity where they tell nothing new.
+    """Return the effective number of samples in the most revealing combination of sums; infinity for nothing new.
 
     `weights` (n, k) are the samples' weights in k sums, `earlier` those in sums that were sent before, which can be
-    subtracted. So can the sums of each class, which the summary has told. Of all combinations that remains the one in
-    which a single sample counts most: its share is the leverage of the sample in the span of the weights. The number
-    is that of samples of equal weight with the same spread: n where all count alike, 1 where one decides.
+    subtracted. So can the sums of each class, which are in the summary. The most revealing of the remaining
+    combinations is the one in which a single sample counts most: its share is the sample's leverage in the span of the
+    weights. The effective number is n where all samples count alike, and 1 where a single one decides.
 
     >>> labels = np.array([0, 0, 0, 0, 1, 1, 1, 1])
     >>> constant = np.full((8, 1), 0.5)
@@ -81,8 +89,8 @@ def effective_rows(weights: Array, labels: "Labels", earlier: Array | None = Non
     largest = np.abs(weights).max(axis=0, initial=0.0)
     if earlier is None:
         return _fewest_rows(_about_class_means(weights, labels), labels, largest)
-    # What two answers tell apart from each other is in their difference, or in any other combination: where the models
-    # mirror each other or swap classes, in their sum. What is left of the one beside the other covers these.
+    # Two answers may reveal samples by their difference or by another combination: by their sum, if the models mirror
+    # each other or swap classes. The part of one answer that is orthogonal to the other covers all combinations.
     largest = np.maximum(largest, np.abs(earlier).max(axis=0, initial=0.0))
     differences = _about_class_means(weights - earlier, labels)
     beside = _beside(_about_class_means(weights, labels), _about_class_means(earlier, labels))
@@ -92,7 +100,7 @@ def effective_rows(weights: Array, labels: "Labels", earlier: Array | None = Non
 
 
 def _about_class_means(weights: Array, labels: "Labels") -> Array:
-    """Return weights less their mean in each class: what sums tell beyond those of the summary."""
+    """Return weights less their mean in each class: the part of sums that the summary does not have."""
     counts = np.bincount(labels)
     means = np.zeros((len(counts), weights.shape[1]))
     np.add.at(means, labels, weights)
@@ -101,7 +109,7 @@ def _about_class_means(weights: Array, labels: "Labels") -> Array:
 
 
 def _beside(weights: Array, earlier: Array) -> Array:
-    """Return what is left of weights that earlier ones do not have in any combination."""
+    """Return the part of weights that is orthogonal to all earlier ones."""
     lengths = np.linalg.norm(earlier, axis=0)
     directions, sizes, _ = np.linalg.svd(earlier[:, lengths > 0] / lengths[lengths > 0], full_matrices=False)
     directions = directions[:, sizes > SAME]
@@ -111,7 +119,7 @@ def _beside(weights: Array, earlier: Array) -> Array:
 
 
 def _fewest_rows(new: Array, labels: "Labels", largest: Array) -> float:
-    """Return of how many samples the most telling combination is, where rounding is that of numbers up to `largest`."""
+    """Return the effective number of samples in the most revealing combination; `largest` bounds the rounding."""
     counts = np.bincount(labels)
     lengths, rounding = np.linalg.norm(new, axis=0), 8 * EPS * largest * np.sqrt(len(new))
     kept = lengths > rounding
@@ -131,7 +139,7 @@ def _effective(weights: Array) -> float:
 
 
 class Columnwise(NamedTuple):
-    """Of how many samples sums are: how many sums, the fewest of any, and of those over one class alone."""
+    """The number of sums, and the least effective number of samples of any, and of any over a single class."""
 
     sums: int
     fewest: float
@@ -139,7 +147,7 @@ class Columnwise(NamedTuple):
 
 
 def fewest_of_columns(blocks: Iterator[Array], labels: "Iterable[Labels]") -> Columnwise:
-    """Return of how many samples the sums are, over all samples and over each class, with weights (n, k) in blocks."""
+    """Return the effective number of samples in sums with weights (n, k) in blocks, over all and over each class."""
     sums, squares, fourths = 0, defaultdict[int, Any](float), defaultdict[int, Any](float)
     for block, own in zip(blocks, labels, strict=True):
         sums = block.shape[1]
@@ -161,8 +169,8 @@ class Record:
     """The requests that a party has answered under a study, and which samples it answered with.
 
     `samples` has a set of samples under its digest: the keyed digests of its samples, sorted, (n, 16) bytes. `secret`
-    is the key; without it a digest says nothing. (Rows that were summed for a summary belong there, too, once a
-    replacement is compared with what it replaces.) `answers` are the requests, in order, each with its set of samples.
+    is the key; without it a digest says nothing. `answers` are the requests, in order, each with its set of samples.
+    `summaries` are the samples of each summary, (n, 16 + 8 w) bytes: keyed digests, each with the sample's indicators.
     """
 
     study: str
@@ -170,24 +178,42 @@ class Record:
     secret: npt.NDArray[np.uint8] = field(default_factory=lambda: np.frombuffer(token_bytes(32), dtype=np.uint8))
     samples: dict[str, npt.NDArray[np.uint8]] = field(default_factory=dict)
     answers: list[dict[str, Any]] = field(default_factory=list)
+    summaries: list[npt.NDArray[np.uint8]] = field(default_factory=list)
 
     def digests(self, side: ClientSide) -> npt.NDArray[np.uint8]:
         """Return the keyed digests of a client's samples with their labels, sorted: which samples, in no order."""
-        key, found = self.secret.tobytes(), []
-        for x, y in zip(as_blocks(side.data.x), side.y_blocks, strict=True):
-            rows = np.ascontiguousarray(np.column_stack([np.asarray(x, dtype="<f8"), np.asarray(y, dtype="<f8")]))
-            found += [blake2b(row.tobytes(), digest_size=DIGEST_BYTES, key=key).digest() for row in rows]
-        return np.frombuffer(b"".join(sorted(found)), dtype=np.uint8).reshape(-1, DIGEST_BYTES)
+        blocks = zip(as_blocks(side.data.x), side.y_blocks, strict=True)
+        return _in_order(np.concatenate([self.digests_of(x, y) for x, y in blocks]))
+
+    def digests_of(self, x: Array, y: "Labels") -> npt.NDArray[np.uint8]:
+        """Return the keyed digests of some samples with their labels, (n, 16).
+
+        Both halves are sums of the sample's numbers, as words of 64 bits, times secret factors. A digest for each row
+        by itself, as from `hashlib`, would take longer than to read and sum the table.
+        """
+        x = np.asfortranarray(x, dtype="<f8")
+        factors = np.frombuffer(shake_256(self.secret.tobytes()).digest(16 * (x.shape[1] + 1)), dtype="<u8") | ODD
+        found, product = np.zeros((2, len(x)), dtype=np.uint64), np.empty(len(x), dtype=np.uint64)
+        for place, column in enumerate((*x.T, np.asarray(y, dtype="<f8"))):
+            words = column.view("<u8")
+            mixed = words >> HALF  # small whole numbers differ in the upper half alone
+            mixed ^= words
+            for half in (0, 1):
+                found[half] += np.multiply(mixed, factors[2 * place + half], out=product)
+        for _ in range(2):  # so that equal differences of rows are not equal differences of digests
+            found ^= found >> HALF
+            found *= factors[:2, None]
+        return np.ascontiguousarray(found.T.astype("<u8")).view(np.uint8)
 
     def changed(self, found: npt.NDArray[np.uint8]) -> int:
-        """Return how many samples have come or gone since an earlier answer, the larger of the two; 0 for none.
+        """Return the number of samples added or removed since an earlier answer, the larger of the two; 0 for none.
 
-        It is the smallest such number of all earlier answers with other samples: tables may come near an older one.
+        It is the smallest such number over all earlier answers with other samples, not only the last.
         """
-        new, changes = _counted(found), [0]
-        for digests in self.samples.values():
-            old = _counted(digests)
-            changes.append(max((old - new).total(), (new - old).total()))
+        changes = [0]
+        for digests in (*self.samples.values(), *(rows[:, :DIGEST_BYTES] for rows in self.summaries)):
+            _, more = _difference(digests, found)
+            changes.append(max(int(more[more > 0].sum()), -int(more[more < 0].sum())))
         return min(filter(None, changes), default=0)
 
     def add(self, entry: dict[str, Any], digests: npt.NDArray[np.uint8]) -> None:
@@ -197,14 +223,92 @@ class Record:
         self.answers.append({**entry, "samples": which})
 
 
-def _counted(digests: npt.NDArray[np.uint8]) -> Counter[bytes]:
-    return Counter(row.tobytes() for row in digests)
+def _in_order(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Return rows of bytes, whose number is a multiple of eight, in an order that depends on them alone."""
+    rows = np.ascontiguousarray(rows)
+    return rows[np.lexsort(rows.view("<u8").T)]
+
+
+def _difference(
+    old: npt.NDArray[np.uint8], new: npt.NDArray[np.uint8]
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """Return the rows of bytes that are in one set more often than in the other, and how much more often in `new`."""
+    rows = np.ascontiguousarray(np.concatenate([old, new]))
+    if not len(rows):
+        return rows, np.zeros(0, dtype=np.int64)
+    order = np.lexsort(rows.view("<u8").T)
+    rows, signs = rows[order], np.where(order < len(old), -1, 1)
+    starts = np.flatnonzero(np.concatenate([[True], (rows[1:] != rows[:-1]).any(axis=1)]))
+    more = np.add.reduceat(signs, starts)
+    return rows[starts][more != 0], more[more != 0]
+
+
+class SummedRows:
+    """The samples of a summary that is being made, to be compared with those of earlier summaries and recorded.
+
+    Parameters
+    ----------
+    study
+        The study of the summary.
+    record
+        The party's record.
+    path
+        Where the record is, for the error.
+
+    """
+
+    def __init__(self, study: "Study", record: Record, path: Path) -> None:
+        from fedgram.studies.small_groups import Patterns  # studies take a while to import
+
+        self._study, self._record, self._path = study, record, path
+        self._rows = [np.zeros((0, DIGEST_BYTES + Patterns(study).width), dtype=np.uint8)]
+
+    def add(self, x: Array, labels: npt.NDArray[np.int64], keys: "Keys") -> None:
+        """Add some samples, with the patterns of their indicators."""
+        if not len(x):  # a block of which all rows were left out
+            return
+        indicators = np.ascontiguousarray(keys.T.astype("<u8")).view(np.uint8).reshape(len(x), -1)
+        self._rows.append(np.concatenate([self._record.digests_of(x, labels), indicators], axis=1))
+
+    def admit(self) -> None:
+        """Enter the samples into the record; raise if the difference to an earlier summary would show too few."""
+        from fedgram.studies.small_groups import Patterns, listed_groups
+
+        rows, least, record = _in_order(np.concatenate(self._rows)), self._study.smallest_group, self._record
+        if any(np.array_equal(rows, old) for old in record.summaries):
+            return
+        if len(record.summaries) >= MOST_SUMMARIES:
+            raise Withheld(
+                f"{self._path}: the record holds {len(record.summaries)} summaries of {record.party!r} with different "
+                "samples, and no more can be compared with a new one; agree on a new study"
+            ).telling("this client has sent as many summaries of the study as it can compare")
+        for old in record.summaries:
+            changed, more = _difference(old, rows)
+            counts = np.abs(more)
+            patterns = Patterns(self._study)
+            keys = np.ascontiguousarray(changed[:, DIGEST_BYTES:]).view("<u8").T
+            patterns.add(np.repeat(keys, counts, axis=1).astype(np.uint64))
+            few = counts.sum() < least
+            if few or (found := patterns.small(least)):
+                size = f"{counts.sum()} sample{'s' * int(counts.sum() > 1)}"
+                what = size if few else f"{size}, and among these {listed_groups(found)}"
+                raise Withheld(
+                    f"minimum_group: expected at least {least} samples that have come or gone since an earlier "
+                    f"summary, and in each group of them, got {what}: the difference of the two files would show them; "
+                    f"change more samples together, or, if the earlier file was not sent, move {self._path} away"
+                ).telling("minimum_group: the difference to an earlier summary would show too few samples")
+        record.summaries.append(rows)
 
 
 def record_path(folder: Path, study: str, party: str) -> Path:
-    """Return where the record of a party's answers under a study is; `study` is the fingerprint of its features."""
-    name = "".join(letter if letter.isalnum() or letter in "-_" else "_" for letter in party)
-    return folder / f"{name}-{hash_text(f'{study} {party}')[:16]}{RECORD}"
+    """Return the path of the record of a party's answers under a study; `study` is the fingerprint of its features."""
+    return folder / f"{file_name(party)}-{hash_text(f'{study} {party}')[:16]}{RECORD}"
+
+
+def records_in(folder: Path, party: str) -> list[Path]:
+    """Return the records of a party in a folder, of all studies."""
+    wanted = re.compile(rf"{re.escape(file_name(party))}-[0-9a-f]{{16}}{re.escape(RECORD)}")
+    return sorted(path for path in folder.iterdir() if wanted.fullmatch(path.name))
 
 
 def warn_of_missing(text: str) -> None:
@@ -222,9 +326,9 @@ def recording(path: Path, study: str, party: str, told: Callable[[str], None] = 
     with locked(path.with_name(f"{path.name}.lock"), nullcontext, remedy=remedy):
         sweep_unfinished(path)
         record = _read(path, study, party, told)
-        before = len(record.answers)
+        before = len(record.answers), len(record.summaries)
         yield record
-        if len(record.answers) == before:
+        if (len(record.answers), len(record.summaries)) == before:
             return
         data = wire.encode({name: getattr(record, name) for name in FIELDS})
         with writing(path, remedy=remedy), replacing(path, mode=0o600) as file:
@@ -233,15 +337,15 @@ def recording(path: Path, study: str, party: str, told: Callable[[str], None] = 
             os.fsync(file.fileno())
 
 
-FIELDS = ("study", "party", "secret", "samples", "answers")
+FIELDS = ("study", "party", "secret", "samples", "answers", "summaries")
 ENTRY = {"method": str, "settings": dict, "step": str, "request": str, "samples": str}
 
 
 def _read(path: Path, study: str, party: str, told: Callable[[str], None]) -> Record:
     if not path.exists():
         told(
-            f"no record yet of answers of {party!r} to this study: {path} begins with this one. If you have answered "
-            "rounds of the study before, put their record there first, so that this answer is compared with them"
+            f"no record yet of what {party!r} has sent for this study: {path} begins with this file. If you have sent "
+            "files of the study before, put their record there first, so that this one is compared with them"
         )
         return Record(study, party)
     try:
@@ -252,10 +356,11 @@ def _read(path: Path, study: str, party: str, told: Callable[[str], None]) -> Re
         for entry in record.answers:
             assert all(isinstance(entry[name], kind) for name, kind in ENTRY.items())
             assert record.samples[entry["samples"]].shape[1:] == (DIGEST_BYTES,)
+        assert all(rows.dtype == np.uint8 and rows.ndim == 2 for rows in record.summaries)
     except (OSError, FedgramError, AssertionError, TypeError, KeyError, AttributeError, IndexError) as error:
         raise InvalidData(
-            f"{path}: expected the record of the answers of {party!r} to this study, got a file that cannot be read as "
-            "one; restore it from a copy. To answer without comparing with earlier answers, move it away yourself"
+            f"{path}: expected the record of what {party!r} has sent for this study, got a file that cannot be read as "
+            "one; restore it from a copy. To send without comparing with what was sent before, move it away yourself"
         ) from error
     return record
 
@@ -291,6 +396,11 @@ def answered(
     which = hash_bytes([digests.tobytes()])
     if any((old["request"], old["samples"]) == (entry["request"], which) for old in record.answers):
         return reply
+    if len(record.answers) >= MOST_ANSWERS:
+        raise InvalidData(
+            f"the record of the answers of {side.name!r} holds {len(record.answers)}, and at most {MOST_ANSWERS} can "
+            "be compared with a new one; if you cannot explain so many, do not trust the coordinator"
+        ).telling("this client has answered as many rounds of the study as it can compare")
     weights = weighing.weights(method, side, request["payload"])
     if not weighing.linear:
         found = fewest_of_columns(weights, side.y_blocks)
@@ -310,7 +420,7 @@ def answered(
 
 
 def _warn_of_columns(found: Columnwise, limit: float, side: ClientSide, record: Record) -> None:
-    """Warn a party of sums that show few samples where an honest coordinator's do so, too, so that none is refused."""
+    """Warn a party of sums that show few samples; they are not refused, because an honest coordinator's can, too."""
     if found.sums >= side.n:  # which is warned of before anything is computed
         return
     if found.in_a_class < limit:
@@ -345,5 +455,5 @@ def _check_enough(found: float, limit: float, side: ClientSide, minimum_cell: in
 def _refused(figures: str, remedy: str) -> InvalidData:
     """Return a refusal with the party's own figures, of which the other side hears the rule only."""
     return InvalidData(f"{figures}; {remedy}").telling(
-        "minimum_cell: an answer would show fewer samples than this client sends anything of"
+        "minimum_cell: an answer would show fewer samples than this client allows"
     )

@@ -1,43 +1,45 @@
-"""What a method is: hyper-parameters, a server's side, and client steps."""
+"""Methods: hyper-parameters, a server's side, and client steps."""
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeAlias, TypeVar, overload
 
 import numpy as np
 
-from fedgram.core.blocks import as_blocks
+from fedgram.core.arrays import as_blocks
+from fedgram.core.classes import Label
 from fedgram.core.columns import Columns, listed
 from fedgram.core.errors import Doubtful, InvalidData, InvalidParameter, UnknownName
-from fedgram.core.labels import Label
 from fedgram.data.client import Client
-from fedgram.evaluation import Calibration
 from fedgram.models import Model
-from fedgram.moments import digits
+from fedgram.moments import far_columns
 from fedgram.moments.accumulate import not_finite
-from fedgram.moments.kind import study_of
-from fedgram.numeric_evaluation import sum_errors_of
+from fedgram.moments.moments import study_of
+from fedgram.moments.targets import Targets
 from fedgram.protocol import parameters, replies
+from fedgram.protocol.agreement import NAMES, NUMBERS
+from fedgram.protocol.byfiles import Bounds
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.disclosure import Weighing
 from fedgram.protocol.fit import Fit
-from fedgram.protocol.recipe import Recipe
-from fedgram.protocol.replies import SOMETHING, ColumnSums, Either, ErrorSums, Judgement, ListOf, Number, Text
+from fedgram.protocol.replies import SOMETHING, ColumnSums, Either, Judgement, ListOf, Number, Text
 from fedgram.protocol.transport import Progress
+
+if TYPE_CHECKING:
+    from fedgram.studies.study import Study
 
 Require: TypeAlias = Literal["all"] | int | float
 F = TypeVar("F", bound=Callable[..., Any])
-NAMES, NUMBERS = "names as", "numbers as"  # what labels are
-# Classes that clients may find out among themselves; more of them would make every message large, so they are agreed.
+# Most classes that a run may find from the clients' labels; more would make every message large, and must be given.
 MOST_FOUND = 2**14
-# Samples of one client. The server cannot count them, and many methods weigh clients by them.
+# Most samples of a client. The server cannot verify the number, and many methods weigh clients by it.
 MOST_SAMPLES = 2**31
-# Standard deviations from zero beyond which a method that is not `shift_invariant` hardly sees how a column varies, and
-# of how few samples that is not judged.
+# Standard deviations from zero beyond which a column's variation is hardly visible to a method that is not
+# `shift_invariant`, and the fewest samples by which that is judged.
 UNLIKE, FEW = 100.0, 8
 COUNT, LABEL = Number(0, MOST_SAMPLES, whole=True), Either(Text(), Number(-(2**63), 2**63 - 1, whole=True))
 HELLO = {
@@ -52,57 +54,63 @@ HELLO = {
 
 
 def _hello(_: "Method", question: replies.Question) -> dict[str, replies.Reply]:
-    """Return what a hello must be; labels are in it if, and only if, the classes are to be found out."""
+    """Return the rule for a reply to hello; it has labels if, and only if, the classes were not given."""
     return HELLO | {"labels": None if question.classes else ListOf(LABEL, most=MOST_FOUND)}
 
 
 @overload
 def step(function: F) -> F: ...
 @overload
-def step(*, batched: bool = ..., reply: replies.Reply = ..., weighs: Weighing | None = ...) -> Callable[[F], F]: ...
+def step(
+    *, batched: bool = ..., reply: replies.Reply = ..., weighs: Weighing | None = ..., by_files: Bounds | None = ...
+) -> Callable[[F], F]: ...
 def step(
     function: F | None = None,
     *,
     batched: bool = False,
     reply: replies.Reply = SOMETHING,
     weighs: Weighing | None = None,
+    by_files: Bounds | None = None,
 ) -> F | Callable[[F], F]:
     """Mark a method's function as a step that the server may ask clients to perform.
 
     A step takes the client and at most one payload, and returns a payload. With `batched` it takes lists of clients and
-    payloads and returns a list of replies: the engine may hand it many clients at once, or one. `reply` says what a
-    reply must be (see `replies`); one that is not so counts as its client's failure. `weighs` says how samples count in
-    a reply that is made of sums over them, so that a party can refuse one that would show too few (see `disclosure`).
+    payloads and returns a list of replies: the engine may hand it many clients at once, or one. `reply` is the rule
+    for a reply (see `replies`); a reply that breaks it counts as its client's failure. `weighs` gives the weights of
+    samples in a reply that sums over them, so that a party can refuse a reply that would show too few samples (see
+    `disclosure`). With `by_files` parties also answer the step by files, once their summaries have joined; it is a
+    function that raises for replies that a party's own moments rule out (see `byfiles`).
     """
 
     def mark(function: F) -> F:
         function.fedgram_step = "batched" if batched else "single"  # type: ignore[attr-defined]
         function.fedgram_reply = reply  # type: ignore[attr-defined]
         function.fedgram_weighing = weighs  # type: ignore[attr-defined]
+        function.fedgram_by_files = by_files  # type: ignore[attr-defined]
         return function
 
     return mark if function is None else mark(function)
 
 
 class Engine(Protocol):
-    """Something that carries a method's messages between server and clients."""
+    """A carrier of a method's messages between server and clients."""
 
     def run(
         self,
         method: "Method",
         clients: Sequence[Client],
         *,
-        classes: int | Iterable[Label] | None,
+        classes: int | Iterable[Label] | Targets | None,
         seed: int,
         require: Require,
         progress: Progress | None,
-        recipe: Recipe | None = None,
+        study: "Study | None" = None,
     ) -> Fit:
-        """Run the method from hello to evaluation."""
+        """Return the fit of the method, run from hello to evaluation."""
         ...
 
 
-# Engines enter themselves here, so that methods need not know them.
+# Engines by name; each registers itself here, so that methods need not import them.
 engines: dict[str, Callable[..., Engine]] = {}
 
 
@@ -110,8 +118,8 @@ engines: dict[str, Callable[..., Engine]] = {}
 class Method:
     """Base of all methods: a frozen dataclass whose fields are the hyper-parameters.
 
-    A method implements `serve`, the server's side, and marks the client's side with `@step`. It knows no engine: all it
-    sees of the clients is the `Clients` it is given, and what crosses is a message that has been through `wire`.
+    A method implements `serve`, the server's side, and marks the client's side with `@step`. It does not depend
+    on the engine: it sees the clients only through the `Clients` it is given, and all messages pass through `wire`.
     """
 
     name: ClassVar[str] = ""
@@ -121,12 +129,12 @@ class Method:
     revision: ClassVar[int] = 1
     # Methods of the same `draws` get the same random numbers from a seed; by default each has its own.
     draws: ClassVar[str] = ""
-    # To what relative precision results are the same for any order of the clients and any engine.
+    # Relative precision to which results are the same for any order of the clients and any engine.
     rounding: ClassVar[float] = 1e-9
     # Settings with which the contract (`fedgram.checks`) is checked in seconds, where the defaults take longer.
     quick: ClassVar[Mapping[str, Any]] = MappingProxyType({})
-    # Whether the moments of samples as they are, which the method asks for first, say which columns a study makes of
-    # them; other methods ask for the sums of the columns before they begin.
+    # Whether the method asks for moments of the raw columns first, from which the study's basis follows; for other
+    # methods, the run asks for the columns' sums before it begins.
     finds_columns: ClassVar[bool] = False
     # Whether the outcome may be a number, or several; methods that need classes refuse such a study.
     numeric: ClassVar[bool] = False
@@ -136,38 +144,53 @@ class Method:
         cls.name = cls.__dict__.get("name") or cls.__name__.lower()
 
     def __new__(cls, *_: Any, **settings: Any) -> Self:
-        """Refuse an unknown hyper-parameter, naming the nearest one."""
+        """Raise for an unknown hyper-parameter, with the nearest known name."""
         for setting in settings:
             parameters.check_name(cls, setting)
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        """Check the hyper-parameters against their annotations; a method that wants more of them checks after this."""
+        """Check the hyper-parameters against their annotations; a subclass adds its own checks after this."""
         parameters.check_values(self)
 
     def serve(self, clients: Clients) -> Model | None:
-        """Return the global model (None if there is none); ask clients for steps on the way."""
+        """Return the global model, or None without one; on the way, ask clients for steps."""
         raise TypeError(f"{type(self).__name__} must define serve(self, clients)")
 
     def fit(
         self,
         clients: Iterable[Client],
         *,
-        study: Recipe | None = None,
-        classes: int | Iterable[Label] | None = None,
+        study: "Study | None" = None,
+        classes: int | Iterable[Label] | Targets | None = None,
         seed: int = 0,
         engine: str | Engine = "inprocess",
         require: Require = "all",
         progress: Progress | None = None,
     ) -> Fit:
-        """Run the method over clients and return what came of it.
+        """Return the fit of the method to clients.
 
-        `classes` is a number, or the names in order; None takes the labels that occur, or the numeric outcomes of the
-        study. `require` says how many
-        clients must take part: "all", a number, or a fraction; the result lists who did. `engine` is a name or an
-        engine object.
-        `progress(step, round, done, total)` is called as replies arrive; those that are refused do not count as done.
         Rounds count from 0, as `client.round` does; a method without rounds stays in round 0.
+
+        Parameters
+        ----------
+        clients : Iterable[Client]
+            The clients, each with a name of its own.
+        study : Study or None
+            The study of the clients' columns, which decides how methods see them.
+        classes : int, Iterable[Label], Targets or None
+            The number of classes, or their names in order, or targets of another kind. None takes the labels that
+            occur, or the numeric outcomes of the study.
+        seed : int
+            The seed of all random numbers.
+        engine : str or Engine
+            The engine that carries messages, or its name.
+        require : "all", int or float
+            The clients that must take part: all of them, a number, or a fraction. The fit lists who did.
+        progress : Progress or None
+            A function that is called with (step, round, done, total) as replies arrive; refused replies do not count
+            as done.
+
         """
         parties = list(clients)
         for party in parties:
@@ -177,27 +200,27 @@ class Method:
             if engine not in engines:
                 raise UnknownName("engine", engine, engines)
             engine = engines[engine]()
-        options = {} if study is None else {"recipe": study}
+        options = {} if study is None else {"study": study}
         return engine.run(self, parties, classes=classes, seed=seed, require=require, progress=progress, **options)
 
     def effort(self, n: int) -> float:
-        """Return how much work a client with n samples has in a step, to scale; who train together share time so."""
+        """Return a client's relative work in a step with n samples; clients that train together share time by it."""
         return n
 
     def fewest_samples(self, n: int) -> int:
-        """Return of how few of a client's n samples a reply may be made, with these settings."""
+        """Return the smallest number of a client's n samples behind a reply, with these settings."""
         return n
 
     @property
     def shift_invariant(self) -> bool:
         """Whether predictions stay the same if a number is subtracted from a column of all samples.
 
-        It then gets samples less a centre where columns are far from zero; otherwise clients are warned of these.
+        If so, a centre is subtracted from columns far from zero; otherwise clients are warned of such columns.
         """
         return False
 
     def imports(self) -> list[str]:
-        """Return what the settings name of code outside fedgram; whoever does not trust the sender looks here first."""
+        """Return the names of code outside fedgram in the settings, to be checked where the sender is not trusted."""
         return []
 
     @property
@@ -207,7 +230,7 @@ class Method:
 
     @property
     def purpose(self) -> str:
-        """What random numbers are drawn for."""
+        """The purpose of random numbers, from which they are derived."""
         return self.draws or self.name
 
     def settings(self) -> dict[str, Any]:
@@ -221,7 +244,7 @@ class Method:
 
     @step(reply=_hello)
     def hello(self, client: ClientSide) -> dict[str, Any]:
-        """Tell what kind of data the client has, before anything is computed; its labels only if classes are sought."""
+        """Return a description of the client's data, the first reply of a run; with labels if no classes were given."""
         client.admit(self)
         data = client.data
         return {
@@ -236,7 +259,7 @@ class Method:
         }
 
     def _far(self, client: ClientSide) -> int:
-        """Return how many columns of a client are far from zero; warn of them if the method depends on it.
+        """Return the number of columns of a client that are far from zero; warn of them if the method depends on it.
 
         A study brings columns near zero by their ranges.
         """
@@ -245,11 +268,11 @@ class Method:
             return 0
         if not self.shift_invariant:
             _warn_of_far(self.name, client.data)
-        return int(digits.far_in(x).sum())
+        return int(far_columns.far_in(x).sum())
 
     @step(reply=ColumnSums())
     def column_sums(self, client: ClientSide) -> dict[str, Any]:
-        """Return the sums of the columns and of their squares: all that standardising and imputing means need."""
+        """Return the sums of the columns and of their squares, from which they are standardised and means imputed."""
         sums, squares = np.zeros(client.data.x.shape[1:]), np.zeros(client.data.x.shape[1:])
         for block in as_blocks(client.data.x):
             x = block.astype(np.float64, copy=False)
@@ -261,33 +284,24 @@ class Method:
 
     @step
     def receive(self, client: ClientSide, model: Model) -> None:
-        """Take the global model as the client's own, where the method has not given it a personal one."""
+        """Keep the global model as the client's own, for methods without personal models."""
         client.model = model
 
     @step(reply=Either(None, Judgement()))
     def evaluate(self, client: ClientSide, model: Model | None = None) -> Any:
-        """Return how many of its own test samples the client's model (or the one given) gets right, and how sure it is.
+        """Return sums that score the client's model, or the given model, on the client's test samples.
 
-        Only sums are returned. A method that judges otherwise may return the number of right samples alone, or None.
+        With classes, they score labels and probabilities; with numeric outcomes, they are sums of errors. A method that
+        judges in another way may return the number of right samples alone, or None.
         """
         judged = client.model if model is None else client.of_the_data(model)
-        if judged is None:
-            return None
-        x_test = as_blocks(client.data.x_test)
-        return Calibration.judged(judged, x_test, client.y_test_blocks, least=client.minimum_cell).sums()
-
-    @step(reply=Either(None, ErrorSums()))
-    def sum_errors(self, client: ClientSide) -> dict[str, Any] | None:
-        """Return sums of the errors in numeric outcomes that the client's model makes on its own test samples."""
-        if client.model is None or client.basis is None or client.basis.outcomes is None:
-            return None
-        return sum_errors_of(client.model, as_blocks(client.data.x_test), client.basis)
+        return None if judged is None else client.judge(judged).sums()
 
 
 def _warn_of_far(method: str, data: Client) -> None:
-    """Warn of columns whose size hides how they vary; in the same words for all clients, so that it is shown once."""
-    found = np.flatnonzero(digits.far_in(data.x, UNLIKE)) if len(data.x) >= FEW else np.zeros(0, dtype=np.int64)
-    # Some rows may be alike where others are not, so what they say of a column is asked of all rows.
+    """Warn of columns whose mean hides their variation; in the same words for all clients, so that it is shown once."""
+    found = np.flatnonzero(far_columns.far_in(data.x, UNLIKE)) if len(data.x) >= FEW else np.zeros(0, dtype=np.int64)
+    # `far_in` looks at some rows only, which may be alike by chance, so the columns it finds are judged by all rows.
     columns = np.asarray(data.x[:, found], dtype=np.float64)
     spread = columns.std(axis=0)
     is_far = (np.abs(columns.mean(axis=0)) > UNLIKE * spread) & (np.ptp(columns, axis=0) > 0)
@@ -303,7 +317,7 @@ def _warn_of_far(method: str, data: Client) -> None:
 
 
 def check_outcomes(methods: Iterable[Method], outcomes: Columns) -> None:
-    """Refuse numeric outcomes for methods that need classes; all of these are named."""
+    """Raise for numeric outcomes if some methods need classes; the error names them all."""
     if outcomes and (refusing := sorted({method.name for method in methods if not method.numeric})):
         raise InvalidParameter(
             f"{', '.join(refusing)} need{'s' * (len(refusing) == 1)} classes, and the outcome "

@@ -1,36 +1,15 @@
 """Hyper-parameters of a method: checked against their annotations, read from text."""
 
-from collections.abc import Callable
-from dataclasses import fields
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, Union, get_args, get_origin, get_type_hints
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_origin
 
-from fedgram.core.errors import InvalidParameter, UnknownName
-
-
-class Above(NamedTuple):
-    """What an annotation says of a number's size. No bound admits infinity or NaN."""
-
-    least: float
-    itself: bool = False
-
-    def admits(self, value: float) -> bool:
-        """Say whether a number is within the bound."""
-        return self.least < value < float("inf") or (self.itself and value == self.least)
-
-    def __str__(self) -> str:
-        return f"{'≥' if self.itself else '>'} {self.least:g}"
-
-
-Positive: TypeAlias = Annotated[float, Above(0)]
-NotNegative: TypeAlias = Annotated[float, Above(0, itself=True)]
-Count: TypeAlias = Annotated[int, Above(1, itself=True)]
+from fedgram.core.errors import InvalidParameter, UnknownName, did_you_mean
+from fedgram.core.schema import alternatives, annotations_of, describe
 
 
 def parameter_types(cls: type) -> dict[str, Any]:
     """Return the annotations of a method's hyper-parameters by name."""
-    hints = get_type_hints(cls, include_extras=True)
-    return {field.name: hints[field.name] for field in fields(cls)}
+    return annotations_of(cls)
 
 
 def check_name(cls: type, name: str) -> None:
@@ -43,8 +22,8 @@ def check_values(method: Any) -> None:
     """Refuse hyper-parameters that are not of their annotated kind and size."""
     for name, annotation in parameter_types(type(method)).items():
         value = getattr(method, name)
-        if not any(_fits(value, kind) for kind in _alternatives(annotation)):
-            raise InvalidParameter(f"{name} must be {describe(annotation)}, got {value!r}")
+        if not any(_fits(value, kind) for kind in alternatives(annotation)):
+            raise InvalidParameter(f"{name}: expected {describe(annotation)}, got {value!r}{_hint(annotation, value)}")
 
 
 def read_settings(cls: type, settings: dict[str, str]) -> dict[str, Any]:
@@ -62,14 +41,14 @@ def read_settings(cls: type, settings: dict[str, str]) -> dict[str, Any]:
     for name, text in settings.items():
         check_name(cls, name)
         annotation = parameter_types(cls)[name]
-        for kind in _alternatives(annotation):
+        for kind in sorted(alternatives(annotation), key=lambda kind: kind is not NoneType):  # "none" is a text, too
             try:
                 values[name] = _read(text, kind)
                 break
             except ValueError:
                 continue
         else:
-            raise InvalidParameter(f"{name} must be {describe(annotation)}, got {text!r}")
+            raise InvalidParameter(f"{name}: expected {describe(annotation)}, got {text!r}{_hint(annotation, text)}")
     return values
 
 
@@ -81,23 +60,11 @@ def read_require(text: str) -> Any:
         raise InvalidParameter(f"require takes all, a number or a fraction, got {text!r}") from None
 
 
-def describe(annotation: Any) -> str:
-    """Say in words what an annotation admits."""
-    return " or ".join(map(_describe, _alternatives(annotation)))
-
-
-def _describe(kind: Any) -> str:
-    words = {bool: "true or false", int: "a whole number", float: "a number", str: "text", NoneType: "none"}
-    if get_origin(kind) is Annotated:
-        plain, bound = get_args(kind)
-        return f"{words[plain]} {bound}"
-    if get_origin(kind) is Callable:
-        return "a function"
-    return words.get(kind) or " or ".join(map(repr, get_args(kind))) or str(kind)
-
-
-def _alternatives(annotation: Any) -> tuple[Any, ...]:
-    return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+def _hint(annotation: Any, value: Any) -> str:
+    """Return the text in an annotation that was probably meant, as the end of a message."""
+    texts = [text for kind in alternatives(annotation) if get_origin(kind) is Literal for text in get_args(kind)]
+    near = did_you_mean(value, map(str, texts)) if isinstance(value, str) else ""
+    return f"; {near}" if near else ""
 
 
 def _fits(value: Any, kind: Any) -> bool:

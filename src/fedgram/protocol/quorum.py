@@ -1,4 +1,4 @@
-"""Who takes part in a run: who can be asked, who is gone and why, and whether enough are left."""
+"""The participants of a run: clients that can be asked, clients that are gone and why, and the required number."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
@@ -18,8 +18,8 @@ class Quorum:
 
     def __init__(self, names: Sequence[str], require: str | float = "all") -> None:
         self.everyone = names
-        self.heard: set[str] = set()  # whose replies have entered the result
-        self.gone: dict[str, str] = {}  # who cannot be asked any more, and why
+        self.heard: set[str] = set()  # clients whose replies have entered the result
+        self.gone: dict[str, str] = {}  # clients that cannot be asked any more, each with the reason
         self._require = _checked(require, len(names))
 
     @property
@@ -55,24 +55,25 @@ class Quorum:
             raise ClientFailed(f"{during}: {what}") from next(iter(failures.values()))
         left, required = len(self.names), self._required()
         if left < required:
-            raise MissingClients(f"{during}: {left} clients left, {required} required; {what or 'the rest is empty'}")
+            why = what or "the other clients have no samples"
+            raise MissingClients(f"{during}: {left} clients left, {required} required; {why}")
 
     def unanswered(self, *, during: str) -> MissingClients:
-        """Return the error that ends a run where a step got no reply at all: there is nothing to go on with."""
+        """Return the error that ends a run in which a step got no reply."""
         gone = "; ".join(f"client {name!r}: {why}" for name, why in self.gone.items() if why != NO_SAMPLES)
         return MissingClients(
             f"{during}: none of the clients that were asked has replied, so there is nothing to go on with; "
-            f"ask more of them at once. Lost so far: {gone or 'nobody'}"
+            f"ask more of them at once. Lost so far: {gone or 'none'}"
         )
 
     def leave_out(self, name: str) -> None:
-        """Go on without a client that has no samples; it is nobody's loss."""
+        """Go on without a client that has no samples; it does not count as lost."""
         self.gone[name] = NO_SAMPLES
 
     def tasks(
         self, payload: Payload, to: Iterable[str] | None, per_client: Mapping[str, Payload] | None
     ) -> list[tuple[str, Payload]]:
-        """Return who is asked (by default all who can be), and what each is sent."""
+        """Return the clients to ask (by default all that can be), each with its payload."""
         if to is not None and per_client is not None:
             raise InvalidParameter("give `to` or `per_client`, not both: the keys of per_client say who is asked")
         if per_client is not None:
@@ -85,11 +86,11 @@ class Quorum:
         return tasks
 
     def _required(self) -> int:
-        """Return how many clients with samples must be left; those known to have none are nobody's loss."""
+        """Return the number of clients with samples that must be left; clients without samples do not count."""
         filled = len(self.everyone) - list(self.gone.values()).count(NO_SAMPLES)
         if self._require == "all":
             return filled
-        # A fraction is what the user wrote in decimals: 0.07 of 100 is 7.
+        # Rounding must not count: 0.07 of 100 is 7, although the product is a little more.
         return self._require if isinstance(self._require, int) else ceil(self._require * filled - 1e-9)
 
 
@@ -106,7 +107,7 @@ def _checked(require: object, clients: int) -> Literal["all"] | int | float:
 
 
 def draw_share(names: Sequence[str], rng: np.random.Generator, share: float, up_to: float | None = None) -> list[str]:
-    """Return a random share of the names (at least one), whatever their order; with `up_to` the share is drawn, too."""
+    """Return a random share of the names, at least one, the same for any order; `up_to` draws the share, too."""
     if not 0 < share <= (1 if up_to is None else up_to) <= 1:
         raise InvalidParameter(
             f"the share of clients must be more than 0 and at most 1, got {share}"

@@ -1,4 +1,4 @@
-"""Methods by name: ours, and anyone's. A method's file is read when somebody asks for it."""
+"""Methods by name, ours and those of other packages. A method's file is read when its name is first looked up."""
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -42,7 +42,7 @@ class Registry(Mapping[str, "type[Method]"]):
         if "__dataclass_fields__" not in cls.__dict__:
             raise TypeError(f"decorate {cls.__name__} with @dataclass(frozen=True, kw_only=True) below @register")
         if not cls.__module__.startswith(tuple(self._packages)):
-            self._read()  # nobody takes the name of a method that was found and only not read yet
+            self._read()  # the name of a method that was found, but not read yet, stays taken
         known = self._methods.get(cls.name)
         if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
             raise ValueError(f"method name {cls.name!r} is taken by {known.__module__}.{known.__qualname__}")
@@ -67,7 +67,7 @@ class Registry(Mapping[str, "type[Method]"]):
                 try:
                     self.register(entry.load())
                 except Exception as error:
-                    # Somebody else's broken package must not keep ours from working.
+                    # A broken package of others must not keep ours from working.
                     warnings.warn(f"method {entry.name!r} ({entry.value}) cannot be loaded: {error}", stacklevel=2)
 
     def _read(self, called: str | None = None) -> None:

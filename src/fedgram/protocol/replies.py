@@ -1,13 +1,13 @@
-"""What a reply must be. Every reply is checked before it meets any other, so that who lies or errs fails alone.
+"""Kinds of replies. Every reply is checked before it is added to others, so that a wrong one fails its client alone.
 
 A step says what it replies with: `@step(reply=…)` takes one of the kinds below, an array that the reply must be like, a
 dict or list of these, or a function of the method and the `Question` that returns one of them. A step that says
 nothing, but is annotated to return None or Moments, is checked for that; one that says nothing at all may send any
-payload, and sums are made of what most clients send (see `totals`).
+payload, and sums are made of what most clients send (see `clients.tally`).
 
-A kind that knows the largest number that an honest client can send refuses more. For what training makes of a network's
-numbers there is no such bound: such a kind notes how large a reply is (`Question.note`), and a reply that is far larger
-than those of the other clients is refused (see `peers`).
+A kind that knows the largest number that an honest client can send refuses more. For the trained numbers of a network
+such a bound is not known. Their kind notes the size of a reply (`Question.note`), and a reply that is far larger than
+those of the other clients is refused (see `channel.Peers`).
 """
 
 from collections.abc import Mapping
@@ -19,21 +19,20 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 
 from fedgram.core.arrays import Array
+from fedgram.core.classes import Classes
 from fedgram.core.columns import Columns
 from fedgram.core.errors import RefusedMessage
-from fedgram.core.labels import Classes
 from fedgram.core.wire import Payload
-from fedgram.evaluation import BINS
+from fedgram.evaluation import MUCH
+from fedgram.moments.feasibility import check_size
 from fedgram.moments.moments import Moments
-from fedgram.moments.plausible import check_size
+from fedgram.moments.targets import ClassTargets, Targets
 
 Reply: TypeAlias = Any  # a kind, an array, a dict or list of these, None, or a function that returns one of them
 SOMETHING = object()  # any payload at all
-LARGEST_SUM = 1e300  # sums beyond could not be added up
-MUCH = 1 + 1e-9  # what rounding may add
 # Beyond any numbers that a network can learn with, and far from where 32 bits overflow.
 LARGEST_LEARNT = 1e9
-# How many times larger than those of the other clients what training made may be. Between honest clients it was at most
+# Largest factor of trained numbers over those of other clients. Between honest clients it was at most
 # 8 in all gradient methods, with digits spread over 20 clients by Dirichlet shares of α = 0.05.
 FAR = 1e3
 # In sums of this many times the size, double precision loses all that the other clients have sent.
@@ -41,7 +40,7 @@ DROWNS = 2.0**52
 
 
 class Size(NamedTuple):
-    """The largest number of a part of a reply, in units of its own, and how many times those of others it may be."""
+    """The largest number of a part of a reply, in its own units, and the largest factor over those of other clients."""
 
     largest: float
     times: float
@@ -49,7 +48,7 @@ class Size(NamedTuple):
 
 @dataclass(frozen=True)
 class Question:
-    """What one client was asked, and what the run knows of it."""
+    """A question to one client, with the facts that the run knows of it."""
 
     client: str
     payload: Payload
@@ -60,8 +59,9 @@ class Question:
     samples: int
     tested: int
     columns: Columns = ()
-    outcomes: Columns = ()  # numeric ones, which stand beside the columns
-    centre: tuple[float, ...] = ()  # what is subtracted from the columns before they are summed
+    outcomes: Columns = ()  # numeric outcomes, in addition to the columns
+    targets: Targets | None = field(default=None, compare=False)  # None for the classes
+    centre: tuple[float, ...] = ()  # the numbers subtracted from the columns before they are summed
     squares: Array | None = field(default=None, compare=False)  # sums over all clients, by column, where they are known
     sizes: dict[str, Size] = field(default_factory=dict, compare=False, repr=False)  # what kinds noted of the reply
 
@@ -92,7 +92,7 @@ class Numbers:
         self.largest(value, where)
 
     def largest(self, value: Any, where: str) -> float:
-        """Return the largest number but for its sign; refuse anything else."""
+        """Return the largest absolute value; raise if the value is not of this kind."""
         if not isinstance(value, np.ndarray) or value.shape != self.shape or value.dtype.name != self.dtype:
             raise _wrong(where, f"an array of {self.dtype} with shape {self.shape}", value)
         if not value.size:
@@ -105,7 +105,7 @@ class Numbers:
 
 @dataclass(frozen=True, eq=False)
 class UpTo:
-    """An array of float64 with a bound of its own for each element, which is from -largest to largest."""
+    """An array of float64 with its own bound for each element, from -largest to largest."""
 
     largest: Array
 
@@ -121,7 +121,7 @@ class UpTo:
 class Learnt:
     """An array of numbers whose size only the other clients' replies can tell, such as weights after training.
 
-    `unit` is what they are proportional to, as a sum is to the number of samples.
+    `unit` is a number to which they are proportional, as a sum is to the number of samples.
     """
 
     shape: tuple[int, ...]
@@ -139,7 +139,7 @@ class Learnt:
 class ByClass:
     """A dict of "classes", indices of those that a client has, ascending, and arrays with a row for each of them.
 
-    `rows` has the arrays' names and what a row must be.
+    `rows` has the arrays' names, each with the rule for a row.
     """
 
     rows: Mapping[str, Numbers | Learnt]
@@ -216,7 +216,7 @@ class Either:
 
 @dataclass(frozen=True)
 class LabelCounts:
-    """How many of the client's samples each agreed class has: whole numbers that add up to all of them."""
+    """The counts of the client's samples by agreed class: whole numbers that add up to all of them."""
 
     def check(self, value: Any, question: Question, where: str) -> None:
         """Refuse anything else."""
@@ -241,41 +241,13 @@ class ColumnSums:
 
 
 @dataclass(frozen=True)
-class ErrorSums:
-    """Sums over the client's test samples of errors in each outcome, as `numeric_evaluation.sum_errors` makes them."""
-
-    def check(self, value: Any, question: Question, where: str) -> None:
-        """Refuse anything else, and sums that no errors have."""
-        shape = (len(question.outcomes),)
-        positive = Numbers(shape, low=0, high=LARGEST_SUM)
-        kinds = dict.fromkeys(("squared", "absolute", "spread"), positive)
-        check(value, {**kinds, "total": Numbers(shape, low=-LARGEST_SUM, high=LARGEST_SUM)}, question, where)
-        # Of n numbers, the sum is at most √n times the root of the sum of squares, and at least that root.
-        root = np.sqrt(value["squared"])
-        low, high = root / MUCH, np.sqrt(question.tested) * root * MUCH
-        if not ((low <= value["absolute"]) & (value["absolute"] <= high)).all():
-            raise _wrong(f"{where}/absolute", "a sum of the errors whose squares add up to 'squared'", "another sum")
-
-
-@dataclass(frozen=True)
 class Judgement:
-    """How many of the client's test samples a model gets right, alone or with the other sums of `Calibration`."""
+    """Sums over the client's test samples, as the targets say: right labels, `Calibration`, or errors of numbers."""
 
     def check(self, value: Any, question: Question, where: str) -> None:
-        """Refuse anything else, and sums that no probabilities have."""
-        n = question.tested
-        if not isinstance(value, dict):
-            return Number(0, n, whole=True).check(value, question, where)
-        counts, sums = Numbers((BINS,), "int64", 0, n), Numbers((BINS,), low=0, high=n)
-        kinds = {"squared": Number(0, 2 * n * MUCH), "samples": counts, "right": counts, "confidence": sums}
-        check(value, kinds, question, where)
-        samples = value["samples"]
-        if samples.sum() != n:
-            raise _wrong(f"{where}/samples", f"counts of {n} test samples", f"counts of {samples.sum()}")
-        for name in ("right", "confidence"):
-            if (value[name] > samples * MUCH).any():
-                raise _wrong(f"{where}/{name}", "at most as much as 'samples' in each range", "more in some range")
-        return None
+        """Refuse sums that no model has on these test samples."""
+        targets = question.targets or ClassTargets(question.classes)
+        targets.check_sums(value, question.tested, where)
 
 
 @dataclass(frozen=True)
@@ -295,7 +267,7 @@ class MomentsOf:
         """Refuse anything else."""
         if not isinstance(value, Moments):
             raise _wrong(where, "moments", value)
-        kind = value.kind
+        kind = value.schema
         dimension = question.shape[0] if self.dimension is None else self.dimension
         features = question.features if self.features is None else self.features
         # Features of another dimension may have forgotten what they were made from.
@@ -319,18 +291,18 @@ class MomentsOf:
 
 
 def learnt(start: Any, unit: float = 1.0) -> Learnt:
-    """Expect what training makes of an array, times a unit."""
+    """Return the rule for an array of the shape of `start` after training, in units of `unit`."""
     return Learnt(start.shape, start.dtype.name, unit)
 
 
 def like_payload(method: Any, question: Question) -> Learnt:
-    """Expect what training makes of the array that was sent."""
+    """Return the rule for the array that was sent, after training."""
     return learnt(question.payload)
 
 
 @cache
 def expected(method: type, step: str) -> Reply:
-    """Return what a method says that a step replies with; what a base class says holds unless it is said anew."""
+    """Return the kind of reply that a method declares for a step; that of a base class holds unless declared anew."""
     for cls in method.__mro__:
         function = vars(cls).get(step)
         declared = getattr(function, "fedgram_reply", SOMETHING)

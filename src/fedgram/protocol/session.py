@@ -1,47 +1,131 @@
-"""One run of a method over any transport: hello, serve, receive, evaluate."""
+"""One run of a method over any transport: hello, serve, receive, evaluate; and its state in a file, to go on from."""
 
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from time import perf_counter, process_time
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-from fedgram.core.columns import Columns, as_columns, difference
-from fedgram.core.errors import Doubtful, FedgramError, InvalidData, InvalidParameter, Mismatch
-from fedgram.core.labels import NUMERIC, Classes, Label, as_classes
+from fedgram.core import wire
+from fedgram.core.classes import NUMERIC, Classes, Label, as_classes
+from fedgram.core.container import MOST_BYTES
+from fedgram.core.errors import FedgramError, InvalidData, InvalidParameter, Mismatch
+from fedgram.core.filesystem import read_regular, replace_file
 from fedgram.core.randomness import read_seed
+from fedgram.core.wire import Payload
 from fedgram.data.client import Client
-from fedgram.data.own.bad import warn_of_look_alikes
-from fedgram.models import Model, with_columns
-from fedgram.moments.kind import described, study_of
-from fedgram.protocol.agreement import Agreement
+from fedgram.evaluation import Evaluation
+from fedgram.models import Model
+from fedgram.moments.moments import described, study_of
+from fedgram.moments.targets import Targets
+from fedgram.pipeline import Pipeline
+from fedgram.protocol.agreement import agree
 from fedgram.protocol.channel import Channel
-from fedgram.protocol.checkpoint import Checkpoint
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.fit import Fit
-from fedgram.protocol.method import NAMES, Method, Require, check_outcomes
+from fedgram.protocol.method import Method, Require, check_outcomes
 from fedgram.protocol.quorum import Quorum
-from fedgram.protocol.recipe import Recipe, in_source
 from fedgram.protocol.transport import Progress, Transport
 
-# Shape of a sample, fingerprint of the features, kind of the labels, sorted names of the columns.
-_Kind: TypeAlias = tuple[tuple[int, ...], str, str, Columns]
-NOBODY = "no clients: give at least one"
-AGREEING = "agreeing on the data"
-DECIDES = 1000  # times the samples of all others: a client with more is warned of
+if TYPE_CHECKING:
+    from fedgram.studies.study import Study
+
+
+class Checkpoint:
+    """A file with a method's state after a round, and all that the run had counted by then.
+
+    A run that goes on from it ends with the same result, bytes and curves as one that was never interrupted, and its
+    seconds are those of both parts. `identity` describes the run and its data. A file of another run, or one that
+    cannot be read, is not used.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        identity: Callable[[], Mapping[str, Any]],
+        clients: "Clients",
+        channel: "Channel",
+        quorum: "Quorum",
+    ) -> None:
+        self._path, self._tell = path, identity
+        self._clients, self._channel, self._quorum = clients, channel, quorum
+        self._wall, self._cpu = perf_counter(), process_time()
+        self._is_ours = False  # whether the file is of this run
+        self.before = {"wall": 0.0, "cpu": 0.0, "clients": 0.0}  # seconds of the run before it was interrupted
+
+    @cached_property
+    def _identity(self) -> dict[str, Any]:
+        """The run and its data, found out when a method first asks: it takes a pass over all samples."""
+        return dict(self._tell())
+
+    def save(self, state: Payload) -> None:
+        """Write the state of the method after this round; a reader sees the old file or all of the new one."""
+        content = {
+            "identity": self._identity,
+            "state": state,
+            "traffic": self._channel.traffic.by_client,
+            "timing": self._channel.timing.taken_apart(),
+            "rounds": [report.to_fields() for report in self._clients.rounds],
+            "notes": self._clients.notes,
+            "reporting": self._clients.reporting,
+            "heard": sorted(self._quorum.heard),
+            "gone": self._quorum.gone,
+            "seconds": {
+                "wall": self.before["wall"] + perf_counter() - self._wall,
+                "cpu": self.before["cpu"] + process_time() - self._cpu,
+                "clients": self.before["clients"] + self._channel.transport.client_seconds,
+            },
+        }
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(self._path, wire.encode(content))
+        self._is_ours = True
+
+    def restore(self) -> Payload:
+        """Return the state that was saved, with the counts of that run restored; None where there is none to use."""
+        try:
+            content = wire.decode(read_regular(self._path, most=MOST_BYTES), sender=str(self._path))
+        except FileNotFoundError:
+            return None
+        except (OSError, FedgramError) as error:
+            warnings.warn(f"{self._path}: the checkpoint cannot be read, so the run begins anew: {error}", stacklevel=2)
+            return None
+        if not isinstance(content, dict) or content.get("identity") != self._identity:
+            warnings.warn(f"{self._path}: the checkpoint is of another run, so this one begins anew", stacklevel=2)
+            return None
+        self._channel.traffic.by_client.update(content["traffic"])
+        self._channel.timing.put_together(content["timing"])
+        self._clients.rounds[:] = [Evaluation.of_fields(report) for report in content["rounds"]]
+        self._clients.notes.update(content["notes"])
+        self._clients.reporting.update(content["reporting"])
+        for now, then in ((self._quorum.heard, content["heard"]), (self._quorum.gone, content["gone"])):
+            now.clear()
+            now.update(then)
+        self._quorum.lose({}, during="resuming")  # as many as this run requires must be left
+        self.before.update(content["seconds"])
+        self._is_ours = True
+        return content["state"]
+
+    def remove(self) -> None:
+        """Delete the file of this run, which has ended."""
+        if self._is_ours:
+            self._path.unlink(missing_ok=True)
+
+
+NO_CLIENTS = "no clients: give at least one"
 
 
 def run(
     method: Method,
     transport: Transport,
     *,
-    classes: int | Iterable[Label] | None,
+    classes: int | Iterable[Label] | Targets | None,
     seed: int,
     require: Require,
     progress: Progress | None,
-    recipe: Recipe | None = None,
+    study: "Study | None" = None,
     checkpoint: tuple[Path, Callable[[], str]] | None = None,
 ) -> Fit:
     """Run a method and return its fit (without personal models, which stay with the clients).
@@ -51,27 +135,28 @@ def run(
     """
     started, cpu_started = perf_counter(), process_time()
     seed = read_seed(seed)
-    if not transport.names:  # nobody came
-        raise InvalidData(NOBODY)
+    if not transport.names:
+        raise InvalidData(NO_CLIENTS)
     channel = Channel(transport, method, seed=seed, progress=progress)
     quorum = Quorum(transport.names, require)
-    agreement = agree(channel, quorum, _classes(method, classes, recipe))
-    if recipe is None and study_of(agreement.features):
+    known, declared = _agreed(method, classes, study)
+    agreement = replace(agree(channel, quorum, known, study), declared=declared)
+    if study is None and study_of(agreement.features):
         raise Mismatch(
             f"clients have {described(agreement.features)}, and no study was given that makes their columns: "
             "fit(…, study=study)"
         )
-    if recipe is not None:
-        if agreement.features != recipe.features:
-            raise Mismatch(f"clients have {described(agreement.features)}, and this is {described(recipe.features)}")
-        agreement = replace(agreement, recipe=recipe)
+    if study is not None:
+        if agreement.features != study.features:
+            raise Mismatch(f"clients have {described(agreement.features)}, and this is {described(study.features)}")
+        agreement = replace(agreement, study=study)
     clients = Clients(method, agreement, channel, quorum, seed=seed)
     if checkpoint is not None:
         path, fingerprint = checkpoint
         about = {"method": method.name, "revision": method.revision, "settings": method.settings(), "seed": seed}
         about |= {"classes": list(agreement.classes), "features": agreement.features}
         clients.checkpoint = Checkpoint(path, lambda: about | {"data": fingerprint()}, clients, channel, quorum)
-    if recipe is None:
+    if study is None:
         clients.centre()
     elif not method.finds_columns:
         clients.settle()
@@ -79,9 +164,8 @@ def run(
     if model is not None:
         if not isinstance(model, Model):
             raise InvalidParameter(f"serve of {method.name} must return a model or None, got a {type(model).__name__}")
-        basis = clients.agreement.basis
-        model = in_source(model, basis, agreement.columns) if basis else with_columns(model, agreement.columns)
-        # Whoever has no personal model gets the global one, so that every client can predict afterwards.
+        model = Pipeline.of(model, clients.agreement.basis, clients.targets, agreement.columns)
+        # A client without a personal model gets the global one, so that every client can predict afterwards.
         without = [name for name in clients.present if not method.personal or name not in clients.names]
         clients.each(method.receive, model, to=without)
     # Reports of rounds are for the reader; without them the result would be the same.
@@ -91,7 +175,7 @@ def run(
     client_seconds = before["clients"] + transport.client_seconds - clients.reporting["clients"]
     server_seconds = cpu_seconds - client_seconds if transport.trusted else cpu_seconds
     timing = channel.timing.by_client
-    evaluation, errors = clients.evaluate(), clients.errors()
+    evaluation = clients.evaluate()
     pool = clients.pooled
     if clients.checkpoint is not None:
         clients.checkpoint.remove()
@@ -105,7 +189,6 @@ def run(
         lost=quorum.lost,
         traffic=channel.traffic,
         evaluation=evaluation,
-        errors=errors,
         rounds=clients.rounds,
         seconds=seconds,
         cpu_seconds={"clients": client_seconds, "server": max(0.0, server_seconds)},
@@ -113,148 +196,54 @@ def run(
         engine=transport.engine,
         carried=dict(transport.carried),
         total=None if pool is None else pool.sent,
-        recipe=recipe,
+        study=study,
         basis=clients.agreement.basis,
+        targets=declared,
         contributions=None if pool is None else pool.contributions,
         message=clients.message,
         notes=clients.notes,
         shape=agreement.shape,
-        sites=clients.sites and clients.sites.in_basis(clients.agreement.basis),
+        sites=clients.sites and clients.sites.agreed(clients.agreement.basis, clients.targets),
     )
 
 
-def _classes(method: Method, given: int | Iterable[Label] | None, recipe: Recipe | None) -> Classes:
-    """Return the agreed classes, () if they are to be found out; refuse a method that needs some where there are none.
+def _agreed(
+    method: Method, given: int | Iterable[Label] | Targets | None, study: "Study | None"
+) -> tuple[Classes, Targets | None]:
+    """Return the agreed classes, () if clients' labels decide, and targets of another kind, if they were given.
 
-    This comes before anything is sent.
+    Raises InvalidParameter, before anything is sent, if the method needs classes and the outcome is a number.
     """
-    classes = () if given is None else as_classes(given)
-    if recipe is None or not recipe.targets:
-        return classes
-    check_outcomes([method], recipe.targets)
-    outcomes = ", ".join(map(repr, recipe.targets))
+    declared = given if isinstance(given, Targets) else None
+    if declared is not None and not (declared.has_classes or method.numeric):
+        raise InvalidParameter(
+            f"classes: expected names or a number of classes for {method.name}, got {type(declared).__name__}; "
+            "use a method for numbers, such as afl, fedhip, fedgram or local"
+        )
+    if declared is not None and (study is not None or declared.names):
+        raise InvalidParameter(
+            f"classes: expected names or a number of classes, got {type(declared).__name__}; numeric outcomes, and the "
+            "classes of a study, are those that the study names: leave them out"
+        )
+    classes: Classes = ()
+    if given is not None:
+        classes = given.classes if isinstance(given, Targets) else as_classes(given)
+    if study is None or study.targets.has_classes:
+        return classes, declared
+    names = study.targets.names
+    check_outcomes([method], names)
     if classes not in ((), NUMERIC):
-        raise InvalidParameter(f"classes were given, {classes[:5]}, and the outcome {outcomes} is a number: leave them")
-    return NUMERIC
+        outcomes = ", ".join(map(repr, names))
+        raise InvalidParameter(f"classes {classes[:5]} were given, but outcome {outcomes} is a number: leave them out")
+    return NUMERIC, None
 
 
 def unique_names(clients: Sequence[Client]) -> list[str]:
     """Return the clients' names, which tell them apart."""
     names = [client.name for client in clients]
     if not names:
-        raise InvalidData(NOBODY)
+        raise InvalidData(NO_CLIENTS)
     name, count = Counter(names).most_common(1)[0]
     if count > 1:
         raise InvalidData(f"{count} clients are named {name!r}: names must be unique")
     return names
-
-
-def agree(channel: Channel, quorum: Quorum, classes: Classes) -> Agreement:
-    """Find out what data the clients have, and go on only with those that have the same kind.
-
-    The kind that most clients have counts; the others are refused by name. Class folders {cat, dog} and {dog, fox} are
-    never added as 0, 1: labels are matched by name. So are columns, in the order that most clients have. Without
-    `classes` they are the labels that occur.
-    """
-    hellos = _hellos(channel, quorum, classes)
-    kinds = {name: _kind(hello) for name, hello in hellos.items() if hello["n"]}
-    if not kinds:
-        raise InvalidData(f"none of the {len(hellos)} clients has any samples")
-    (usual, most), *rest = Counter(kinds.values()).most_common(2)
-    if rest and rest[0][1] == most:
-        what = "; ".join(f"client {name!r} has {_describe(kind)}" for name, kind in kinds.items())
-        raise Mismatch(f"{AGREEING}: clients differ, and no kind of data is the most frequent: {what}")
-    strangers = {name: Mismatch(_unlike(kind, usual)) for name, kind in kinds.items() if kind != usual}
-    if strangers:
-        quorum.lose(strangers, during=AGREEING)
-    alike = [hellos[name] for name, kind in kinds.items() if kind == usual]
-    if not classes:
-        classes = as_classes(sorted({label for hello in alike for label in hello["labels"]}))
-        # "Well" here and "well" there would be two classes, each of which half of the clients have never seen.
-        warn_of_look_alikes(classes, "the clients' labels")
-    for name, hello in hellos.items():
-        if not hello["n"]:
-            quorum.leave_out(name)
-    quorum.lose({}, during=AGREEING)
-    _warn_of_the_largest({name: hellos[name]["n"] for name, kind in kinds.items() if kind == usual})
-    shape, features, *_ = usual
-    return Agreement(
-        classes,
-        shape,
-        features,
-        _usual_order(tuple(hello["columns"]) for hello in alike),
-        far=any(hello["far"] for hello in alike),
-        samples={name: hello["n"] for name, hello in hellos.items()},
-        tested={name: hello["tested"] for name, hello in hellos.items()},
-    )
-
-
-def _hellos(channel: Channel, quorum: Quorum, classes: Classes) -> dict[str, dict[str, Any]]:
-    """Return what clients say of their data, without those who contradict themselves."""
-    failed: dict[str, FedgramError] = {}
-    asked = [(name, None) for name in quorum.names]
-    hellos = dict(channel.ask("hello", asked, Agreement(classes), failed))
-    if failed:
-        quorum.lose(failed, during="step 'hello'")
-    odd = {name: error for name, hello in hellos.items() if (error := _contradiction(hello)) is not None}
-    if odd:
-        quorum.lose(odd, during=AGREEING)
-    return {name: hello for name, hello in hellos.items() if name not in odd}
-
-
-def _contradiction(hello: dict[str, Any]) -> FedgramError | None:
-    """Return what in a client's own words does not go together; left in, it would spoil the run for all."""
-    n, shape, labels, tested = (hello[key] for key in ("n", "shape", "labels", "tested"))
-    try:
-        as_columns(hello["columns"], *shape[:1])
-    except FedgramError as error:
-        return error
-    if n and not shape:
-        return Mismatch(f"has {n} samples without any shape")
-    if n and labels is not None:
-        wanted = str if hello["kind"] == NAMES else int
-        if strangers := [label for label in labels if type(label) is not wanted]:
-            return Mismatch(f"says that it has {hello['kind']} labels, and lists {repr(strangers[0])[:60]}")
-        if not 0 < len(labels) <= n + tested:
-            return Mismatch(f"lists {len(labels)} labels of {n + tested} samples")
-    return None
-
-
-def _warn_of_the_largest(samples: Mapping[str, int]) -> None:
-    """Warn of a client that says it has nearly all samples: the server cannot count them."""
-    name = max(samples, key=samples.__getitem__)
-    rest = sum(samples.values()) - samples[name]
-    if len(samples) > 2 and samples[name] > DECIDES * rest:
-        warnings.warn(
-            f"client {name!r} says that it has {samples[name]} samples, and the other {len(samples) - 1} have {rest}: "
-            "where clients weigh by their samples it decides alone; leave it out if that cannot be",
-            Doubtful,
-            stacklevel=2,
-        )
-
-
-def _usual_order(orders: Iterable[Columns]) -> Columns:
-    """Return the order of columns that most clients have; of several such, the first in the alphabet."""
-    votes = Counter(orders)
-    return min(votes, key=lambda columns: (-votes[columns], columns))
-
-
-def _kind(hello: dict[str, Any]) -> _Kind:
-    return tuple(hello["shape"]), hello["features"], hello["kind"], tuple(sorted(hello["columns"]))
-
-
-def _unlike(kind: _Kind, usual: _Kind) -> str:
-    """Say how a client's data differ from those that most clients have."""
-    if unlike := difference(kind[-1], usual[-1]):
-        return f"{unlike} (as to what most clients have)"
-    return f"has {_describe(kind)}; most clients have {_describe(usual)}"
-
-
-def _describe(kind: _Kind) -> str:
-    shape, features, labels, _ = kind
-    parts = [
-        f"samples of shape {shape}",
-        described(features) if features else "",
-        f"{labels} labels" if labels else "",
-    ]
-    return ", ".join(part for part in parts if part)

@@ -1,1 +1,1 @@
-"""What results look like: tables, charts, and one page."""
+"""Reports of results: tables, charts, and one page."""

@@ -16,8 +16,9 @@ from rich.text import Text
 from fedgram.core.terminal import visible
 from fedgram.data.own.cells import guarded
 from fedgram.experiments.results import Column, Results
-from fedgram.report.measures import SPANS
-from fedgram.report.tables import BEST, SECOND, Cell, Entry, Table, cells, ranks
+from fedgram.report.metrics import SPANS
+from fedgram.report.paired_tests import Comparison
+from fedgram.report.result_tables import BEST, SECOND, Cell, Entry, Table, cells, ranks, tested
 
 _STYLES = {BEST: "bold", SECOND: "underline"}
 # Those that LaTeX has commands for; the others look like Latin letters.
@@ -34,6 +35,7 @@ _LATEX = {
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     "±": r"$\pm$",
+    "\N{MINUS SIGN}": "$-$",
     "×": r"$\times$",
     "†": r"$\dagger$",
     "≤": r"$\leq$",
@@ -67,8 +69,7 @@ def terminal(table: Table) -> RichTable:
 
 def markdown(table: Table) -> str:
     """Return a table in GitHub's Markdown."""
-    groups = [text for text, width in table.spans for _ in range(width)]
-    heads = [f"{group}, {head}" if group else head for group, head in zip(groups, table.heads, strict=True)]
+    heads = table.full_heads
     lines = [
         _line(["", *map(_markdown_escape, heads)]),
         _line(["---", *["---:"] * len(heads)]),
@@ -82,7 +83,7 @@ def _line(texts: list[str]) -> str:
 
 
 def _markdown_escape(text: str) -> str:
-    return _MARKDOWN.sub(r"\\\1", " ".join(text.split()))
+    return _MARKDOWN.sub(r"\\\1", visible(" ".join(text.split())))
 
 
 def _markdown_entry(entry: Entry) -> str:
@@ -90,19 +91,26 @@ def _markdown_entry(entry: Entry) -> str:
     return {BEST: f"**{text}**", SECOND: f"<ins>{text}</ins>"}.get(entry.rank, text)
 
 
-def latex(table: Table) -> str:
-    """Return a table for a paper; it needs the package booktabs."""
+def latex(table: Table, width: str | None = None) -> str:
+    r"""Return a table for a paper, with a caption and a label; it needs the package booktabs.
+
+    With `width` "column" or "text" it fits a column or, in `table*`, the whole text: one that is too wide is made
+    smaller, by the package adjustbox.
+    """
     heads = " & ".join(["", *map(_latex_escape, table.heads)])
     spans, rules, at = [""], [], 2
-    for text, width in table.spans:
-        spans.append(rf"\multicolumn{{{width}}}{{c}}{{{_latex_escape(text)}}}")
+    for text, across in table.spans:
+        spans.append(rf"\multicolumn{{{across}}}{{c}}{{{_latex_escape(text)}}}")
         if text:
-            rules.append(rf"\cmidrule(lr){{{at}-{at + width - 1}}}")
-        at += width
+            rules.append(rf"\cmidrule(lr){{{at}-{at + across - 1}}}")
+        at += across
+    environment = "table*" if width == "text" else "table"
     lines = [
-        r"\begin{table}",
+        rf"\begin{{{environment}}}",
         r"  \centering",
         rf"  \caption{{{_latex_escape(table.caption)}}}",
+        *([rf"  \label{{tab:{table.name}}}"] if table.name else []),
+        *([] if width is None else [r"  \begin{adjustbox}{max width=\linewidth}"]),
         rf"  \begin{{tabular}}{{l{'r' * len(table.heads)}}}",
         r"    \toprule",
         rf"    {' & '.join(spans)} \\",
@@ -112,13 +120,14 @@ def latex(table: Table) -> str:
         *(rf"    {_latex_row(row)} \\" for row in table.rows),
         r"    \bottomrule",
         r"  \end{tabular}",
-        r"\end{table}",
+        *([] if width is None else [r"  \end{adjustbox}"]),
+        rf"\end{{{environment}}}",
     ]
     return "\n".join(lines) + "\n"
 
 
 def _latex_escape(text: str) -> str:
-    return "".join(_LATEX.get(character, character) for character in " ".join(text.split()))
+    return "".join(_LATEX.get(character, character) for character in visible(" ".join(text.split())))
 
 
 def _latex_row(row: Sequence[Entry]) -> str:
@@ -135,7 +144,7 @@ def _latex_entry(entry: Entry) -> str:
 def comma_separated(results: Results, metric: str) -> str:
     """Return one line per method and column, for other programs: accuracies in percent, other figures as they are."""
     found = cells(results, metric)
-    rank = ranks(results, found)
+    rank, tests = ranks(results, found), tested(results, metric)
     out = io.StringIO()
     write = csv.writer(out, lineterminator="\n")
     costs: dict[str, Callable[..., float | None]] = {
@@ -147,7 +156,10 @@ def comma_separated(results: Results, metric: str) -> str:
         **{f"{span}_seconds": lambda run, span=span: run.timing.get(span) for span in SPANS},
     }
     settings = [field.name for field in fields(Column)]
-    write.writerow(["method", "reference", *settings, "metric", "mean", "sd", "seeds", "failed", "rank", *costs])
+    paired = ["pairs", "difference", "p_wilcoxon", "p_t"]  # against the best of the setting
+    write.writerow(
+        ["method", "reference", *settings, "metric", "mean", "sd", "seeds", "failed", "rank", *paired, *costs]
+    )
     for label in results.labels:
         for column in results.columns:
             cell = found.get((label, column))
@@ -157,13 +169,23 @@ def comma_separated(results: Results, metric: str) -> str:
             known = {name: [value for run in runs if (value := cost(run)) is not None] for name, cost in costs.items()}
             reference = any(run.reference for run in results.runs if run.label == label)
             write.writerow(
-                [guarded(label), str(reference).lower()]
-                + [guarded(value) if isinstance(value, str) else value for value in astuple(column)]
+                [guarded(visible(label, lines=True)), str(reference).lower()]
+                + [
+                    guarded(visible(value, lines=True)) if isinstance(value, str) else value
+                    for value in astuple(column)
+                ]
                 + [metric, *(_digits(value, cell) for value in (fmean(cell.values or [nan]), cell.deviation))]
                 + [len(cell.values), cell.failed, rank.get((label, column), "")]
+                + _test(tests.get((label, column)))
                 + [f"{fmean(values):.12g}" if values else "" for values in known.values()]
             )
     return out.getvalue()
+
+
+def _test(one: Comparison | None) -> list[str | int]:
+    if one is None:
+        return [""] * 4
+    return [one.pairs, f"{one.difference:.8g}", *("" if p is None else f"{p:.6g}" for p in (one.wilcoxon, one.t))]
 
 
 def _digits(value: float | None, cell: Cell) -> str:
@@ -174,8 +196,7 @@ def _digits(value: float | None, cell: Cell) -> str:
 
 def html(table: Table) -> str:
     """Return a plain HTML table, for readers without JavaScript."""
-    groups = [text for text, width in table.spans for _ in range(width)]
-    heads = [f"{group}, {head}" if group else head for group, head in zip(groups, table.heads, strict=True)]
+    heads = table.full_heads
     head = "".join(f"<th>{escape(text)}</th>" for text in ["", *heads])
     body = "".join(f"<tr>{''.join(map(_html_entry, row))}</tr>" for row in table.rows)
     return (

@@ -1,7 +1,4 @@
-"""How good methods are, in figures that tables and charts show: accuracies, probabilities, errors of numeric outcomes.
-
-A metric goes by a key such as "pooled", "brier" or "rmse"; "rmse:cost" is that of one of several outcomes.
-"""
+"""Figures of a run: metrics, by which methods are compared, and measures of cost such as bytes and seconds."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -10,20 +7,28 @@ from math import floor, isnan, log10, nan
 from typing import TypeAlias
 
 from fedgram.core.errors import UnknownName
+from fedgram.evaluation import Errors
 from fedgram.experiments.results import METRICS, Result, Results
-from fedgram.numeric_evaluation import Errors
 
 DIGITS = 4  # of figures that may be of any size
 Pairs: TypeAlias = Sequence[tuple[float, float]]
 Values: TypeAlias = Sequence[float | None]
+_ERRORS = {
+    "rmse": ("RMSE", "root of the mean squared error over all test samples"),
+    "mae": ("MAE", "mean absolute error over all test samples"),
+    "r2": ("R²", "share of the variance of all test samples that is explained"),
+    "client_rmse": ("client mean RMSE", "mean of the clients' RMSE"),
+}
+SPANS = ("computing", "idle", "communication")  # of a client's time
 
 
 @dataclass(frozen=True)
 class Metric:
     """A figure of a run.
 
-    `value` and `clients` (of each client) are as recorded; `factor` makes them what is shown. `pairs` are parts of two
-    sums, one pair a client, whose ratio says how far the value may be off; with `root` the value is its root.
+    `value` and `clients` (of each client) are as recorded; `factor` converts them to the unit shown. The value is the
+    ratio of two sums over clients, or its root with `root`; `pairs` has each client's parts of both sums, for the
+    interval. `paired` says that methods can be compared by the clients' figures, since the value is made of them.
     """
 
     key: str
@@ -38,6 +43,7 @@ class Metric:
     decimals: int | None = 4  # None: as many as make four digits
     lower: bool = False  # whether less is better
     root: bool = False
+    paired: bool = True
 
     @property
     def title(self) -> str:
@@ -55,7 +61,7 @@ class Metric:
         return None if value is None else self.factor * value
 
     def places(self, value: float) -> int:
-        """Return how many decimals a figure is written with."""
+        """Return the number of decimals of a figure."""
         if self.decimals is not None:
             return self.decimals
         return max(0, DIGITS - 1 - floor(log10(abs(value)))) if value else DIGITS - 1
@@ -86,6 +92,7 @@ def _accuracy(key: str) -> Metric:
         factor=100.0,
         unit="%",
         decimals=2,
+        paired=key in ("client_mean", "pooled"),
     )
 
 
@@ -112,8 +119,11 @@ PROBABILITIES = {
         lambda run: run.judged.probabilities.get("calibration_error"),
         lambda run: run.judged.calibration_errors,
         lower=True,
+        paired=False,
     ),
 }
+# Shown beside the chosen metric.
+BESIDE = (*PROBABILITIES, "rmse", "mae", "r2")
 
 
 def _errors_of(run: Result, outcome: str) -> Sequence[Errors | None]:
@@ -160,17 +170,8 @@ def _error_metric(key: str, kind: str, outcome: str) -> Metric:
         decimals=4 if kind == "r2" else None,
         lower=kind != "r2",
         root=kind == "rmse",
+        paired=kind != "r2",  # of a client it is about that client's own mean
     )
-
-
-_ERRORS = {
-    "rmse": ("RMSE", "root of the mean squared error over all test samples"),
-    "mae": ("MAE", "mean absolute error over all test samples"),
-    "r2": ("R²", "share of the variance of all test samples that is explained"),
-    "client_rmse": ("client mean RMSE", "mean of the clients' RMSE"),
-}
-# What stands beside the metric that was chosen.
-BESIDE = (*PROBABILITIES, "rmse", "mae", "r2")
 
 
 @cache
@@ -187,7 +188,7 @@ def metric_of(key: str) -> Metric:
 
 
 def metrics_of(results: Results) -> list[str]:
-    """Return the keys of what the results hold; the first is the usual one."""
+    """Return the keys of the metrics in the results; the first is the usual one."""
     runs = results.finished
     if not any(run.is_numeric for run in runs):
         known = [key for key, metric in PROBABILITIES.items() if any(metric.value(run) is not None for run in runs)]
@@ -231,3 +232,43 @@ def beside(results: Results, key: str) -> list[str]:
     _, colon, outcome = key.partition(":")
     known = metrics_of(results)
     return [other for kind in BESIDE if (other := f"{kind}{colon}{outcome}") in known and other != key]
+
+
+def at_round(run: Result, metric: str, *, best: bool = False) -> float | None:
+    """Return a run's accuracy in % at its end, or in its best round; a method without rounds has only the one."""
+    if metric not in run.accuracy:
+        return None
+    rounds = run.rounds.get(metric, ())
+    return 100 * max((run.accuracy[metric], *rounds) if best else (run.accuracy[metric],))
+
+
+def rounds_to(run: Result, metric: str, reach: float) -> int | None:
+    """Return the number of rounds to reach an accuracy in %; 1 for a method of one message, None if never."""
+    curve = run.rounds.get(metric) or [run.accuracy.get(metric, 0.0)]
+    return next((number for number, value in enumerate(curve, start=1) if 100 * value >= reach), None)
+
+
+def round_count(run: Result) -> int:
+    """Return the number of rounds of a run; 1 for a run without rounds."""
+    return max(map(len, run.rounds.values()), default=1) or 1
+
+
+def bytes_a_round(run: Result) -> float | None:
+    """Return the bytes of a client, up and down, in a round in which it was asked."""
+    if run.bytes_per_client is None:
+        return None
+    # Without counts, all clients took part in all rounds.
+    return run.bytes_per_client / (run.timing.get("asked") or round_count(run))
+
+
+def seconds_a_round(run: Result) -> float | None:
+    """Return the seconds of a round, without evaluations."""
+    return None if run.seconds is None else run.seconds / round_count(run)
+
+
+def client_seconds(run: Result) -> float | None:
+    """Return the seconds of a client in a run, whether it computes, waits or has a message under way.
+
+    They are not known where clients train together, because the wait is not.
+    """
+    return sum(run.timing[span] for span in SPANS) if run.timing.keys() >= set(SPANS) else None

@@ -3,7 +3,6 @@
 from fedgram.core.extras import needing
 
 with needing("sklearn", "fedgram.sklearn"):
-    from fedgram.sklearn.classifier import GramClassifier
-    from fedgram.sklearn.regressor import GramRegressor
+    from fedgram.sklearn.estimators import GramClassifier, GramRegressor
 
 __all__ = ["GramClassifier", "GramRegressor"]

@@ -10,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgram.core.arrays import Array
+from fedgram.core.classes import to_indices
 from fedgram.core.columns import listed
 from fedgram.core.errors import InvalidData, InvalidParameter, UnknownName
-from fedgram.core.files import stamp
-from fedgram.core.labels import NUMERIC, to_indices
-from fedgram.data.dataset import Dataset
-from fedgram.data.fingerprint import fingerprint
+from fedgram.core.filesystem import stamp
+from fedgram.data.dataset import Dataset, fingerprint
 from fedgram.data.own.bad import OnBad, warn_of_look_alikes
-from fedgram.data.own.blocks import open_table
+from fedgram.data.own.blocks import IS_SPREADSHEET, SPREADSHEETS, TableFile, open_table
+from fedgram.data.own.cells import POINT, Notation
 from fedgram.data.own.tables import CLIENT_NAME
 from fedgram.studies.drafting import draft
 from fedgram.studies.encoding import gather, open_for
@@ -36,7 +36,7 @@ class StudyDataset(Dataset):
 
 
 def tables_of(data: str) -> list[Path]:
-    """Return the tables that a text names: one file, or several with commas between them; none if it names no tables.
+    """Return the tables that a text names: one file, or several with commas; empty if it names something else.
 
     >>> [path.stem for path in tables_of("north.csv,south.csv")], tables_of("digits")
     (['north', 'south'], [])
@@ -47,7 +47,7 @@ def tables_of(data: str) -> list[Path]:
 
 
 def state_of(data: str | None) -> State:
-    """Return what changes when somebody's file does, or a file of somebody's folder; None of what is neither."""
+    """Return the stamps of the files that `data` names or contains, which change with them; None without files."""
     if not data:
         return None
     try:
@@ -59,7 +59,7 @@ def state_of(data: str | None) -> State:
 
 
 def names_in(text: str | None) -> tuple[str, ...] | None:
-    """Return names of columns that are given with commas between them; one that has a comma itself is quoted.
+    """Return names of columns that are given with commas between them; a name that has a comma itself is quoted.
 
     >>> names_in('age,"height, standing"')
     ('age', 'height, standing')
@@ -74,19 +74,22 @@ def drafted(
     client: str | None = None,
     columns: Sequence[str] | None = None,
     drop: Sequence[str] = (),
+    notation: Notation = POINT,
 ) -> Study:
-    """Return a study drafted from a table that is all there is. It asks for no thresholds: nobody has agreed on any."""
-    owner = client or _usual_client(table, ())
-    text = draft(table, outcome, name="drafted", client=owner, ignore=drop, columns=columns, rows=None)
-    study = Study.parse(text, where=f"the study drafted from {table}")
+    """Return a study drafted from the only table at hand, without thresholds, since none were agreed on."""
+    _check_there(table)
+    owner = client or _usual_client(open_table(table), ())
+    options: dict[str, Any] = {"columns": columns, "rows": None, "minimum_samples": 0, "minimum_cell": 0}
+    study = draft(open_table(table, notation), outcome, name="drafted", client=owner, ignore=drop, **options).study
+    study = replace(study, maximum_columns_per_row=0.0)
     values = {name: column.values for name, column in study.columns.items() if isinstance(column, Category)}
     for name, found in (values | {", ".join(study.outcomes): study.classes}).items():
         warn_of_look_alikes(found, f"column {name!r} of {table}")
-    return replace(study, minimum_samples=0, minimum_cell=0)
+    return study
 
 
 def narrowed(study: Study, columns: Sequence[str] | None, drop: Sequence[str] = ()) -> Study:
-    """Return the study with fewer columns: only those named in `columns`, without those in `drop`. It is another one.
+    """Return the study with fewer columns: those named in `columns`, without those in `drop`; a different study.
 
     >>> from fedgram.studies.kinds import Number
     >>> study = Study("stroke", "ill", {"age": Number(), "weight": Number()}, ("no", "yes"))
@@ -99,13 +102,23 @@ def narrowed(study: Study, columns: Sequence[str] | None, drop: Sequence[str] = 
     if ignored := [name for name in columns or () if isinstance(study.columns[name], Ignore)]:
         raise InvalidParameter(f"study {study.name!r} ignores {listed(ignored)}: describe it in the study to use it")
     kept = {*(study.columns if columns is None else columns), *study.outcomes}.difference(drop)
-    return replace(
-        study, columns={name: column if name in kept else Ignore() for name, column in study.columns.items()}
-    )
+    derived = {name: text for name, text in study.derived.items() if name in kept}
+    described = {
+        name: column if name in kept else Ignore()
+        for name, column in study.columns.items()
+        if name not in study.derived or name in derived
+    }
+    return replace(study, columns=described, derived=derived)
 
 
 def read_tables(
-    study: Study, data: str, *, client: str | None = None, test: str | None = None, on_bad: OnBad = "refuse"
+    study: Study,
+    data: str,
+    *,
+    client: str | None = None,
+    test: str | None = None,
+    on_bad: OnBad = "refuse",
+    notation: Notation = POINT,
 ) -> StudyDataset:
     """Return tables as a data set under a study: one with a client column, or a file for each party, named after it.
 
@@ -116,16 +129,16 @@ def read_tables(
     names = _parties(files, client)
     if test_files and len(test_files) != len(files):
         raise InvalidParameter(f"{len(test_files)} test tables for {len(files)} tables: give one for each")
-    x, y, groups = _gathered(study, files, names, client, on_bad)
+    opened = [open_table(path, notation) for path in files]
+    x, y, groups = _gathered(study, opened, names, client, on_bad)
     for owner in () if groups is None or not study.parties else np.unique(groups).tolist():
         if owner not in study.parties:
             raise UnknownName(f"party of study {study.name!r}", owner, study.parties)
-    classes = study.classes or NUMERIC
+    classes = study.targets.classes
     arrays: dict[str, Any] = {"x": x, "y": y, "groups": groups}
     if test_files:
-        arrays |= dict(
-            zip(("x_test", "y_test", "groups_test"), _gathered(study, test_files, names, client, on_bad), strict=True)
-        )
+        tested = _gathered(study, [open_table(path, notation) for path in test_files], names, client, on_bad)
+        arrays |= dict(zip(("x_test", "y_test", "groups_test"), tested, strict=True))
     return StudyDataset(
         name=" + ".join(path.stem for path in files).encode(errors="backslashreplace").decode(),
         classes=classes,
@@ -140,18 +153,26 @@ def read_tables(
 
 
 def table_files(data: str) -> list[Path]:
-    """Return the tables that a text names; refuse what is no table, or not there."""
+    """Return the tables that a text names; raise for files that are missing or not tables."""
     files = tables_of(data)
+    if found := [part for part in data.split(",") if Path(part).suffix.lower() in SPREADSHEETS]:
+        raise InvalidData(f"{found[0]} {IS_SPREADSHEET}").telling("the table is a spreadsheet, which is not read")
     if not files:
         raise InvalidParameter(f"data {data!r}: a study is of tables, {', '.join(TABLES)}")
     for path in files:
-        if not path.exists():
-            raise InvalidData(f"{path} does not exist").telling("data: there is no such file or folder")
+        _check_there(path)
     return files
 
 
+def _check_there(path: Path) -> None:
+    if not path.exists():
+        raise InvalidData(f"data {str(path)!r}: there is no such file or folder").telling(
+            "data: there is no such file or folder"
+        )
+
+
 def _parties(files: Sequence[Path], client: str | None) -> list[str]:
-    """Return the parties' names where each has a file of its own, nothing where there is one file."""
+    """Return the parties' names if each has its own file, an empty list for a single file."""
     if len(files) == 1:
         return []
     if client is not None:
@@ -163,23 +184,23 @@ def _parties(files: Sequence[Path], client: str | None) -> list[str]:
 
 
 def _gathered(
-    study: Study, files: Sequence[Path], names: Sequence[str], client: str | None, on_bad: OnBad
+    study: Study, files: Sequence[TableFile], names: Sequence[str], client: str | None, on_bad: OnBad
 ) -> tuple[Array, npt.NDArray[np.int64], npt.NDArray[Any] | None]:
-    """Return the samples of all files, their labels as indices of the classes, and whose they are."""
+    """Return the samples of all files, their labels as indices of the classes, and their clients."""
     if not names:
-        [path] = files
-        owner = client or _usual_client(path, (*study.used, *study.outcomes))
-        x, labels, groups = gather(open_for(study, path, group=owner), on_bad)
+        [table] = files
+        owner = client or _usual_client(table, (*study.used, *study.outcomes))
+        x, labels, groups = gather(open_for(study, table, group=owner), on_bad)
         if groups is not None:
-            warn_of_look_alikes(np.unique(groups).tolist(), f"column {owner!r} of {path}")
-        return x, to_indices(labels, study.classes or NUMERIC), groups
-    parts = [gather(open_for(study, path), on_bad) for path in files]
+            warn_of_look_alikes(np.unique(groups).tolist(), f"column {owner!r} of {table.title}")
+        return x, to_indices(labels, study.targets.classes), groups
+    parts = [gather(open_for(study, table), on_bad) for table in files]
     owners = np.repeat(np.array(names), [len(x) for x, _, _ in parts])
     labels = np.concatenate([labels for _, labels, _ in parts])
-    return np.concatenate([x for x, _, _ in parts]), to_indices(labels, study.classes or NUMERIC), owners
+    return np.concatenate([x for x, _, _ in parts]), to_indices(labels, study.targets.classes), owners
 
 
-def _usual_client(path: Path, known: Sequence[str]) -> str | None:
-    """Return the column that names clients by its usual name, unless the study has it as something else."""
-    found = [name for name in open_table(path).names if name.lower() == CLIENT_NAME and name not in known]
+def _usual_client(table: TableFile, known: Sequence[str]) -> str | None:
+    """Return the column with the usual name of a client column, unless it is a column of the study."""
+    found = [name for name in table.names if name.lower() == CLIENT_NAME and name not in known]
     return found[0] if len(found) == 1 else None

@@ -1,6 +1,6 @@
 """Columns of images and texts: a backbone turns each cell into features, which are sent like numbers.
 
-What the backbone is must be the same for all parties, to the last weight: the study's fingerprint has its digest.
+All parties must have the same backbone, to the last weight: the study's fingerprint covers its digest.
 """
 
 import re
@@ -17,20 +17,18 @@ from fedgram.core.arrays import Array
 from fedgram.core.errors import FedgramError, InvalidData, Mismatch
 from fedgram.core.hashing import hash_json
 from fedgram.data.own.cells import Coded, Mask, is_missing
-from fedgram.data.own.image_folder import examined
-from fedgram.data.own.images import ImageFiles
-from fedgram.features.backbones.base import Backbone
-from fedgram.features.backbones.lite import LITE_SIZES
-from fedgram.features.backbones.specs import backbone as backbone_of
-from fedgram.features.extract import extract
-from fedgram.studies.kinds import MayBeMissing, Missing, Problem
+from fedgram.data.own.images import ImageFiles, examined
+from fedgram.features.backbones.backbone import MOST_FEATURES, Backbone
+from fedgram.features.backbones.named_backbones import LITE_SIZES
+from fedgram.features.backbones.named_backbones import backbone as backbone_of
+from fedgram.features.extraction import extract
+from fedgram.studies.kinds import MayBeMissing, Missing, NotNumbers, Problem, gaps
 
 if TYPE_CHECKING:
     from fedgram.features.backbones.onnxmodel import OnnxBackbone
     from fedgram.features.backbones.torchmodel import TorchBackbone
 
 _DIGEST = re.compile("[0-9a-f]{64}")
-MOST_FEATURES = 1 << 16  # of a backbone; more are no study but an attack on memory
 
 
 @dataclass(frozen=True)
@@ -51,10 +49,10 @@ class Media(MayBeMissing, ABC):
     missing: Missing = "refuse"
 
     def __post_init__(self) -> None:
-        """Refuse a backbone that a party cannot have by itself: a study must not make it load somebody's file."""
+        """Raise unless the backbone comes with fedgram or is a file with its digest: others must not be loaded."""
         if self.backbone.partition(":")[0] not in self.known and not self._is_file:
             raise InvalidData(
-                f"backbone {self.backbone!r} is none for a column of kind {self.kind}: use {' or '.join(self.known)}"
+                f"backbone {self.backbone!r} is not for a column of kind {self.kind}: use {' or '.join(self.known)}"
             )
         if self._is_file and not (self.digest and self.features):
             raise InvalidData(
@@ -77,7 +75,7 @@ class Media(MayBeMissing, ABC):
         if self.digest and self.features:
             return self
         model = _opened(self.backbone)
-        # How many features there are is known once the network has run, so it is not asked for without need.
+        # The number of features is known only after a run of the network, so it is computed only if needed.
         return replace(self, digest=self.digest or model.fingerprint, features=self.features or int(model.dim))
 
     def values(self, name: str) -> tuple[str, ...]:
@@ -85,15 +83,14 @@ class Media(MayBeMissing, ABC):
         return tuple(f"{name}.{place}" for place in range(self.settled.features))
 
     def encode(
-        self, name: str, cells: Coded, bad: Mask | None, out: Array, folder: Path | None = None
+        self, name: str, cells: Coded, bad: NotNumbers | None, out: Array, folder: Path | None = None
     ) -> list[Problem]:
         """Write the features, 0 where nothing is there; `folder` is where the table is."""
         absent = cells.map(is_missing, bool)
         good, problems, samples, fingerprint = self._samples(name, cells, ~absent, folder)
-        if self.missing == "refuse" and absent.any():
-            problems.append(Problem(absent, f"column {name!r} must not be empty"))
+        problems += gaps(name, self.missing, absent)
         out[:] = 0.0
-        if self.missing != "refuse":
+        if self.filled:
             out[:, -1] = absent
         if good.any():
             features = extract(samples, self._model(name, folder), data_fingerprint=fingerprint, progress=False)
@@ -104,7 +101,7 @@ class Media(MayBeMissing, ABC):
     def _samples(
         self, name: str, cells: Coded, there: Mask, folder: Path | None
     ) -> tuple[Mask, list[Problem], Any, str]:
-        """Return which cells can be used, what is wrong with the others, and samples with their fingerprint."""
+        """Return a mask of usable cells, the problems of the others, and samples with their fingerprint."""
 
     def _model(self, name: str, folder: Path | None) -> Backbone:
         """Return the backbone, if it is the one that the parties have agreed on."""
@@ -176,14 +173,14 @@ class Image(Media):
 
 
 def identify(backbone: str) -> tuple[str, int]:
-    """Return a backbone's digest and how many features it gives, as a study states them."""
+    """Return a backbone's digest and number of features, as a study states them."""
     model = _opened(backbone)
     return model.fingerprint, int(model.dim)
 
 
 @lru_cache(maxsize=8)
 def _opened(spec: str) -> Backbone:
-    """Return a backbone; one is opened once, however many columns and blocks use it."""
+    """Return a backbone; each is opened once, for any number of columns and blocks."""
     return backbone_of(spec)
 
 
@@ -193,4 +190,6 @@ def _inside(home: Path, cell: str) -> Path | None:
         path = (home / cell).resolve()
     except (OSError, ValueError):  # no name that the system could have
         return None
+    except RuntimeError:  # a ring of links, which no file is
+        return home / cell
     return path if path.is_relative_to(home) else None

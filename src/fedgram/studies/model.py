@@ -1,8 +1,9 @@
-"""A model together with its study: it predicts from tables as parties have them, and needs nothing else for it."""
+"""A model together with its study, which predicts from the parties' own tables."""
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,11 +11,14 @@ import numpy.typing as npt
 from fedgram.core import wire
 from fedgram.core.arrays import Array
 from fedgram.core.columns import Columns
-from fedgram.core.errors import Mismatch
+from fedgram.core.errors import BadSamples, Doubtful, Mismatch
+from fedgram.core.hashing import hash_bytes
+from fedgram.data.own.bad import OnBad
 from fedgram.data.own.cells import Coded, Mask
+from fedgram.evaluation import Calibration, Errors, NumericErrors
 from fedgram.models import Model, WrappedModel, finite, probabilities
-from fedgram.moments.kind import described
-from fedgram.regressors import Regressor
+from fedgram.moments.moments import described
+from fedgram.pipeline import Pipeline
 from fedgram.studies.encoding import Rows, gather, open_for
 from fedgram.studies.study import Study
 
@@ -23,11 +27,11 @@ ROWS = 1 << 12  # that are predicted at a time
 
 @dataclass(frozen=True)
 class Predicted:
-    """What was found for some rows of a table, one element for each row.
+    """The predictions for some rows of a table, one element for each row.
 
     `found` are labels, or numbers (n, t) where the outcome has no classes. `probabilities` (n, c) are of the classes.
-    Where `reasons` says what is wrong with a row, the others mean nothing. `keys` and `known` are what the table itself
-    says: the rows' keys and labels. `values` (n, t) are the numeric outcomes that it says, NaN where it says none.
+    `reasons` describe bad rows, for which the others are meaningless. `keys`, `known` and `values` are from the table
+    itself: the rows' keys, labels and numeric outcomes (n, t), NaN if unknown.
     """
 
     found: npt.NDArray[Any]
@@ -45,13 +49,27 @@ class StudyModel(WrappedModel):
 
     Columns are found by name, in any order. A missing or unknown one is refused, and so are rows that break a rule of
     the study. `Study.model` makes one, and so does `Fit.predictor`.
+
+    Parameters
+    ----------
+    study : Study
+        The study.
+    model : Model
+        The model of the columns that the study sends.
+    kept : str or None
+        "own" or "global" in a party's file, by the choice of `personalize`; None elsewhere.
+    seen : str or None
+        The digest of the party's rows, if the model was made from them; `judge` recognises the rows by it.
+
     """
 
     study: Study
     model: Model
+    kept: Annotated[str | None, wire.Later()] = None
+    seen: Annotated[str | None, wire.Later()] = None
 
     def __post_init__(self) -> None:
-        """Refuse a model that was made from something else."""
+        """Raise for a model that was not made from the columns of the study."""
         if self.model.features != self.study.features:
             raise Mismatch(
                 f"this model was made from {described(self.model.features)}, not from "
@@ -59,42 +77,53 @@ class StudyModel(WrappedModel):
             )
         if self.model.columns != self.study.sent[: len(self.model.columns)]:
             raise Mismatch(f"this model has other columns than study {self.study.name!r} sends")
-        if tuple(self.model.classes) != self.study.kind.classes:
-            found, wanted = (", ".join(map(repr, each[:8])) for each in (self.model.classes, self.study.kind.classes))
+        if tuple(self.model.classes) != self.study.schema.classes:
+            found, wanted = (", ".join(map(repr, each[:8])) for each in (self.model.classes, self.study.schema.classes))
             raise Mismatch(
                 f"this model has the classes {found}, and study {self.study.name!r} has {wanted}: give the study that "
                 "it was made under"
             )
-        if self.study.targets and not (
-            isinstance(self.model, Regressor) and self.model.outcomes.names == self.study.targets
-        ):
+        wanted_names = self.study.numeric_outcomes
+        found_targets = self.model.targets if isinstance(self.model, Pipeline) else None
+        if wanted_names and (found_targets is None or found_targets.names != wanted_names):
             raise Mismatch(
                 f"this model does not predict the outcomes of study {self.study.name!r}, "
-                f"{', '.join(self.study.targets)}: give the study that it was made under"
+                f"{', '.join(wanted_names)}: give the study that it was made under"
             )
+
+    def check(self) -> None:
+        """Raise for a choice that `personalize` does not have."""
+        if self.kept not in (None, "own", "global"):
+            raise Mismatch(f"field 'kept' must be 'own' or 'global', got {self.kept[:40]!r}")
 
     @property
     def columns(self) -> Columns:
         """The columns of a table that are used."""
-        return tuple(name for name in self.study.used if name not in self.study.outcomes)
+        return tuple(name for name in self.study.needed if name not in self.study.outcomes)
 
     def unwrap(self, x: Any) -> Array:
-        """Return the columns that the study makes of a table."""
-        encoded, *_ = gather(open_for(self.study, x, labelled=False), "refuse")
+        """Return the columns that the study sends, from a table."""
+        table = open_for(self.study, x, labelled=False)
+        encoded, *_ = gather(table, "refuse")
+        if table.left_out.dropped:  # each prediction is for the row in the same place
+            raise BadSamples(
+                f"{table.table.title}: expected a value in each column that study {self.study.name!r} needs, got "
+                f"{table.left_out}; remove these rows, or call `read`, which marks them"
+            ).telling("rows lack values that the study needs")
         return encoded
 
     def read(self, source: Any, *, key: str | None = None) -> Iterator[Predicted]:
-        """Yield what is predicted for a table of any size, block by block; a bad row keeps its place.
+        """Yield the predictions for a table of any size, block by block; a bad row keeps its place.
 
-        `key` is a column that says which row is which; it need not be in the study.
+        `key` is a column with the rows' ids; it need not be in the study.
         """
         if key is not None and getattr(self.study.columns.get(key), "numeric", False):
             raise Mismatch(
-                f"column {key!r} is a number that the study uses, so it says nothing about which row is which"
+                f"column {key!r} is a number that the study uses, and cannot be the id of rows; name another column"
             )
         for rows in open_for(self.study, source, labelled=False, key=key).rows():
             good = rows.good
-            # A block of a narrow table has very many rows, and what is said of a row takes more memory than the row.
+            # A block of a narrow table has very many rows, and the predictions for a row take more memory than the row.
             for start in range(0, len(good), ROWS):
                 yield self._predicted(rows, good, slice(start, start + ROWS))
 
@@ -112,3 +141,116 @@ class StudyModel(WrappedModel):
             return Predicted(scores, None, reasons, keys, known, None if rows.values is None else rows.values[part])
         labels = np.asarray(self.classes)[scores.argmax(axis=1)]
         return Predicted(labels, probabilities(self.model, scores), reasons, keys, known)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The scores of a model on `samples` rows.
+
+    With classes: the `accuracy`, that of always naming the table's most frequent class (`usual`), the Brier score, the
+    expected calibration error, and for each class how many rows it has and how many of them are right. With numeric
+    outcomes: the `errors` in each.
+    """
+
+    samples: int
+    accuracy: float | None = None
+    usual: float | None = None
+    brier: float | None = None
+    calibration: float | None = None
+    classes: dict[str, tuple[int, int]] | None = None
+    errors: Mapping[str, Errors] | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """Return the scores as plain values for JSON, without those that do not apply."""
+        found = {name: value for name, value in vars(self).items() if value is not None and name != "errors"}
+        if self.classes is not None:
+            found["classes"] = {name: {"samples": n, "right": right} for name, (n, right) in self.classes.items()}
+        if self.errors is not None:
+            found["errors"] = {name: errors.plain() for name, errors in self.errors.items()}
+        return found
+
+
+class RowsDigest:
+    """A digest of rows that does not depend on their order: the sum of their hashes, which single rows do not show."""
+
+    def __init__(self) -> None:
+        self._sum = 0
+
+    def add(self, x: Array, labels: Iterable[Any]) -> None:
+        """Add encoded rows (n, columns) with their labels."""
+        for row, label in zip(np.ascontiguousarray(x, dtype="<f8"), labels, strict=True):
+            self._sum += int(hash_bytes([row.tobytes(), str(label).encode()]), 16)
+
+    @property
+    def text(self) -> str:
+        """The digest in hexadecimal."""
+        return f"{self._sum % (1 << 256):064x}"
+
+
+def judge(model: StudyModel, table: Any, *, on_bad: OnBad = "refuse") -> Judged:
+    """Return the scores of the model on a table with the outcome, of which one block is in memory at a time.
+
+    A table without a usable row is refused. There is a warning if the model is known to have been made of these rows.
+    """
+    digest = RowsDigest()
+    rows = _few_at_once(open_for(model.study, table).good_rows(on_bad))
+    if model.seen is not None:
+        rows = _digested(rows, digest)
+    judged = _judge_classes(model, rows) if model.study.classes else _judge_numbers(model, rows)
+    if digest.text == model.seen:
+        warnings.warn(
+            "these are the rows that the model was made of, so the figures look better than they are: judge it by rows "
+            "that were held back",
+            Doubtful,
+            stacklevel=2,
+        )
+    return judged
+
+
+def _digested(rows: Iterable[tuple[Array, Coded | None]], digest: RowsDigest) -> Iterator[tuple[Array, Coded | None]]:
+    for x, labels in rows:
+        digest.add(x, [""] * len(x) if labels is None else labels.tolist())
+        yield x, labels
+
+
+def _few_at_once(rows: Iterable[Rows]) -> Iterator[tuple[Array, Coded | None]]:
+    """Yield rows with their labels, a few at a time: the scores of a row may take more memory than the row."""
+    for some in rows:
+        for start in range(0, len(some.x), ROWS):
+            part = slice(start, start + ROWS)
+            yield some.x[part], None if some.labels is None else some.labels.rows(part)
+
+
+def _judge_classes(model: StudyModel, rows: Iterable[tuple[Array, Coded | None]]) -> Judged:
+    place = {label: index for index, label in enumerate(model.classes)}
+    counts, hits = np.zeros((2, len(place)), dtype=np.int64)
+    known: Calibration | None = None
+    for x, named in rows:
+        assert named is not None
+        # A value that only bad rows have, or an unused level of a category, need not be a class.
+        labels, scores = named.map(lambda label: place.get(label, -1), np.int64), finite(model.model.scores(x))
+        assert (labels >= 0).all()
+        counts += np.bincount(labels, minlength=len(place))
+        hits += np.bincount(labels[scores.argmax(axis=1) == labels], minlength=len(place))
+        found = Calibration.of_scores(model.model, scores, labels)
+        known = found if known is None else known + found
+    assert known is not None
+    return Judged(
+        samples=known.n,
+        accuracy=known.correct / known.n,
+        usual=int(counts.max()) / known.n,
+        brier=known.brier,
+        calibration=known.error,
+        classes={
+            str(label): pair
+            for label, pair in zip(place, zip(counts.tolist(), hits.tolist(), strict=True), strict=True)
+        },
+    )
+
+
+def _judge_numbers(model: StudyModel, rows: Iterable[tuple[Array, Coded | None]]) -> Judged:
+    """Return the scores for numeric outcomes, which are the last columns, in units of their ranges."""
+    outcomes = model.study.targets
+    parts = ((x[:, : -len(outcomes.names)], outcomes.as_outcomes(x[:, -len(outcomes.names) :])) for x, _ in rows)
+    found = NumericErrors.judged(model.model, parts, outcomes.names)
+    return Judged(samples=found.n, errors=found.by_outcome)

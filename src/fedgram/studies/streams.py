@@ -11,24 +11,24 @@ import numpy as np
 
 from fedgram.core.arrays import Array
 from fedgram.core.threads import beside_reading
+from fedgram.data.client import StreamedLabels, StreamedRows
 from fedgram.data.own.bad import OnBad
 from fedgram.data.own.blocks import stacked
 from fedgram.data.own.cells import Coded, Mask
-from fedgram.data.streams import StreamedLabels, StreamedRows
 
 if TYPE_CHECKING:
     from fedgram.studies.encoding import Rows, StudyTable
 
-# Bytes of encoded rows up to which a file's are held: 130,000 rows of 64 columns. Some steps take several times that.
+# Most bytes of encoded rows that are held: 130,000 rows of 64 columns. Some steps take several times that memory.
 HELD_BYTES = 1 << 26
 Samples: TypeAlias = tuple[Any, Any]  # x and y: arrays, or StreamedRows and StreamedLabels
 
 
 @dataclass
 class Collected:
-    """What was read of a table: rows that break no rule, with their labels, and who owns them.
+    """The rows of a table that keep all rules, with their labels and clients.
 
-    `parts` is None where the rows are too many to hold. `aside` marks, block by block, those that are set aside.
+    `parts` is None if the rows are too many for memory. `aside` marks, block by block, the rows that are set aside.
     """
 
     table: "StudyTable"
@@ -60,7 +60,7 @@ class Collected:
 
     def _streamed(self, chosen: Mask | None) -> Samples:
         labels, table = self._compact(), self.table.table
-        # Whoever reads it again may do so from another folder.
+        # The table may be read again from another working folder.
         study_table = replace(self.table, table=replace(table, source=table.source.absolute()))
         if chosen is None:
             return TableRows(study_table, tuple(self.sizes)), labels
@@ -70,7 +70,7 @@ class Collected:
         return rows, StreamedLabels(labels.values, labels.codes[chosen])
 
     def _compact(self) -> StreamedLabels:
-        """Return the labels in as few bytes as they take."""
+        """Return the labels as codes of few bytes."""
         if self.table.outcome is None:
             return StreamedLabels((0,), np.zeros(sum(self.sizes), dtype=np.uint8))
         labels = Coded.joined(self.labels)
@@ -81,8 +81,8 @@ class Collected:
 class TableRows(StreamedRows):
     """The rows of a table's file as a study sends them, read and encoded anew on each pass.
 
-    `chosen` says which of the rows that break no rule are meant, None for all. A file that has changed since it was
-    first read is refused: its rows would no longer go with their labels.
+    `chosen` selects among the rows that keep all rules, None for all. A file that has changed since it was first
+    read is refused, because its rows would no longer fit their labels.
     """
 
     table: "StudyTable"
@@ -91,7 +91,7 @@ class TableRows(StreamedRows):
 
     @property
     def width(self) -> int:
-        """How many columns the study sends."""
+        """The number of columns that the study sends."""
         return len(self.table.study.sent)
 
     def __iter__(self) -> Iterator[Array]:
@@ -107,7 +107,7 @@ class TableRows(StreamedRows):
             if len(x):
                 if len(x) != next(sizes, None):
                     raise self.table.table.changed()
-                yield np.array(x, order="C")  # what was read is written over by the next rows
+                yield np.array(x, order="C")  # a copy: the next block overwrites the rows
         if next(sizes, None) is not None:
             raise self.table.table.changed()
 
@@ -119,9 +119,9 @@ def collect(
     held: float = inf,
     aside: "Callable[[Rows], Mask] | None" = None,
 ) -> Collected:
-    """Read a table once and return what there is; rows of more than `held` bytes are not kept.
+    """Return the rows of a table, read once; if they take more than `held` bytes, they are not kept.
 
-    `aside` says which rows of a block are set aside, by what is in them.
+    `aside` returns a mask of the rows of a block to set aside.
     """
     if not isinstance(table.table.source, Path):
         held = inf  # it is in memory already

@@ -3,6 +3,7 @@
 import csv
 import io
 import random
+import re
 import tracemalloc
 from pathlib import Path
 
@@ -55,9 +56,11 @@ def test_wherever_the_file_is_cut(tmp_path, monkeypatch, arrow, rows, size, pars
     path = tmp_path / "own.csv"
     path.write_bytes((mark + file.getvalue() + newline * 2).encode())
     found, cells, bad = whole(path, ["a"], ["b", "c"])
+    while rows and not any(cell.strip(" ") for cell in rows[-1]):  # lines of empty cells at the end are not rows
+        rows = rows[:-1]
     assert cells == [[row[1] for row in rows], [row[2] for row in rows]]
     wanted, none = parse_numbers([row[0] for row in rows])
-    infinite = np.isinf(found[0])  # which are left to those who ask
+    infinite = np.isinf(found[0])  # which are left to callers
     np.testing.assert_array_equal(np.where(infinite, -1e300, found[0]), np.nan_to_num(wanted, nan=-1e300))
     assert sorted({*bad, *np.flatnonzero(infinite)}) == np.flatnonzero(none).tolist()
 
@@ -114,7 +117,7 @@ def test_an_unclosed_quotation_mark_swallows_nothing(tmp_path, arrow, monkeypatc
     ) as e:
         whole(path, ["a"], ["note"])
     assert e.value.told == "the table has quotation marks that are not closed"
-    with pytest.raises(InvalidData, match="line 103: "):  # where its column is not asked for, too
+    with pytest.raises(InvalidData, match="line 103: "):  # also where its column is not requested
         whole(path, ["a"], [])
     with pytest.raises(InvalidData, match="line 103: "):
         open_table(path).find([999])
@@ -163,6 +166,13 @@ PARTS = [
 ]
 
 
+def without_last(body):
+    """Return the text without lines of empty cells at its end, which are not rows."""
+    kept = body.rstrip(", \t\r\n")
+    end = re.search("\r\n|\r|\n", body[len(kept) :])
+    return "" if not kept else body if end is None else body[: len(kept) + end.end()]
+
+
 @pytest.mark.campaign
 def test_random_files_are_read_as_by_a_strict_reader(tmp_path, arrow, monkeypatch):
     """For any order of marks, delimiters and ends of lines, and any place where the file is cut."""
@@ -177,7 +187,7 @@ def test_random_files_are_read_as_by_a_strict_reader(tmp_path, arrow, monkeypatc
         monkeypatch.setattr(csvfiles, "BYTES", rng.randrange(1, 60))
         monkeypatch.setattr(csvfiles, "PARSED", rng.randrange(2, 100))  # of 1, pyarrow loses rows
         try:
-            wanted = [row for row in csv.reader(io.StringIO(body, newline=""), strict=True) if row]
+            wanted = [row for row in csv.reader(io.StringIO(without_last(body), newline=""), strict=True) if row]
         except csv.Error:
             with pytest.raises(InvalidData, match=r"line \d+: expected quotation marks"):
                 whole(path, ["a"], ["b"])
@@ -216,7 +226,7 @@ def test_what_a_number_is(tmp_path, arrow, others):
             [block] = open_table(source).blocks(["a"], [])
             bad = block.bad.get("a", np.zeros(len(texts), dtype=bool))
             value = np.nan if bad[0] and number is None else block.numbers["a"][0]
-            if number is not None and np.isinf(number):  # is marked, or left to those who ask
+            if number is not None and np.isinf(number):  # is marked, or left to callers
                 assert bad[0] or value == number, (cell, source)
             else:
                 assert bad[0] == (number is None), (cell, source)
@@ -369,7 +379,7 @@ def test_times_and_bytes_are_texts_not_numbers(tmp_path):
         }
         [block] = open_table(source).blocks(list(columns), [])
         assert all(block.bad[name].tolist() == [True, False] for name in columns)
-    with pytest.raises(InvalidData, match="no UTF-8 text"):
+    with pytest.raises(InvalidData, match="not UTF-8 text"):
         list(open_table(pa.table({"a": [b"\xff"]})).blocks([], ["a"]))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedgram.core.errors import BadImage, InvalidData, InvalidParameter, MissingExtra, Skipped
+from fedgram.core.errors import BadImage, Doubtful, InvalidData, InvalidParameter, MissingExtra, Skipped
 from fedgram.data.own.files import open_path
 from fedgram.data.own.images import ImageFiles, decode
 from support.data import Bytes
@@ -85,7 +85,7 @@ def test_bad_images_are_refused_by_name(folder: Path) -> None:
 def test_bad_images_are_skipped_by_name(folder: Path, photos: Bytes) -> None:
     good = open_path(folder).fingerprint
     make_bad(folder)
-    for _ in range(2):  # the second time from what was remembered
+    for _ in range(2):  # the second time from the cache
         with pytest.warns(Skipped, match="skipped 4 bad images .*cat/truncated.jpg"):
             data = open_path(folder, on_bad="skip")
         np.testing.assert_array_equal(data.x[:], photos[:30])
@@ -270,6 +270,114 @@ def test_what_is_not_a_regular_file_is_not_read(folder: Path, tmp_path: Path) ->
             open_path(tmp_path / name)
 
 
+def tiff(tags: dict[int, int], body: bytes = b"") -> bytes:
+    """Return a TIFF of 8 × 8 grey pixels with these tags besides."""
+    usual = {256: 8, 257: 8, 258: 8, 259: 8, 262: 1, 277: 1}
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in sorted((usual | tags).items()))
+    return struct.pack("<2sHIH", b"II", 42, 8, len(usual | tags)) + entries + bytes(4) + body
+
+
+def test_tiles_are_bounded_by_the_image() -> None:
+    """A file of 2 KB takes 900 MB for a tile of which 8 × 8 pixels are seen."""
+    with pytest.raises(BadImage, match="has tiles of 30,000 × 30,000 pixels, expected at most 1,048,576 in all"):
+        decode(tiff({322: 30_000, 323: 30_000, 324: 300, 325: 1000}, zlib.compress(bytes(900_000)) + bytes(1000)))
+    tile = zlib.compress(b"\x80" * 16 * 16)
+    made = decode(tiff({322: 16, 323: 16, 324: 8 + 2 + 10 * 12 + 4, 325: len(tile)}, tile))
+    assert made.tolist() == [[0x80] * 8] * 8
+
+
+def test_sides_are_bounded() -> None:
+    with pytest.raises(BadImage, match="has 60,000,000 × 1 pixels, expected at most 65,535 a side"):
+        decode(png(60_000_000, 1, 1))
+
+
+def test_scans_of_a_jpeg_are_bounded() -> None:
+    """Each scan is some bytes that go over all pixels again: a file of 1 MB would take an hour."""
+    made = io.BytesIO()
+    Image.new("L", (64, 64)).save(made, "JPEG", progressive=True)
+    whole = made.getvalue()
+    last, end = whole.rfind(b"\xff\xc4"), whole.rfind(b"\xff\xd9")
+    assert decode(whole[:end] + whole[last:end] * 20 + whole[end:]).shape == (64, 64)
+    with pytest.raises(BadImage, match="is drawn in 206 scans, expected at most 100: save it anew"):
+        decode(whole[:end] + whole[last:end] * 200 + whole[end:])
+
+
+@pytest.mark.parametrize("kind", ["TIFF", "GIF", "WEBP", "PNG"])
+def test_pages_and_frames_are_not_left_out_unseen(photos: Bytes, kind: str) -> None:
+    made = io.BytesIO()
+    first, *others = map(Image.fromarray, photos[:3])
+    first.save(made, kind, save_all=True, append_images=others)
+    with pytest.raises(BadImage, match="has several pages or frames, expected one image"):
+        decode(made.getvalue())
+
+
+def test_a_photograph_with_smaller_copies_is_taken(photos: Bytes) -> None:
+    made = io.BytesIO()
+    first, *others = map(Image.fromarray, photos[:3])
+    first.save(made, "MPO", save_all=True, append_images=others)
+    assert np.abs(decode(made.getvalue()).astype(int) - photos[0]).mean() < 20
+
+
+@pytest.mark.skipif(os.name != "posix", reason="links need no rights")
+def test_what_is_no_file_of_the_folder_is_named(folder: Path, tmp_path: Path) -> None:
+    """A folder from elsewhere may hold links to private images; and a link to nothing is a missing image."""
+    (tmp_path / "private").mkdir()
+    (folder / "cat" / "0.png").rename(tmp_path / "private" / "scan.png")
+    (folder / "cat" / "away.png").symlink_to(tmp_path / "private" / "scan.png")
+    (folder / "cat" / "gone.png").symlink_to("nothing.png")
+    (folder / "cat" / "ring.png").symlink_to("ring.png")
+    (folder / "dog" / "all").symlink_to(tmp_path / "private")
+    (folder / "owl").symlink_to(tmp_path / "private")
+    os.mkfifo(folder / "fox" / "pipe.png")
+    (folder / "fox" / "alias.png").symlink_to("../cat/1.png")
+    with pytest.raises(InvalidData, match="6 bad images") as refused:
+        open_path(folder)
+    for name, why in {
+        "cat/away.png": "is a link to outside of the folder",
+        "cat/gone.png": "cannot be read",
+        "dog/all": "is a link to outside of the folder",
+        "fox/pipe.png": "cannot be read: expected a regular file, got a pipe",
+    }.items():
+        assert f"{name}: {why}" in str(refused.value), name
+    with pytest.warns(Skipped, match="skipped 6 bad images"):
+        assert len(open_path(folder, on_bad="skip")) == 30
+    (folder.parent / "link").symlink_to(folder)
+    with pytest.warns(Skipped, match="skipped 6 bad images"):
+        assert len(open_path(folder.parent / "link", on_bad="skip")) == 30
+
+
+def test_a_link_that_is_turned_elsewhere_is_examined_again(folder: Path, tmp_path: Path) -> None:
+    (folder / "cat" / "0.png").rename(folder / "dog" / "copy.png")
+    (folder / "cat" / "0.png").symlink_to("../dog/copy.png")
+    assert len(open_path(folder)) == 31
+    (folder / "cat" / "0.png").unlink()
+    (folder / "dog" / "copy.png").rename(tmp_path / "copy.png")
+    (folder / "cat" / "0.png").symlink_to(tmp_path / "copy.png")
+    with pytest.raises(InvalidData, match="cat/0.png: is a link to outside"):
+        open_path(folder)
+
+
+def test_names_of_classes_are_composed(tmp_path: Path, photos: Bytes) -> None:
+    """macOS writes the letters of a folder's name in parts, other systems do not."""
+    names = {"north": "Zu\u0308rich", "south": "Z\u00fcrich"}
+    for party, name in names.items():
+        for k, label in enumerate((name, "Bern")):
+            (tmp_path / party / label).mkdir(parents=True)
+            Image.fromarray(photos[k]).save(tmp_path / party / label / "0.png")
+    if os.listdir(tmp_path / "north") == os.listdir(tmp_path / "south"):
+        pytest.skip("this file system writes names in one way")
+    assert open_path(tmp_path / "north").classes == open_path(tmp_path / "south").classes == ("Bern", "Z\u00fcrich")
+    (tmp_path / "south" / names["north"]).mkdir()
+    with pytest.raises(InvalidData, match=r"got 'Zu\\u0308rich' and 'Z\\xfcrich', which are one name written in two"):
+        open_path(tmp_path / "south")
+
+
+def test_names_of_classes_that_look_alike_are_told(folder: Path) -> None:
+    (folder / "dog").rename(folder / "Cat")
+    with pytest.warns(Doubtful, match="'Cat' and 'cat' in .*pets differ only in upper and lower case"):
+        assert len(open_path(folder).classes) == 3
+
+
 def png_of_16_bits(colours: int, kind: int) -> bytes:
     rows = (b"\0" + b"\x01\x02" * (8 * colours)) * 8
     parts = {b"IHDR": struct.pack(">IIBBBBB", 8, 8, 16, kind, 0, 0, 0), b"IDAT": zlib.compress(rows), b"IEND": b""}
@@ -300,6 +408,6 @@ def tiff_of_16_bits() -> bytes:
     ids=["png grey", "png colour", "png grey and alpha", "png alpha", "tiff", "ppm", "ppm in digits", "pgm"],
 )
 def test_more_than_8_bits_are_refused_not_cut(content: bytes) -> None:
-    """Pillow takes the upper 8 of 16 bits of colours: what 12-bit devices write would be nearly black."""
+    """Pillow uses the upper 8 of 16 bits of colours: images of 12-bit devices would be nearly black."""
     with pytest.raises(BadImage, match="convert it to 8 bits"):
         decode(content)

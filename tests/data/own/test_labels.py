@@ -86,7 +86,7 @@ def test_labels_that_look_alike_among_clients() -> None:
         assert fg.AFL().fit(clients).model.classes == ("Well", "ill", "well")
     with warnings.catch_warnings():
         warnings.simplefilter("error", Doubtful)
-        fg.AFL().fit(clients, classes=["ill", "Well", "well"])  # somebody has agreed on these
+        fg.AFL().fit(clients, classes=["ill", "Well", "well"])  # the classes are agreed
 
 
 def test_labels_beyond_64_bits_are_refused(tmp_path: Path, arrow: bool) -> None:
@@ -101,7 +101,7 @@ def test_labels_beyond_64_bits_are_refused(tmp_path: Path, arrow: bool) -> None:
 
 
 def test_whole_numbers_that_are_hardly_classes_are_warned_of(tmp_path: Path) -> None:
-    """A cost in whole euros would be as many classes, without a word."""
+    """A cost in whole euros would silently become as many classes."""
     rows = [f"{k / 8},{1000 + 7 * k}" for k in range(60)]
     with pytest.warns(Doubtful, match="60 different whole numbers in 60 rows, and count as classes: .*--study"):
         open_path(write(tmp_path / "own.csv", "\n".join(["a,label", *rows])))

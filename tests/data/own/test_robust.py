@@ -1,4 +1,4 @@
-"""Damaged, absurd and hostile files: one line that names the file, and no memory that the file does not fill."""
+"""Damaged, absurd and hostile files: one line that names the file, and memory in proportion to its size."""
 
 import io
 import os
@@ -21,8 +21,8 @@ from fedgram.core.errors import BadArchive, CannotLoad, FedgramError, InvalidDat
 from fedgram.data.own import bad
 from fedgram.data.own.cells import arrow_block
 from fedgram.data.own.files import open_path
-from fedgram.data.published.archives import unpack
-from fedgram.data.published.layouts.unpickle import unpickle
+from fedgram.data.published.downloads import unpack
+from fedgram.data.published.layouts import unpickle
 from fedgram.features import backbone
 from support.campaign import size
 
@@ -70,7 +70,7 @@ def test_npz_that_claims_more_than_it_holds(tmp_path):
 
 @pytest.fixture
 def little(monkeypatch):
-    """Let a bomb be of some megabytes, not of hundreds."""
+    """Make bombs of some megabytes, not of hundreds."""
     monkeypatch.setattr(bad, "SPARE_BYTES", MEGABYTE)
 
 

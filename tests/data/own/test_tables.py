@@ -12,6 +12,7 @@ from pyarrow import csv as arrow_csv
 from fedgram.core.errors import Doubtful, InvalidData, InvalidParameter, MissingExtra, Skipped, UnknownName
 from fedgram.data.own import tables
 from fedgram.data.own.bad import OnBad
+from fedgram.data.own.cells import Notation
 from fedgram.data.own.files import open_path
 from fedgram.data.own.tables import Roles
 from support.data import write
@@ -159,7 +160,7 @@ def test_paths_and_choices_that_do_not_exist(tmp_path: Path) -> None:
 
 
 def test_pyarrow_reads_from_memory_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a file of Python's, its threads may want the interpreter when that has ended: an abort, now and then."""
+    """With a Python file object, its threads may need the interpreter after its end: an occasional abort."""
     given, read_csv = [], arrow_csv.read_csv
 
     def spied(source: object, **options: object) -> object:
@@ -207,9 +208,9 @@ def test_only_bad_rows_are_looked_at_cell_by_cell(
     looked: list[list[str]] = []
     why = tables._why_bad
 
-    def counted(row: list[str], roles: Roles) -> str:
+    def counted(row: list[str], roles: Roles, notation: Notation) -> str:
         looked.append(row)
-        return why(row, roles)
+        return why(row, roles, notation)
 
     monkeypatch.setattr(tables, "_why_bad", counted)
     rows = [f"{i}.5,{'uv'[i % 2]}" for i in range(300)]

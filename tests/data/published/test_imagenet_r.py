@@ -10,11 +10,10 @@ import pytest
 from PIL import Image
 
 from fedgram.core.errors import InvalidData
-from fedgram.data.own.image_folder import open_image_folder
+from fedgram.data.own.images import open_image_folder
 from fedgram.data.published import catalog
-from fedgram.data.published.home import Home
-from fedgram.data.published.published import Published
-from fedgram.data.published.sources import File
+from fedgram.data.published.catalog import Published
+from fedgram.data.published.downloads import File, Home
 
 pytestmark = pytest.mark.usefixtures("cache")
 

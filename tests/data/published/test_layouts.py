@@ -17,8 +17,8 @@ from PIL import Image
 
 from fedgram.core.errors import FedgramError, InvalidData, InvalidParameter
 from fedgram.data.published import catalog
-from fedgram.data.published.layouts.unpickle import unpickle
-from fedgram.data.published.published import Published
+from fedgram.data.published.catalog import Published
+from fedgram.data.published.layouts import unpickle
 from support.data import files_below
 
 Bytes = npt.NDArray[np.uint8]
@@ -77,7 +77,7 @@ def python2_pickle(entries: dict[str, object]) -> bytes:
 
 
 def test_the_pickles_made_here_are_such_as_numpy_reads(real: tuple[Bytes, Bytes]) -> None:
-    """So that the reader is not only tested against this file's own idea of the format."""
+    """A second source of the format, so that the reader is not tested against this file alone."""
     raw = python2_pickle({"data": planes(real[0]), "fine_labels": [1, 2]})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # numpy.core has moved since
@@ -122,7 +122,7 @@ def test_cifar100_in_both_published_forms(tmp_path: Path, real: tuple[Bytes, Byt
         np.testing.assert_array_equal(data.y, y[:50])
         assert data.classes == tuple(NAMES)
         assert data.name == "cifar100"
-    assert both[0].fingerprint == both[1].fingerprint  # the same content, whatever form it came in
+    assert both[0].fingerprint == both[1].fingerprint  # the same content, for any form of the source
 
 
 def test_a_folder_named_in_the_environment_is_looked_into(
@@ -142,7 +142,7 @@ def test_the_archive_as_published_will_do(tmp_path: Path, real: tuple[Bytes, Byt
     with tarfile.open(archive, "w:gz") as tar:
         tar.add(folder, arcname="cifar-100-python")
     with pytest.raises(FedgramError, match=r"has checksum md5:.* expected md5:eb9058c3"):
-        catalog.load("cifar100", root=tmp_path / "own")  # ours is not the published one, and that is noticed
+        catalog.load("cifar100", root=tmp_path / "own")  # ours is not the published file, and that is detected
     assert archive.exists()  # a user's own file is never removed
 
     entry = catalog.CATALOG["cifar100"].published

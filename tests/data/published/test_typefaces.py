@@ -11,7 +11,7 @@ import fedgram as fg
 from fedgram.core.cache import cache_dir
 from fedgram.core.errors import InvalidData
 from fedgram.data.published import catalog
-from fedgram.data.published.layouts.typefaces import CHARACTERS
+from fedgram.data.published.layouts import CHARACTERS
 from fedgram.experiments import Experiment, runs_of
 
 FONTS = Path(matplotlib.get_data_path()) / "fonts" / "ttf"

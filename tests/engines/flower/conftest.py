@@ -1,4 +1,4 @@
-"""What tests of Flower share; every test in this folder is marked `flower`."""
+"""Shared fixtures of Flower's tests; every test in this folder is marked `flower`."""
 
 from pathlib import Path
 

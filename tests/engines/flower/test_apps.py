@@ -1,28 +1,42 @@
-"""What a deployment reads and writes: the app, its configuration, each node's, keys, and predictions afterwards."""
+"""Files of a deployment: the app, its configuration, each node's, keys, and predictions afterwards."""
 
+import inspect
 import json
+import logging
 import subprocess
 import sys
 import tomllib
+from contextlib import closing
+from importlib import import_module
 
 import numpy as np
 import pytest
+from flwr.proto.runtime_pb2 import AcquireTaskRequest
+from flwr.supercore import log as flower_log
+from flwr.supercore.exit.exit_code import EXIT_CODE_HELP, ExitCode
+from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+from flwr.supercore.runtime import RuntimeHttpClient
+from flwr.superlink.runtime import run_serverapp
+from httpx import HTTPStatusError
 
 import fedgram as fg
-from fedgram.core.errors import InvalidData, InvalidParameter, UnknownName
+from fedgram.core.errors import InvalidData, InvalidParameter, MissingClients, UnknownName
 from fedgram.data import digits
-from fedgram.engines.flower.certificates import make_certificates
+from fedgram.engines.flower import supernode
 from fedgram.engines.flower.config import App, NodeConfig
-from fedgram.engines.flower.kept import MODEL_FILE, keep
+from fedgram.engines.flower.node import MODEL_FILE, keep
+from fedgram.engines.flower.node_keys import make_certificates
 from fedgram.engines.flower.project import write_app
-from fedgram.protocol.sources import resolve
+from fedgram.protocol.named_methods import resolve
 from support.command import run as fedgram
+from support.flower_processes import BIN, answers, free_port
 from support.own_method import forget_afterwards, write_method
+from support.waiting import PATIENCE, wait_for
 
 
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
-    """Nodes that name no folder keep their things among the user's data."""
+    """Nodes without a configured folder keep their files in the user's data folder."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
 
 
@@ -72,7 +86,7 @@ def test_flower_new(tmp_path):
 
 def test_flower_new_with_keys(tmp_path):
     make_certificates(tmp_path / "keys", host="127.0.0.1", nodes=["a", "ward 3"])
-    keys = [word for name in ("a", "ward%203") for word in ("--key", tmp_path / "keys" / f"{name}.pub")]
+    keys = [word for name in ("a", "ward 3") for word in ("--key", tmp_path / "keys" / f"{name}.pub")]
     done = fedgram("flower", "new", tmp_path / "app", *keys)
     assert done.returncode == 0, done.stderr
     config = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
@@ -82,8 +96,8 @@ def test_flower_new_with_keys(tmp_path):
 
 
 INSTALLED_ONLY = """
-from fedgram.engines.flower import installed
-for prepare, module, function in installed.PROGRAMS.values():
+from fedgram.engines.flower import supernode
+for prepare, module, function in supernode.PROGRAMS.values():
     prepare()
 from flwr.supernode import start_client_internal as node
 from flwr.supernode.runtime import run_clientapp as run
@@ -91,7 +105,7 @@ from fedgram.engines.flower.app import client
 assert node.TaskType.AGENT_APP == node.TaskType.CLIENT_APP == "flwr-clientapp"
 assert run.install_from_fab(b"not even a bundle", skip_prompt=True) is None
 assert run.get_load_client_app_fn(default_app_ref="", app_path=None, multi_app=True)("a/b", "1.0", "f00") is client
-for start in (node.subprocess.Popen, installed._start):
+for start in (node.subprocess.Popen, supernode._start):
     try:
         start(["flwr-agentapp", "--token", "t"])
     except PermissionError as error:
@@ -108,9 +122,9 @@ def test_a_node_starts_nothing_but_the_installed_app():
 
 FORKED = """
 import multiprocessing
-from fedgram.engines.flower import installed
+from fedgram.engines.flower import supernode
 for _ in range(2):
-    installed._start(["flwr-clientapp", "--help"])
+    supernode._start(["flwr-clientapp", "--help"])
     for child in multiprocessing.active_children():
         child.join(60)
         print(child.exitcode)
@@ -129,14 +143,38 @@ def test_a_message_is_answered_by_a_fork_of_what_is_installed(tmp_path):
     assert done.stdout.count("Run a Flower ClientApp") == done.stdout.count("\n0\n") == 2
 
 
-def test_a_node_installs_nothing():
+def test_a_node_installs_nothing_and_leaves_nothing_to_others():
     done = fedgram("flower", "node", "--insecure", "--allow-runtime-dep")
     assert (done.returncode, "install it beforehand" in done.stderr) == (2, True)
+    address = ("--superlink", f"127.0.0.1:{free_port()}", "--port", str(free_port()))
+    done = fedgram("flower", "node", "--insecure", *address, "--isolation", "process")
+    assert (done.returncode, "--isolation: expected subprocess, got process" in done.stderr) == (2, True)
+
+
+def test_only_a_nodes_own_programs_take_its_messages(tmp_path):
+    """Another user of the machine could take them from the port on loopback, and answer as the node."""
+    port = free_port()
+    arguments = ["--insecure", "--superlink", f"127.0.0.1:{free_port()}", "--port", str(port)]
+    with (tmp_path / "log").open("wb") as log:
+        node = subprocess.Popen([BIN / "fedgram", "flower", "node", *arguments], stdout=log, stderr=log)
+    try:
+        wait_for(lambda: answers(port), "the node's port")
+        other = RuntimeHttpClient.from_server_address(
+            f"127.0.0.1:{port}",
+            insecure=True,
+            root_certificates=None,
+            interceptors=[RuntimeVersionHttpInterceptor(component_name="SuperExec")],
+        )
+        with closing(other), pytest.raises(HTTPStatusError, match="401 Unauthorized"):
+            other.AcquireTask(AcquireTaskRequest(supported_task_types=["flwr-clientapp"]))
+    finally:
+        node.terminate()
+        node.wait(PATIENCE)
 
 
 @pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # Flower uses it
 def test_flower_builds_the_app(tmp_path):
-    """Flower itself accepts what we write; it has the last word on its format."""
+    """Flower itself accepts our files; it decides on its format."""
     from flwr.cli.build import build_fab_from_disk
 
     assert build_fab_from_disk(write_app(tmp_path / "app", "afl", {}))
@@ -146,11 +184,11 @@ def test_flower_builds_the_app(tmp_path):
     ("config", "error", "words"),
     [
         ({"metod": "afl"}, UnknownName, "unknown name in app configuration 'metod': did you mean 'method'"),
-        ({"nodes": "two"}, InvalidParameter, "nodes must be a number, got 'two'"),
-        ({"nodes": 1.5}, InvalidParameter, "nodes must be a number, got 1.5"),
-        ({"nodes": -1}, InvalidParameter, "nodes at least 0; got 300, 600 and -1"),
-        ({"timeout": 0}, InvalidParameter, "must be positive.* got 300, 0 and 2"),
-        ({"seed": True}, InvalidParameter, "seed must be a number, got True"),
+        ({"nodes": "two"}, InvalidParameter, "nodes: expected a whole number ≥ 0 .*, got 'two'"),
+        ({"nodes": 1.5}, InvalidParameter, "nodes: expected a whole number ≥ 0 .*, got 1.5"),
+        ({"nodes": -1}, InvalidParameter, "nodes: expected a whole number ≥ 0 and ≤ 1e.06, got -1"),
+        ({"timeout": 0}, InvalidParameter, "timeout: expected a number > 0, got 0"),
+        ({"seed": True}, InvalidParameter, "seed: expected a whole number, got True"),
     ],
 )
 def test_bad_app_configurations(config, error, words):
@@ -164,7 +202,7 @@ def test_app_configuration_is_read():
     assert app.requirement() == 0.8
     assert app.configured() == fg.AFL(gamma=3.0)
     assert App().class_names() is None
-    with pytest.raises(InvalidParameter, match="nodes must be a number, got inf"):
+    with pytest.raises(InvalidParameter, match="nodes: expected a whole number ≥ 0 .*, got inf"):
         App.read({"nodes": float("inf")})
     assert App.read({"classes": 10}).class_names() == 10
     with pytest.raises(InvalidParameter, match="require takes all, a number or a fraction, got 'most'"):
@@ -208,7 +246,7 @@ def test_a_node_keeps_its_model_in_a_folder_of_its_own(tmp_path):
 
 
 def test_nodes_with_partitions_have_the_samples_of_the_clients_of_one_process():
-    """The demonstration with shared data has the parts of `fedgram run`; what is held back is each node's choice."""
+    """The demonstration with shared data has the parts of `fedgram run`; each node chooses the rows held back."""
     shared = {"data": "digits", "num-partitions": 3, "partition": "dirichlet:1", "partition-seed": 4}
     nodes = [NodeConfig.read(shared | {"partition-id": k}) for k in range(3)]
     parts = fg.partition.dirichlet(digits().y, clients=3, alpha=1.0, seed=4)
@@ -221,7 +259,7 @@ def test_nodes_with_partitions_have_the_samples_of_the_clients_of_one_process():
 
 
 def test_nodes_agree_on_names_not_on_numbers(tmp_path):
-    """Each node numbers the labels it has by itself; what it says to others is their names."""
+    """Each node numbers its own labels; it sends their names."""
     rng = np.random.default_rng(0)
     for name, labels in {"a": ["cat", "dog"], "b": ["dog", "fox"]}.items():
         np.savez(tmp_path / f"{name}.npz", x=rng.normal(size=(20, 3)), y=np.array(labels)[np.arange(20) % 2])
@@ -271,7 +309,7 @@ def test_predict_refuses_what_does_not_fit(tmp_path):
     done = fedgram("predict", plain, tmp_path / "new.npz")
     assert (done.returncode, "samples of shape (n, 3), got (5, 4)" in done.stderr) == (2, True)
     done = fedgram("predict", tmp_path / "new.npz", tmp_path / "new.npz")
-    assert (done.returncode, "not a fedgram message" in done.stderr) == (2, True)
+    assert (done.returncode, "expected a saved fit or model, got a zip archive" in done.stderr) == (2, True)
 
 
 def test_a_model_folder_that_cannot_be_written(tmp_path):
@@ -300,7 +338,7 @@ def test_without_the_extra_one_line_says_what_to_install(command, tmp_path):
 
 @pytest.mark.xdist_group("simulation-command")
 def test_run_on_the_simulation_from_the_command_line():
-    """It starts Ray by itself, gives what one process gives, and leaves nothing running."""
+    """It starts Ray itself, gives the results of one process, and leaves no process running."""
     options = ["run", "--method", "fedhip", "--data", "digits", "--clients", "3", "--partition", "iid", "--json"]
     here = json.loads(fedgram(*options).stdout)
     done = fedgram(*options, "--engine", "flower-sim", "--workers", "2")
@@ -310,3 +348,44 @@ def test_run_on_the_simulation_from_the_command_line():
     assert there["accuracy"] == here["accuracy"]
     assert there["traffic"] == here["traffic"]
     assert there["carried"]["up"] > there["traffic"]["up"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="modes are of POSIX")
+def test_a_node_warns_of_a_private_key_that_others_may_read(tmp_path, caplog):
+    key = tmp_path / "ward-1"
+    key.touch()
+    for mode, warned in ((0o600, False), (0o640, True), (0o644, True)):
+        key.chmod(mode)
+        for option in ([supernode.KEY_OPTION, str(key)], [f"{supernode.KEY_OPTION}={key}"]):
+            caplog.clear()
+            supernode._warn_of_readable(["--insecure", *option, "--port", "1"])
+            assert ("others on this machine may read the private key" in caplog.text) == warned
+    supernode._warn_of_readable(["--insecure", supernode.KEY_OPTION])
+
+
+def test_a_failure_that_is_explained_is_one_line_of_the_log(caplog):
+    """In the words of Flower's process that runs the ServerApp, which imports our app."""
+    import_module("fedgram.engines.flower.app")
+    source = inspect.getsource(run_serverapp)
+    assert 'log(ERROR, "%s raised an exception", exc_entity, exc_info=ex)' in source
+    end = EXIT_CODE_HELP[ExitCode.SERVERAPP_EXCEPTION]
+    assert "unhandled exception" in end
+
+    def logged(error):
+        caplog.clear()
+        try:
+            try:
+                raise KeyError("the cause")
+            except KeyError as cause:
+                raise error from cause
+        except Exception as found:
+            flower_log(logging.ERROR, "%s raised an exception", "ServerApp", exc_info=found)
+        flower_log(logging.ERROR, f"Exit Code: 201\n\n{end}")
+        return caplog.text
+
+    said = logged(RuntimeError("a fault of ours"))
+    assert "Traceback" in said
+    assert "unhandled exception" in said
+    said = logged(MissingClients("2 clients left,\x1b[2J 3 required"))
+    [line] = said.splitlines()
+    assert line.endswith(r"the run failed: 2 clients left,\x1b[2J 3 required")

@@ -1,4 +1,4 @@
-"""When replies arrive over Flower, as the server sees it: time under way, and what methods make of it."""
+"""Arrival times of replies over Flower, as the server sees them, and their use by methods."""
 
 from time import sleep
 
@@ -8,7 +8,7 @@ from flwr.app import Message
 
 import fedgram as fg
 from fedgram.core import wire
-from fedgram.engines.flower import envelope
+from fedgram.engines.flower import flower_messages
 from fedgram.engines.flower.grid import GridTransport, Post
 from fedgram.protocol import session
 from fedgram.protocol.clientside import ClientSide, perform
@@ -19,13 +19,13 @@ NAP = 0.02
 
 
 def run(method, parties, *, nap=0.0, wall=0.0, **options):
-    """Return the fit of a run over Flower's grid, where each answer takes a nap and its node says what it computed."""
+    """Return the fit of a run over Flower's grid, where each answer sleeps and its node reports its computing time."""
     sides = {node: ClientSide(party) for node, party in enumerate(parties, start=1)}
 
     def performs(message, context):
         sleep(nap)
-        [reply] = perform(method, [sides[context.node_id]], [wire.decode(envelope.body(message))])
-        return Message(envelope.letter(wire.encode(reply), seconds=1.0, wall=wall), reply_to=message)
+        [reply] = perform(method, [sides[context.node_id]], [wire.decode(flower_messages.body(message))])
+        return Message(flower_messages.letter(wire.encode(reply), seconds=1.0, wall=wall), reply_to=message)
 
     nodes = {party.name: node for node, party in enumerate(parties, start=1)}
     transport = GridTransport(Post(LocalGrid([{}] * len(parties), performs=performs)), nodes, engine="flower")
@@ -44,7 +44,7 @@ def test_what_is_not_computing_is_communication():
 
 @pytest.mark.parametrize(("claimed", "believed"), [(1e9, True), (float("inf"), False), (-1.0, False)])
 def test_a_node_cannot_claim_more_than_the_clock_allows(claimed, believed):
-    letter = envelope.letter(b"", wall=claimed)
+    letter = flower_messages.letter(b"", wall=claimed)
     grid = LocalGrid([{}], performs=lambda message, _: Message(letter, reply_to=message))
     transport = GridTransport(Post(grid), {"a": 1}, engine="flower")
     assert len(list(transport.exchange("work", [("a", b"")]))) == 1

@@ -7,7 +7,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
 from fedgram.core.errors import InvalidParameter
-from fedgram.engines.flower.certificates import make_certificates
+from fedgram.engines.flower.node_keys import make_certificates
 
 
 def test_certificates_are_good(tmp_path):

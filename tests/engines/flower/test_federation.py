@@ -1,4 +1,4 @@
-"""A study as docs/guides/flower.md has it, with nodes that fail: real processes on loopback, TLS, authenticated nodes.
+"""The study of docs/guides/flower.md, with failing nodes: real processes on loopback, TLS, authenticated nodes.
 
 One SuperLink and its nodes serve all tests. Two runs with faults are under way from the start; while one of them waits
 for nodes that will never answer, the study without faults is run.
@@ -20,7 +20,7 @@ from fedgram.engines.flower.project import write_app
 from fedgram.protocol.fit import load, load_model
 from fedgram.studies import Study
 from fedgram.studies.encoding import read_client
-from fedgram.studies.identity import named
+from fedgram.studies.study import named
 from support import flower_misbehaving, networks
 from support.command import run as command
 from support.flower_processes import Federation
@@ -33,7 +33,7 @@ HONEST, FAULTY = ("ward-0", "ward-1"), ("garbage", "nan", "slow", "killed")
 PARTIES = tuple(STUDY.parties)
 OWN_NETWORK = f"{networks.HERE}:mlp"
 # How long the run that can do without the faulty nodes waits for them; on a busy machine the others need some, too. The
-# study whose models are looked at starts later: its models stay, whichever run ends last.
+# study whose models are checked starts later: its models stay, for any order in which the runs end.
 LONG = 120.0
 D = 2048  # answers of 17 MB: a node can be killed while it uploads one
 
@@ -78,7 +78,7 @@ def lab(tmp_path_factory):
         strict = federation.submit(app, clients=", ".join((*HONEST, "garbage", "nan")))
         wait_for((federation.home("killed") / "uploading").exists, "the upload", pause=0.01)
         os.kill(federation.nodes["killed"].pid, signal.SIGKILL)
-        federation.end_node("killed", signal.SIGKILL)  # and what worked for it: nothing of it can say goodbye
+        federation.end_node("killed", signal.SIGKILL)  # with its child processes: none of them can send a last message
         yield Lab(federation, clients, folder, app, quorum, strict)
 
 
@@ -92,13 +92,13 @@ def samples():
 
 
 def test_a_study_with_tls_and_authenticated_nodes(lab):
-    """Nodes run what is installed, whatever the app holds; a name belongs to its key; the unregistered stay out."""
+    """Nodes run installed code, for any content of the app; a name belongs to its key; the unregistered stay out."""
     federation = lab.federation
     app = lab.data / "study"
     fedgram("flower", "new", app, "--method", "fedhip", "--set", "beta=2", *keys_of(federation, HONEST))
     replace_client(app, HOSTILE)
-    start_installed(federation, "intruder", lab.data / "ward-0.npz", name="ward-0")  # let in, but not as ward-0
-    start_installed(federation, "stranger", lab.data / "ward-0.npz")  # has a key, but nobody has registered it
+    start_installed(federation, "intruder", lab.data / "ward-0.npz", name="ward-0")  # admitted, but not as ward-0
+    start_installed(federation, "stranger", lab.data / "ward-0.npz")  # has a key that is not registered
     report = federation.run(app, classes="3", seed=3)
     assert wait_for(federation.nodes["stranger"].poll, "the refusal of the stranger") > 0
     assert "Failed to activate SuperNode" in federation.log("stranger")
@@ -106,7 +106,7 @@ def test_a_study_with_tls_and_authenticated_nodes(lab):
         assert not (federation.home(node) / "hostile.txt").exists()
     [intruder] = re.findall(r"SuperNode ID: (\d+)", federation.log("intruder"))
     assert intruder not in report["nodes"].values()
-    why = "it calls itself 'ward-0', but has not the key that is listed for 'ward-0'"
+    why = "it calls itself 'ward-0', but does not have the key that is listed for 'ward-0'"
     assert report["refused"].get(f"node {intruder}", why) == why, "the run need not wait for it"
     assert list(report["nodes"]) == report["contributors"] == list(HONEST)
     assert report["engine"] == "flower"
@@ -180,6 +180,11 @@ def test_nothing_partial_passes_for_whole(lab):
     assert "is nan" in report["error"]
     assert not (lab.federation.results / lab.strict / "fit.safetensors").exists()
     assert wait_for(lambda: "failed" in lab.federation.status(lab.strict), "the run's end")
+    shown = lab.federation.run_log(lab.strict)
+    [line] = [line for line in shown.splitlines() if "ERROR" in line]
+    assert line.endswith(f"the run failed: {report['error']}")
+    assert "Traceback" not in shown
+    assert "unhandled exception" not in shown
 
 
 def test_the_quorum_goes_on(lab):
@@ -203,7 +208,7 @@ def test_after_a_restart_all_are_back(lab):
     report = federation.report(run)
     assert report["contributors"] == list(names)
     assert not report["absent"]
-    # The same bytes as Flower counts them, but for its envelopes, names and evaluation.
+    # Flower's count of the same bytes, without its envelopes, names and evaluation.
     for way, ours in report["traffic"].items():
         assert ours > len(names) * (8 * D * (D + 1) // 2 if way == "up" else 8 * D * 3)
         assert ours < report["carried"][way] < ours + 10_000
@@ -229,7 +234,7 @@ def keys_of(federation, names):
 
 
 def start_installed(federation, node, data, **config):
-    """Start a node that runs only what is installed with it."""
+    """Start a node that runs only installed code."""
     federation.start_node(node, command=("fedgram", "flower", "node"), data=str(data), **config)
 
 

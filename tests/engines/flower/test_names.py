@@ -1,4 +1,4 @@
-"""Who a node is: names bound to keys, nodes of one name, and reports of runs that end in any way."""
+"""Identity of nodes: names bound to keys, nodes of one name, and reports of runs that end in any way."""
 
 import json
 import logging
@@ -11,9 +11,8 @@ from flwr.app import Error, Message
 import fedgram as fg
 from fedgram.core.errors import ClientFailed, InvalidParameter, UnknownName
 from fedgram.engines.flower.app import client
-from fedgram.engines.flower.certificates import make_certificates
 from fedgram.engines.flower.config import App
-from fedgram.engines.flower.keys import key_line, read_keys
+from fedgram.engines.flower.node_keys import key_line, make_certificates, read_keys
 from support.flower_grid import LocalGrid
 
 
@@ -53,7 +52,7 @@ def listed(keys, *names):
 
 
 def test_with_keys_the_one_with_the_key_is_the_client(tmp_path, keys, caplog):
-    """An impostor is left out and named, wherever it stands in line, and the run needs no quorum for that."""
+    """An impostor is left out and named, at any place in the order, and the run needs no quorum for that."""
     for order in (("stranger", "a", "b"), ("a", "stranger", "b")):
         caplog.clear()
         called = ["a" if name == "stranger" else name for name in order]
@@ -61,12 +60,12 @@ def test_with_keys_the_one_with_the_key_is_the_client(tmp_path, keys, caplog):
         assert report["contributors"] == ["a", "b"]
         assert report["nodes"]["a"] == str(1 + order.index("a"))
         impostor = f"node {1 + order.index('stranger')}"
-        assert report["refused"] == {impostor: "it calls itself 'a', but has not the key that is listed for 'a'"}
+        assert report["refused"] == {impostor: "it calls itself 'a', but does not have the key that is listed for 'a'"}
         assert f"{impostor} takes no part" in caplog.text
 
 
 def test_with_keys_a_node_cannot_take_another_name(tmp_path, keys):
-    """The holder of b's key is not a, and nobody whose name is not listed takes part."""
+    """The holder of b's key cannot be a, and unlisted names take no part."""
     report = serve(tmp_path, ["a", "a", "c"], list(came_with(keys, "a", "b", "stranger")),
                    keys=listed(keys, "a", "b"), require="1")  # fmt: skip
     assert report["contributors"] == ["a"]
@@ -90,7 +89,7 @@ def test_without_keys_two_of_one_name_are_that_clients_failure(tmp_path):
 
 
 def test_keys_are_read(keys):
-    text = listed(keys, "a", "ward%203")
+    text = listed(keys, "a", "ward 3")
     assert list(read_keys(text)) == list(read_keys(text.replace("\n", ", "))) == ["a", "ward 3"]
     assert App.read({"keys": text}).client_names() == ["a", "ward 3"]
     assert App.read({"keys": text, "clients": "a"}).client_names() == ["a"]

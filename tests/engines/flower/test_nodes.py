@@ -1,4 +1,4 @@
-"""What a deployed node gives away, and what it refuses: its rows are its own choice, its errors name no data."""
+"""A deployed node's disclosures and refusals: it chooses its rows, and its errors name no data."""
 
 import json
 import logging
@@ -17,10 +17,9 @@ import fedgram as fg
 from fedgram.core import wire
 from fedgram.core.errors import FedgramError, InvalidData, InvalidParameter
 from fedgram.data import digits
-from fedgram.engines.flower import envelope
+from fedgram.engines.flower import flower_messages
 from fedgram.engines.flower.app import _party
-from fedgram.engines.flower.config import App, NodeConfig
-from fedgram.engines.flower.split import KEY_FILE, held_back, node_key
+from fedgram.engines.flower.config import KEY_FILE, App, NodeConfig, held_back, node_key
 from support.campaign import size
 from support.flower_grid import LocalGrid
 from support.own_method import forget_afterwards, write_method
@@ -28,7 +27,7 @@ from support.own_method import forget_afterwards, write_method
 
 @contextmanager
 def importable(folder):
-    """Let modules in the folder be imported: whoever tried would succeed."""
+    """Make modules in the folder importable: an attempt would succeed."""
     sys.path.insert(0, str(folder))
     try:
         yield
@@ -47,7 +46,7 @@ def ask(node, run=None, step="hello", payload=None, classes=None):
     grid = LocalGrid([node], run or {})
     hello = {"step": "hello", "classes": None, "payload": None}
     for asked in [hello, {"step": step, "classes": classes, "payload": payload}]:
-        grid.push_messages([Message(envelope.letter(wire.encode(request | asked)), 1, envelope.STEP)])
+        grid.push_messages([Message(flower_messages.letter(wire.encode(request | asked)), 1, flower_messages.STEP)])
     return grid.seen[-1]
 
 
@@ -78,7 +77,7 @@ def test_test_fraction_is_the_nodes(node):
     with pytest.raises(InvalidParameter, match="test-fraction is each node's own choice"):
         App.read({"test-fraction": 0.2})
     assert not len(party(node | {"test-fraction": 0}).x_test)
-    with pytest.raises(InvalidParameter, match="test-fraction must be at least 0 and less than 1, got 1"):
+    with pytest.raises(InvalidParameter, match="test-fraction: expected a number ≥ 0 and < 1, got 1.0"):
         NodeConfig.read({"test-fraction": 1.0})
 
 
@@ -172,7 +171,7 @@ def test_a_few_batches_are_too_few_samples(node):
 
 @pytest.mark.parametrize("forgetting", [{"method": "fedavg", "settings.weight_decay": 100.0}, {"settings.mu": 100.0}])
 def test_steps_that_forget_all_but_the_last_sample_are_too_few_samples(node, forgetting):
-    """With lr · weight decay = 1, or a pull as strong, what remains of an epoch is the gradient of its last batch."""
+    """With lr · weight decay = 1, or a pull as strong, an epoch leaves only the gradient of its last batch."""
     forgets = {"method": "fedprox", "settings.batch": 1, "settings.lr": 0.01, "settings.momentum": 0.0} | forgetting
     assert "minimum-samples" in ask(node, forgets).error.reason
     assert fg.FedProx(mu=100.0, lr=0.01, momentum=0.0, batch=32).fewest_samples(100) == 4
@@ -239,12 +238,12 @@ def test_in_process_errors_say_all():
 
 
 def test_labels_outside_the_classes_are_refused_not_dropped(node):
-    """Classes of the server cannot narrow the rows: what is not among them ends the step."""
+    """The server's classes cannot narrow the rows: a label outside them ends the step."""
     assert ask(node, step="summarize", classes=[0, 2]).error.reason.startswith("a label is not one of the agreed")
 
 
 def test_a_run_of_deployed_nodes(node, tmp_path):
-    """The whole way, with the real apps: a report, the same accuracy as in process, nodes that tell apart."""
+    """The whole way, with the real apps: a report, the same accuracy as in process, distinct nodes."""
     nodes = [node | {"name": name, "folder": str(tmp_path / name)} for name in "ab"]
     grid = LocalGrid(nodes, {"method": "afl", "classes": "2", "clients": "a, b", "out": str(tmp_path / "out")})
     grid.serve()
@@ -258,7 +257,7 @@ def test_a_run_of_deployed_nodes(node, tmp_path):
 
 def test_of_test_samples_nodes_send_sums_and_none_about_the_confidence_of_few(node, tmp_path):
     nodes = [node | {"name": name, "folder": str(tmp_path / name), "minimum-cell": 4} for name in "ab"]
-    for name in "ab":  # by other keys, other samples are held back, and now and then no bin has few
+    for name in "ab":  # with other keys other samples are held back, and sometimes no bin has few samples
         (tmp_path / name).mkdir()
         (tmp_path / name / KEY_FILE).write_bytes(f"key3-{name}--".encode() * 4)
     LocalGrid(nodes, {"method": "afl", "classes": "2", "clients": "a, b", "out": str(tmp_path / "out")}).serve()
@@ -326,7 +325,7 @@ def test_a_node_imports_only_the_networks_that_it_lists(node):
     run = {"method": "fedavg", "settings.network": "antigravity:fly"}
     for config in (node, node | {"networks": "antigravity:land, mlp"}, node | {"networks": "antigravity"}):
         assert ask(config, run).error.reason == (
-            "networks: this node does not import 'antigravity:fly'; whoever runs it can allow that with "
+            "networks: this node does not import 'antigravity:fly'; its operator can allow that with "
             "--node-config 'networks=\"antigravity:fly\"'"
         )
     assert not ask(node | {"networks": "a.b:c, antigravity:fly"}, run).has_error()

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 from flwr.app import Message
 
+import fedgram as fg
 from fedgram.core import wire
-from fedgram.engines.flower import envelope
+from fedgram.engines.flower import flower_messages
 from fedgram.engines.flower.app import _party
 from fedgram.models import LinearModel
 from fedgram.moments.basis import Basis
 from fedgram.protocol.clientside import ClientSide
-from fedgram.protocol.recipe import basis_of
+from fedgram.studies import Study
 from support.flower_grid import LocalGrid
 from support.patients import RUN, STUDY, TEXT, rows, write_table
 
@@ -32,7 +33,7 @@ def node(tmp_path):
 def side(node):
     party = _party(None, LocalGrid([node], LOGIT).context(1, node))
     agreed = {"classes": STUDY.classes, "columns": STUDY.sent}
-    basis = basis_of(STUDY, ClientSide(party.client, **agreed).moments())
+    basis = STUDY.basis_of(ClientSide(party.client, **agreed).moments())
     return ClientSide(party.client, basis=basis, **agreed)
 
 
@@ -46,9 +47,9 @@ class Server:
     def told(self, step, payload=None, **more):
         """Return a reply, or the node's refusal."""
         request = {"round": 0, "seed": 0, "step": step, "classes": STUDY.classes, "payload": payload} | more
-        self.grid.push_messages([Message(envelope.letter(wire.encode(request)), 1, envelope.STEP)])
+        self.grid.push_messages([Message(flower_messages.letter(wire.encode(request)), 1, flower_messages.STEP)])
         reply = self.grid.seen[-1]
-        return reply.error.reason if reply.has_error() else wire.decode(envelope.body(reply))
+        return reply.error.reason if reply.has_error() else wire.decode(flower_messages.body(reply))
 
     def gradient(self, side, slopes, intercept, basis=None, **options):
         weights = np.zeros((side.shape[0], 2))
@@ -66,7 +67,7 @@ def test_a_node_refuses_what_shows_a_row_and_remembers_across_runs(node, side, c
     steep = 1e3 / (first - second)
     server = Server(node)
     assert server.gradient(side, 0.0, 1e3)["gradient"].shape == (side.shape[0] + 1, 2)
-    assert "no record yet of answers of 'north'" in caplog.text
+    assert "no record yet of what 'north' has sent" in caplog.text
     [record] = Path(node["folder"]).glob("*.answers")
     assert record.stat().st_mode & 0o777 == 0o600
     for asking in (server, Server(node)):
@@ -77,6 +78,17 @@ def test_a_node_refuses_what_shows_a_row_and_remembers_across_runs(node, side, c
     assert server.gradient(side, 1.0, 0.0, temperature=2.0).startswith("RefusedMessage")
     assert "expected a model without a temperature" in caplog.text
     assert server.gradient(side, 1.0, 0.0)["gradient"].shape == (side.shape[0] + 1, 2)
+
+
+def test_a_server_cannot_fill_the_record(node, side, caplog, monkeypatch):
+    """Each answer is kept and compared with all others, so without an end a server could fill a node's disk."""
+    monkeypatch.setattr("fedgram.protocol.disclosure.MOST_ANSWERS", 2)
+    server = Server(node)
+    for slope in (0.0, 0.5, 0.0):  # the last was answered before
+        assert server.gradient(side, slope, 0.0)["gradient"].shape == (side.shape[0] + 1, 2)
+    refusal = server.gradient(side, 1.0, 0.0)
+    assert refusal.startswith("this client has answered as many rounds of the study as it can compare")
+    assert "holds 2, and at most 2 can be compared" in caplog.text
 
 
 def test_a_node_takes_the_studys_own_columns_only(node, side, caplog):
@@ -95,3 +107,35 @@ def test_classes_and_columns_come_in_the_studys_order(node, side, caplog):
         refusal = server.told("gradient", asked, basis=side.basis, **order)
         assert refusal.startswith("Mismatch: this step cannot be performed here")
     assert caplog.text.count("classes and columns: expected those of the study, in its order, got others") == 2
+
+
+def hello(node, **run):
+    """Return a node's refusal of the first step of a run, "" if it takes part."""
+    grid = LocalGrid([node], RUN | run)
+    request = {"round": 0, "seed": 0, "step": "hello", "classes": STUDY.classes, "payload": None}
+    grid.push_messages([Message(flower_messages.letter(wire.encode(request)), 1, flower_messages.STEP)])
+    return grid.seen[-1].error.reason if grid.seen[-1].has_error() else ""
+
+
+@pytest.mark.parametrize("method", fg.registry)
+def test_no_method_gets_round_the_record_of_answers(node, method):
+    """One step of FedAvg on all rows from weights of the server's choice is FedLogit's gradient, and was not checked.
+
+    Two such steps told a patient's row, although none of them alone is of few samples.
+    """
+    refusal = hello(node, method=method)
+    if method in ("afl", "alone", "apfl", "fedgram", "fedhip", "fedlogit", "local"):
+        assert not refusal
+    else:
+        assert refusal.startswith(f"methods: this node takes no part in {method} under study 'stroke', which names ")
+    # Which rows are held back is drawn anew, so a method of small batches may be refused for them.
+    assert "takes no part" not in hello(node | {"methods": f"fedgram, {method}"}, method=method)
+
+
+def test_the_studys_own_method_is_agreed_by_all(node, tmp_path):
+    text = TEXT.replace('method = "fedgram"', 'method = "fedavg"')
+    (tmp_path / "study.toml").write_text(text)
+    run = {"study": text, "study-fingerprint": Study.parse(text).fingerprint}
+    assert not hello(node, **run, method="fedavg")
+    assert not hello(node, **run, method="fedgram")
+    assert "takes no part in fedprox" in hello(node, **run, method="fedprox")

@@ -1,4 +1,4 @@
-"""Flower's simulation: one start of Ray serves every registered method, and whatever else needs it."""
+"""Flower's simulation: one start of Ray serves every registered method, and other users of Ray."""
 
 import gc
 import time
@@ -10,14 +10,14 @@ import pytest
 import fedgram as fg
 from fedgram import checks
 from fedgram.core.errors import ClientFailed, InvalidData, InvalidParameter, Revealing
+from fedgram.core.filesystem import file_name
 from fedgram.engines.flower.grid import Expected, Post, roll_call
-from fedgram.engines.flower.kept import MODEL_FILE
-from fedgram.engines.flower.node import folder_name
+from fedgram.engines.flower.node import MODEL_FILE
 from fedgram.engines.flower.simulation import FlowerSimulation
-from fedgram.methods.gradient.base import GradientMethod
+from fedgram.methods.gradient.gradient_method import GradientMethod
 from fedgram.protocol.fit import load_model
+from fedgram.protocol.named_methods import resolve
 from fedgram.protocol.replies import like_payload
-from fedgram.protocol.sources import resolve
 from studies.test_thresholds import STUDY
 from studies.test_thresholds import parties as patients
 from support.hospitals import pooled_correct, program
@@ -39,10 +39,10 @@ def test_simulation(simulation, subtests, tmp_path, monkeypatch):
     """One test, because starting Ray takes longer than everything else together."""
 
     def personal(name):
-        return load_model(tmp_path / folder_name(name) / MODEL_FILE)
+        return load_model(tmp_path / file_name(name) / MODEL_FILE)
 
     for name in fg.registry:
-        # Gradient methods refuse bad samples in one step, which is the same for all: one of them stands for it.
+        # All gradient methods refuse bad samples in the same step, so one method is tested.
         alike = issubclass(fg.registry[name], GradientMethod) and name != "fedavg"
         for check in checks.ENGINE_CHECKS[: 1 if alike else None]:
             with subtests.test(f"{name}: {check.__name__}"):
@@ -90,7 +90,7 @@ def hospitals_get_the_pooled_figures(simulation, folder):
     example = program()
     example.make(folder)
     prepared = example.scenario(folder).prepare()
-    # What the nodes' own processes warn of, nobody would see.
+    # Warnings in the nodes' own processes would not be seen.
     with pytest.warns(Revealing, match="'east' sends sums of 12 samples in 12 columns"):
         fit = prepared.fit(fg.AFL(), engine=simulation)
     assert fit.engine == "flower-sim"
@@ -146,7 +146,7 @@ class Large(fg.Method):
 def large_messages_cross(engine):
     fit = Large().fit(parties(), classes=2, engine=engine)
     assert fit.traffic.up > 3 * 8 * 2048 * 2049 // 2
-    # What Flower adds is small; it also counts what we do not: names and evaluation.
+    # Flower adds little; it also counts bytes that we do not: names and evaluation.
     for way in ("up", "down"):
         ours = getattr(fit.traffic, way)
         assert ours < fit.carried[way] < ours + 10_000
@@ -180,7 +180,7 @@ def only_so_many_clients(engine):
 
 @dataclass(frozen=True, kw_only=True)
 class Liar(fg.AFL):
-    """One client answers with what cannot be."""
+    """One client answers with impossible values."""
 
     @fg.step
     def summarize(self, client):
@@ -197,7 +197,7 @@ def nan_is_refused(engine):
 
 @dataclass(frozen=True, kw_only=True)
 class Absurd(fg.FedAvg):
-    """One client answers with weights that no training makes."""
+    """One client answers with weights that training cannot reach."""
 
     @fg.step(reply=like_payload)
     def train(self, client, weights):
@@ -229,7 +229,7 @@ def stragglers_are_given_up(engine):
         engine.timeout = None
     assert fit.contributors == ("c0", "c2")
     assert fit.absent == {"c1": "step 'summarize': no answer within 8 s"}
-    # The late answer comes when nobody waits for it, and disturbs nothing.
+    # The late answer arrives when it is no longer expected, and has no effect.
     assert Slow().fit(parties(), classes=2, engine=engine).contributors == ("c0", "c1", "c2")
 
 
@@ -240,7 +240,7 @@ def the_roll_call_counts_the_missing(engine):
         found, _ = roll_call(post, Expected(["c1", "nobody", "c0"], seconds=2), note)
         assert list(found) == ["c1", "nobody", "c0"]
         assert "not connected within 2 s" in str(found["nobody"])
-        # Two have names, seven nodes have no client and say so, one more is expected.
+        # Two have names, seven nodes report that they have no client, one more is expected.
         found, _ = roll_call(post, Expected(number=10, seconds=2), note)
         assert len(found) == 10
         assert {"c0", "c1", "unknown-1"} <= set(found)

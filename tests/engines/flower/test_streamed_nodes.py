@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from fedgram.core import wire
 from fedgram.core.errors import Skipped
+from fedgram.data.client import StreamedRows
 from fedgram.data.own import csvfiles
-from fedgram.data.streams import StreamedRows
-from fedgram.engines.flower import envelope
+from fedgram.engines.flower import flower_messages
 from fedgram.engines.flower.app import _party
 from fedgram.protocol.fit import load, load_model
 from fedgram.studies import Study, streams
@@ -42,7 +42,7 @@ def nodes_of(folder, sizes=(90, 70), seed=0, *, test=True):
 
 @pytest.fixture
 def large(monkeypatch):
-    """Let every table be read in blocks of a few rows, once this is called."""
+    """After a call, every table is read in blocks of a few rows."""
 
     def make():
         monkeypatch.setattr(streams, "HELD_BYTES", 0)
@@ -123,7 +123,7 @@ def test_bad_rows_are_left_out_where_the_node_says_so(tmp_path, large):
 
 
 class Unsteady:
-    """A backbone whose features depend on how many texts run together."""
+    """A backbone whose features depend on the number of texts in a batch."""
 
     name, dim, fingerprint, batch = "minilm", 2, "f" * 64, 512
 
@@ -153,7 +153,7 @@ def test_data_that_change_during_a_run_are_refused(tmp_path, name):
 
     def ask(step):
         request = {"round": 0, "seed": 0, "step": step, "classes": STUDY.classes, "payload": None}
-        grid.push_messages([Message(envelope.letter(wire.encode(request)), 1, envelope.STEP)])
+        grid.push_messages([Message(flower_messages.letter(wire.encode(request)), 1, flower_messages.STEP)])
         return grid.seen[-1]
 
     assert not ask("hello").has_error()

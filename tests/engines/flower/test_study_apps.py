@@ -1,4 +1,4 @@
-"""Flower apps that carry a study: `fedgram flower new --study`, and what the server makes of it."""
+"""Flower apps that carry a study: `fedgram flower new --study`, and the server's use of it."""
 
 import pytest
 

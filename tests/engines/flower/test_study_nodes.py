@@ -1,4 +1,4 @@
-"""Deployed nodes under a study: which run they take part in, what they make of their tables, and what they tell.
+"""Deployed nodes under a study: the runs they take part in, their use of tables, and their disclosures.
 
 The nodes are in this process; test_federation.py has a study with real ones.
 """
@@ -18,14 +18,14 @@ from fedgram.cli import app
 from fedgram.core import wire
 from fedgram.core.errors import Skipped
 from fedgram.core.hashing import readable
-from fedgram.engines.flower import envelope
+from fedgram.engines.flower import flower_messages
 from fedgram.engines.flower.app import _party
-from fedgram.engines.flower.kept import MODEL_FILE
+from fedgram.engines.flower.node import MODEL_FILE
 from fedgram.engines.flower.project import write_app
 from fedgram.protocol.fit import load, load_model
 from fedgram.studies import Study
 from fedgram.studies.encoding import read_client
-from fedgram.studies.identity import named
+from fedgram.studies.study import named
 from support.flower_grid import LocalGrid
 from support.hospitals import pooled_correct, program
 from support.patients import RUN, STUDY, TEXT, config_of, rows, write_table
@@ -58,7 +58,7 @@ def hello(node, **run):
     """Return the node's reply to the first step of a run."""
     grid = LocalGrid([node], RUN | run)
     request = {"round": 0, "seed": 0, "step": "hello", "classes": STUDY.classes, "payload": None}
-    grid.push_messages([Message(envelope.letter(wire.encode(request)), 1, envelope.STEP)])
+    grid.push_messages([Message(flower_messages.letter(wire.encode(request)), 1, flower_messages.STEP)])
     return grid.seen[-1]
 
 
@@ -120,7 +120,7 @@ def test_numeric_outcomes_take_the_same_way(nodes, tmp_path):
     LocalGrid(nodes, run).serve()
     report = json.loads((tmp_path / "out" / "7" / "report.json").read_text())
     clients = [_party(None, LocalGrid([node], run).context(1, node)).client for node in nodes]
-    assert report["errors"] == fg.AFL().fit(clients, study=study).errors.summary()
+    assert report["errors"] == fg.AFL().fit(clients, study=study).evaluation.summary()
 
 
 def test_what_is_held_back_is_the_nodes_choice_and_the_same_in_every_run(nodes):
@@ -134,7 +134,7 @@ def test_what_is_held_back_is_the_nodes_choice_and_the_same_in_every_run(nodes):
 
 
 def test_a_run_of_another_study_is_refused(nodes):
-    """Also one that differs only in how an age is encoded, and one with none at all."""
+    """Also a run whose study differs only in the encoding of an age, and a run without a study."""
     other = Study.parse(TEXT.replace("[0, 120]", "[0, 121]"))
     reply = hello(nodes[0], **{"study-fingerprint": other.fingerprint})
     assert reply.error.reason == (
@@ -148,12 +148,12 @@ def test_a_run_of_another_study_is_refused(nodes):
 def test_a_node_without_a_study_takes_no_part_in_one(nodes):
     """A run that could choose the study would choose the rows."""
     reply = hello({key: value for key, value in nodes[0].items() if key != "study"})
-    assert "this node has agreed to none" in reply.error.reason
+    assert "this node has not agreed to a study" in reply.error.reason
 
 
 def test_a_node_uses_its_own_words_and_refuses_a_run_that_says_others(nodes):
-    """The node's own file counts; a run whose study is another one than its fingerprint says is refused."""
-    assert party(nodes[0], study=TEXT + "# a comment\n").recipe == STUDY
+    """The node's own file counts; a run whose study does not match its fingerprint is refused."""
+    assert party(nodes[0], study=TEXT + "# a comment\n").study == STUDY
     reply = hello(nodes[0], study=TEXT.replace("[0, 120]", "[55, 56]"))
     assert "study-fingerprint is of study" in reply.error.reason
 
@@ -184,7 +184,7 @@ def test_the_strictest_threshold_counts(nodes, own, run, rule):
     ("n", "ill", "refused"), [(11, 0.5, True), (12, 0.5, False), (40, 0.05, True), (40, 0.0, False)]
 )
 def test_the_study_is_as_strict_as_it_says_where_the_node_asks_for_less(nodes, tmp_path, n, ill, refused):
-    """A class that the party lacks altogether passes."""
+    """A class that the party lacks altogether is allowed."""
     write_table(tmp_path / "north" / "patients.csv", rows(n, 0, ill=ill))
     lax = nodes[0] | {"minimum-samples": 0, "minimum-cell": 0, "test-data": "", "test-fraction": 0}
     assert hello(lax).has_error() == refused
@@ -245,8 +245,9 @@ def test_test_data_needs_a_study(nodes):
 
 
 def test_a_node_with_few_samples_reads_in_its_log_what_it_reveals(nodes, tmp_path, caplog):
-    """With a study and without one; the server hears nothing of it."""
-    wide = TEXT + "".join(f'[columns.c{k}]\nkind = "number"\n' for k in range(14))
+    """With and without a study; the server gets no notice of it."""
+    limits = "minimum_cell = 3\nmaximum_columns_per_row = 0"
+    wide = TEXT.replace("minimum_cell = 3", limits) + "".join(f'[columns.c{k}]\nkind = "number"\n' for k in range(14))
     (tmp_path / "north" / "study.toml").write_text(wide)
     cells = rows(14, 0) | {f"c{k}": [str(k * j % 7) for j in range(14)] for k in range(14)}
     write_table(tmp_path / "north" / "patients.csv", cells)
@@ -267,7 +268,7 @@ def test_a_node_with_few_samples_reads_in_its_log_what_it_reveals(nodes, tmp_pat
 
 
 class Unsteady:
-    """A backbone whose features depend on how many texts run together, as the last digits of real ones do."""
+    """A backbone whose features depend on the number of texts in a batch, as real backbones' last digits do."""
 
     name, dim, fingerprint, batch = "minilm", 2, "f" * 64, 512
 

@@ -7,8 +7,8 @@ import pytest
 
 from fedgram.core.errors import CannotLoad, InvalidParameter
 from fedgram.features import backbone
-from fedgram.features.backbones.hub import hub
-from fedgram.features.prepare import Preparation
+from fedgram.features.backbones.named_backbones import hub
+from fedgram.features.backbones.onnxmodel import Preparation
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

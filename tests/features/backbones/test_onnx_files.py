@@ -1,4 +1,4 @@
-"""ONNX files from elsewhere: programs that read nothing but themselves."""
+"""ONNX files of strangers: programs that cannot read other files."""
 
 import os
 
@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from fedgram.cli import app
 from fedgram.core.errors import CannotLoad
 from fedgram.features import backbone
+from fedgram.features.backbones import onnxmodel
 from fedgram.features.onnxfile import read_onnx
 
 onnx = pytest.importorskip("onnx")
@@ -67,7 +68,7 @@ def model(*args, **more):
 
 
 def branches(tensor):
-    """Return a node with the tensor inside of an If."""
+    """Return a node with the tensor inside an If."""
     value = helper.make_tensor_value_info("inner", Kind.UINT8, [len(KEY)])
     inner = [helper.make_graph([], "branch", [], [value], [tensor]) for _ in range(2)]
     on = onnx.numpy_helper.from_array(np.array(True), "on")
@@ -98,7 +99,7 @@ def with_training():
 
 
 def unmarked():
-    """Return a model whose tensor has values elsewhere, and does not say that it has."""
+    """Return a model whose tensor has values in another file, without declaring it."""
     tensor = elsewhere()
     tensor.ClearField("data_location")
     return model([], [tensor])
@@ -195,6 +196,19 @@ def test_what_is_run_is_what_was_looked_at(folder, monkeypatch):
     both = b"\x08\x07\x12\x06ORTMxx" + model([constant(inside())]).SerializeToString()
     (folder / "encoder.onnx").write_bytes(both)
     assert both[4:8] == b"ORTM"
+    assert backbone("encoder.onnx:8").dim == len(KEY)
+
+
+def test_a_process_that_cannot_begin_says_why(folder, monkeypatch):
+    """As where the installation changes meanwhile: a model has nothing to do with it."""
+    (folder / "encoder.onnx").write_bytes(model([constant(inside())]).SerializeToString())
+    with monkeypatch.context() as changed:
+        changed.setattr(onnxmodel, "_CHILD", "import json, sys; from {0} import gone")
+        with pytest.raises(CannotLoad, match=r"its process could not begin .*ImportError: cannot import name 'gone'"):
+            backbone("encoder.onnx:8")
+        changed.setattr(onnxmodel, "_CHILD", "import os, sys; print('a note', file=sys.stderr, flush=True); os.abort()")
+        with pytest.raises(CannotLoad, match="expected an answer for its opening, got the end of its process .signal"):
+            backbone("encoder.onnx:8")
     assert backbone("encoder.onnx:8").dim == len(KEY)
 
 

@@ -39,7 +39,7 @@ def test_embeddings_equal_the_original_library(minilm):
     assert mine.dtype == np.float32
     np.testing.assert_allclose(mine, theirs, atol=1e-5)
 
-    # What is alike is close, the rest is far, and a text's neighbours in the batch do not matter.
+    # Similar texts are close, others far, and a text's neighbours in the batch do not matter.
     near = mine @ mine.T
     assert min(near[0, 1], near[2, 3]) > 0.4
     assert near[:2, 2:4].max() < 0.2

@@ -9,8 +9,8 @@ import pytest
 
 from fedgram.core.errors import CannotLoad, InvalidData, InvalidParameter, MissingExtra, UnknownName
 from fedgram.features import TorchBackbone, backbone
-from fedgram.features.backbones.lite import lite
-from fedgram.features.prepare import Preparation
+from fedgram.features.backbones.named_backbones import lite
+from fedgram.features.backbones.onnxmodel import Preparation
 
 torch = pytest.importorskip("torch")
 onnx = pytest.importorskip("onnx")
@@ -227,7 +227,7 @@ def test_what_is_no_image_is_refused(batch):
 
 
 def test_a_damaged_export_is_made_again(tmp_path, crops):
-    from fedgram.features.backbones.export import Input, exported
+    from fedgram.features.backbones.torchmodel import Input, exported
 
     built = []
 

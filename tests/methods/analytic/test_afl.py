@@ -10,23 +10,23 @@ from hypothesis import strategies as st
 
 import fedgram as fg
 from fedgram.core.errors import InvalidParameter, RankDeficient, UnknownName
-from fedgram.protocol.sources import resolve
+from fedgram.protocol.named_methods import resolve
 from reference import recursions
 from support.campaign import examples
-from support.problems import as_clients, features, patients, relative_error, seeds, spread_any_way
+from support.problems import as_clients, features, least_norm, patients, relative_error, seeds, spread_any_way
 
 ROOT = Path(__file__).parents[3]
 EPS = np.finfo(float).eps
 
 
 def joint_solution(x, y, classes):
-    return np.linalg.pinv(x) @ np.eye(classes)[y]
+    return least_norm(x, np.eye(classes)[y])
 
 
 def with_intercept(x, y, classes):
     """Return the weights and the intercept of least squares with one, of minimum norm, on all samples in one place."""
     targets, mean = np.eye(classes)[y], x.mean(axis=0)
-    weights = np.linalg.pinv(x - mean, rcond=1e-10) @ (targets - targets.mean(axis=0))
+    weights = least_norm(x - mean, targets - targets.mean(axis=0), rcond=1e-10)
     return weights, targets.mean(axis=0) - mean @ weights
 
 
@@ -87,7 +87,7 @@ def test_fewer_samples_than_features_and_a_constant_column():
 
 
 def test_columns_of_a_table_far_from_zero():
-    """Age, blood pressure, creatinine in µmol/l: without an intercept the weights are busy with their means."""
+    """Age, blood pressure, creatinine in µmol/l: without an intercept the weights must fit their means."""
     x, y = patients()
     clients = [fg.Client(f"hospital-{k}", x[k:300:3], y[k:300:3]) for k in range(3)]
     with_one, without = (
@@ -144,7 +144,7 @@ def test_equals_the_papers_recursion(seed, log_gamma, ri, clients):
     parts = np.array_split(rng.permutation(150), clients)
     paper = recursions.afl([(x[part], np.eye(3)[y[part]]) for part in parts], gamma, ri=ri)
     ours = fg.AFL(gamma=gamma, ri=ri, intercept=False).fit(as_clients(x, y, parts), classes=3).model.weights
-    # The recursion inverts each client's C_k, so it loses what their conditioning costs; ours does not.
+    # The recursion inverts each client's C_k, so it loses digits by their conditioning; ours does not.
     worst = max(np.linalg.cond(x[part].T @ x[part] + gamma * np.eye(10)) for part in parts)
     assert relative_error(ours, paper) < 1e-10 + 1e3 * EPS * worst
 
@@ -207,12 +207,12 @@ def test_gamma_cancels():
     ("settings_", "error", "words"),
     [
         ({"gama": 1.0}, UnknownName, "did you mean 'gamma'"),
-        ({"gamma": -1.0}, InvalidParameter, "gamma must be a number ≥ 0, got -1.0"),
-        ({"gamma": "x"}, InvalidParameter, "gamma must be a number ≥ 0, got 'x'"),
+        ({"gamma": -1.0}, InvalidParameter, "gamma: expected a number ≥ 0, got -1.0"),
+        ({"gamma": "x"}, InvalidParameter, "gamma: expected a number ≥ 0, got 'x'"),
         ({"gamma": float("nan")}, InvalidParameter, "gamma"),
-        ({"gamma": float("inf")}, InvalidParameter, "gamma must be a number ≥ 0, got inf"),
-        ({"ri": 1}, InvalidParameter, "ri must be true or false"),
-        ({"intercept": "yes"}, InvalidParameter, "intercept must be true or false"),
+        ({"gamma": float("inf")}, InvalidParameter, "gamma: expected a number ≥ 0, got inf"),
+        ({"ri": 1}, InvalidParameter, "ri: expected true or false"),
+        ({"intercept": "yes"}, InvalidParameter, "intercept: expected true or false"),
     ],
 )
 def test_bad_hyperparameters_are_named(settings_, error, words):
@@ -221,7 +221,7 @@ def test_bad_hyperparameters_are_named(settings_, error, words):
 
 
 def test_digits_reach_the_centralised_accuracy():
-    """On real digits, spread as badly as can be, AFL predicts what one ridge-free fit on everything predicts."""
+    """On real digits with the worst split, AFL's predictions equal those of one ridge-free fit on all data."""
     from fedgram.data import digits
 
     data = digits()

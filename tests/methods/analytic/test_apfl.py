@@ -1,4 +1,4 @@
-"""APFL is its printed closed forms; what it chooses without test data is what brute force chooses."""
+"""APFL equals its printed closed forms; its choices without test data equal those of brute force."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import fedgram as fg
 from fedgram.core import wire
-from fedgram.core.errors import FedgramError, InvalidData, InvalidParameter, UnknownName
+from fedgram.core.errors import FedgramError, InvalidData, InvalidParameter
 from fedgram.heads import adapt
 from fedgram.heads.system import System
 from fedgram.moments import solve
@@ -94,7 +94,7 @@ def test_auto_lambda_is_the_least_of_all():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_many_classes_do_not_make_the_own_stream_too_heavy(seed):
-    """Twelve of forty classes: by squared error the own stream gets nearly all, and that is right less often."""
+    """Twelve of forty classes: by squared error the own stream gets nearly all weight, and is right less often."""
     rng = np.random.default_rng(seed)
     means = rng.normal(size=(40, 80))
     own, rest, new = (rng.integers(0, classes, n) for classes, n in ((12, 120), (40, 3000), (12, 1000)))
@@ -132,7 +132,7 @@ def test_projections_are_never_sent():
         ({"lam": "best"}, InvalidParameter),
         ({"lam": -0.5}, InvalidParameter),
         ({"dim_primary": 0}, InvalidParameter),
-        ({"activation_refine": "rleu"}, UnknownName),
+        ({"activation_refine": "rleu"}, InvalidParameter),
     ],
 )
 def test_bad_hyperparameters(settings_, error):
@@ -141,7 +141,7 @@ def test_bad_hyperparameters(settings_, error):
 
 
 def test_a_single_sample_says_nothing_about_its_own_share():
-    """Nobody else predicts it, so leave-one-out has no evidence for P_k; what rounding leaves must not decide."""
+    """No other client predicts it, so leave-one-out has no evidence for P_k; rounding errors must not decide."""
     rng = np.random.default_rng(0)
     clients = [
         fg.Client("many", rng.normal(size=(40, 6)), np.arange(40) % 3),

@@ -1,4 +1,4 @@
-"""FedGram is Bayes' rule with pooled Gaussians; what it chooses, it chooses for samples left out."""
+"""FedGram is Bayes' rule with pooled Gaussians; its choices are made for samples left out."""
 
 import numpy as np
 import pytest
@@ -89,7 +89,7 @@ def test_own_frequencies_help_under_label_skew():
 
 
 def test_refinement_finds_a_shift_and_leaves_the_rest_alone():
-    """A client with its features turned round gains; where there is nothing to learn, nothing changes."""
+    """A client with reversed features gains; a client without own structure does not change."""
     x, y, _ = skewed(clients=1, n=800)
     turned = np.arange(100)
     x[turned] = x[turned][:, ::-1]
@@ -138,5 +138,5 @@ def test_download_is_a_head_not_a_matrix():
 
 @pytest.mark.parametrize("shrinkage", [0.0, -1.0, float("nan"), "best"])
 def test_bad_hyperparameters(shrinkage):
-    with pytest.raises(InvalidParameter, match="shrinkage must be"):
+    with pytest.raises(InvalidParameter, match="shrinkage: expected"):
         fg.FedGram(shrinkage=shrinkage)

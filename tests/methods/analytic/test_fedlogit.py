@@ -1,4 +1,4 @@
-"""FedLogit climbs to the logistic model of all data, however it is spread; held-out samples like its ridge."""
+"""FedLogit climbs to the logistic model of all data, for any split; its ridge is good for held-out samples."""
 
 import numpy as np
 import pytest
@@ -56,7 +56,7 @@ def test_it_reaches_the_penalised_maximum(seed, log_ridge, classes):
 @examples(40)
 @given(seeds, st.floats(-3, 3), st.floats(0.01, 5), st.integers(2, 4), st.integers(0, 12))
 def test_a_step_gains_at_least_half_of_what_its_slope_promises(seed, log_ridge, signal, classes, rounds):
-    """What the bound on the curvature says, from wherever a climb has come to: with less than the bound it fails."""
+    """The bound on the curvature holds from any point of a climb; with less than the bound the step fails."""
     (x, y), ridge = logistic_problem(seed, signal=signal, classes=classes), 10**log_ridge
     ascent = Logistic(fg.Moments.of(x, y, classes=classes), ridge)
     for _ in range(rounds):
@@ -205,7 +205,7 @@ def test_without_anything_to_learn_the_class_frequencies_remain():
 
 
 def test_it_beats_gaussians_where_features_are_not_gaussian():
-    """A feature with a long tail: the common covariance is wrong, a logistic head makes the best of it."""
+    """A feature with a long tail: the common covariance is wrong, a logistic head copes better."""
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, 4000)
     x = np.column_stack([np.exp(rng.normal(size=4000) + y), rng.normal(size=4000)])

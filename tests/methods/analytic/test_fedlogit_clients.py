@@ -29,7 +29,7 @@ def test_classes_that_nobody_has_and_a_constant_feature():
 @pytest.mark.parametrize("ridge", ["auto", 1.0])
 @pytest.mark.parametrize("value", [0.1, 1 / 3, 1e6 + 0.1, 1e9])
 def test_features_that_only_seem_to_vary(value, ridge):
-    """Sums of such numbers are not exact; what is left of them must not be taken for a gradient."""
+    """Sums of such numbers are not exact; their remainder must not count as a gradient."""
     x, y = logistic_problem()
     nothing = fg.FedLogit(ridge=ridge).fit(as_clients(np.full_like(x, value), y, [np.arange(240)]), classes=3).model
     np.testing.assert_allclose(softmax(nothing.scores(np.full_like(x[:1], value)))[0], np.bincount(y) / 240, atol=1e-3)
@@ -191,5 +191,5 @@ def test_newcomers_personalize_from_the_published_head(tmp_path):
 
 @pytest.mark.parametrize("bad", [{"rounds": 0}, {"ridge": 0.0}, {"ridge": -1.0}, {"ridge": float("nan")}])
 def test_bad_hyperparameters(bad):
-    with pytest.raises(InvalidParameter, match=f"{next(iter(bad))} must be"):
+    with pytest.raises(InvalidParameter, match=f"{next(iter(bad))}: expected"):
         fg.FedLogit(**bad)

@@ -1,4 +1,4 @@
-"""Training alone: a ridge whose size each client finds by leaving its own samples out, exactly."""
+"""Training alone: each client chooses its ridge by exact leave-one-out."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def test_leave_one_out_equals_refitting(seed, shape, intercept):
     x, targets = rng.normal(size=(n, d)) + 3, np.eye(3)[rng.integers(0, 3, n)]
     rows, left = (x - x.mean(axis=0), targets - targets.mean(axis=0)) if intercept else (x, targets)
     spectrum, ridges = adapt.Spectrum.of(np.ascontiguousarray(rows.T)), np.array([0.3, 2.0, 50.0])
-    fast = spectrum.leave_one_out(left, 1 / ridges, member=False, centred=intercept)
+    fast = spectrum.project(left).leave_one_out(1 / ridges, member=False, centred=intercept)
     for ridge, got in zip(ridges, fast, strict=True):
         assert got == pytest.approx(refitted(x, targets, ridge, intercept=intercept), rel=1e-9)
 
@@ -62,5 +62,5 @@ def test_one_sample_and_one_class():
 
 @pytest.mark.parametrize("ridge", [-1.0, float("nan"), "best"])
 def test_bad_hyperparameters(ridge):
-    with pytest.raises(InvalidParameter, match="ridge must be"):
+    with pytest.raises(InvalidParameter, match="ridge: expected"):
         fg.Local(ridge=ridge)

@@ -1,4 +1,4 @@
-"""Training alone by gradients, and with a shared base: what other methods are when they are switched off."""
+"""Training alone by gradients, and with a shared base: other methods without their own terms."""
 
 from dataclasses import replace
 
@@ -33,7 +33,7 @@ def test_fedper_shares_the_mean_of_the_bases_and_no_head():
     weights = [len(client.y) for client in some_clients()]
     trained = [fitted.personal[client.name].vector for client in some_clients()]
     mean = np.average(trained, axis=0, weights=weights)
-    # In a second round of no learning at all a client holds the mean base under its own head.
+    # In a second round without learning a client holds the mean base under its own head.
     still = fit(replace(method, rounds=2), clients=some_clients())
     second = {}
 
@@ -45,7 +45,7 @@ def test_fedper_shares_the_mean_of_the_bases_and_no_head():
     fit(Watched(**HIDDEN | {"rounds": 2}))
     np.testing.assert_allclose(second[1], mean[net.base], atol=1e-6)
     assert still.model is None
-    # What goes up is the base alone.
+    # Only the base goes up.
     per_client = fitted.traffic.up / len(weights)
     assert 4 * net.base.stop <= per_client < 4 * net.base.stop + 2_000
 
@@ -87,5 +87,5 @@ def test_participation_is_drawn_from_a_range():
 
     fit(Counting(**SETTINGS | {"rounds": 40, "epochs": 1, "participation": 0.3, "participation_up_to": 1.0}))
     assert set(counts) == {2, 3, 4, 5, 6}, "of six clients"
-    with pytest.raises(InvalidParameter, match=r"participation_up_to must be from participation, here 0\.6"):
+    with pytest.raises(InvalidParameter, match=r"participation_up_to: expected a number from participation, here 0\.6"):
         fg.FedAvg(participation=0.6, participation_up_to=0.5)

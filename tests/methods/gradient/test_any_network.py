@@ -71,7 +71,7 @@ def test_every_other_method_takes_it_too(name):
     """A perceptron with batch normalisation of whole batches, frozen and unused parameters, and a head without bias."""
     rng = np.random.default_rng(0)
     clients = [fg.Client(f"client-{k}", rng.random((n, 12)), np.arange(n) % CLASSES) for k, n in enumerate((9, 1, 12))]
-    few = {"directions": 2} if name in ("fedzo", "pfedzo", "baffle") else {}  # each takes a pass of its own
+    few = {"directions": 2} if name in ("fedzo", "pfedzo", "baffle") else {}  # each needs a pass of its own
     fitted = fit(name, f"{networks.HERE}:Counting", clients, settings=few)
     assert set(fitted.contributors) == {"client-0", "client-1", "client-2"}
     assert all(np.isfinite(vector).all() for vector in results(fitted).values())

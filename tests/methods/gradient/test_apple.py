@@ -1,4 +1,4 @@
-"""APPLE: what a client learns of its core and of its weights for the others' cores."""
+"""APPLE: learning of a client's core and of its weights for the others' cores."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from fedgram.checks import CLASSES, some_clients
 from fedgram.core import wire
 from fedgram.core.errors import InvalidParameter
 from fedgram.engines.inprocess import InProcess, Room
-from fedgram.experiments.measure import peak_memory, reset_peak_memory
+from fedgram.experiments.runner import peak_memory, reset_peak_memory
 from fedgram.methods.gradient.apple import mix
 from fedgram.protocol.session import run
 from support.gradient import SETTINGS, breaking, fit, image_clients, vectors
@@ -138,9 +138,10 @@ def test_running_means_are_mixed_by_the_first_p():
     begun = []
 
     class Still(fg.APPLE):
-        def descend(self, clients, starts, hooks):
-            begun.extend(starts)
-            return list(starts)
+        def descend(self, client, start, hooks, **options):
+            begun.append(start)
+            yield from ()
+            return start
 
     method, client = Still(**SETTINGS | {"rounds": 1}, network="cnn"), image_clients()[0]
     side = room_of(method, [client]).sides[client.name]
@@ -184,7 +185,7 @@ def test_a_client_lost_on_the_way_leaves_its_last_core():
     lost = fit(breaking(method, {"client-2"}, 1), require=5)
     assert set(lost.lost) == {"client-2"}
     assert all(np.isfinite(lost.personal[name].vector).all() for name in lost.contributors)
-    # In round 1 the others were sent the same cores as if nobody had been lost; only round 2 differs.
+    # In round 1 the others got the same cores as without a lost client; only round 2 differs.
     whole = fit(method)
     assert not np.array_equal(lost.personal["client-0"].vector, whole.personal["client-0"].vector)
     first = fit(breaking(replace(method, rounds=2, until=0.0), {"client-2"}, 1), require=5)
@@ -215,7 +216,7 @@ def test_memory_is_the_cores_and_little_more():
     p = np.full(count, 1 / count, dtype=np.float32)
     side.state |= {"p": p, "start": p, "place": 7}
     side.enter("gradient", {"classes": None, "round": 0, "seed": 0, "step": "train"})
-    method.train([side], [cores])  # what libraries take once is taken
+    method.train([side], [cores])  # one-time memory of libraries is allocated
     side.enter("gradient", {"classes": None, "round": 0, "seed": 0, "step": "train"})
     reset_peak_memory()
     before = peak_memory()

@@ -1,4 +1,4 @@
-"""FedAS: alignment with what the client knew before, and a mean by Fisher information."""
+"""FedAS: alignment with the client's earlier prototypes, and a mean by Fisher information."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ import torch
 import fedgram as fg
 from fedgram.checks import some_clients
 from fedgram.core.errors import InvalidData, InvalidParameter
-from fedgram.nets.fisher import fisher_trace
+from fedgram.methods.gradient.fedas import fisher_trace
 from support.gradient import SETTINGS, breaking, equal_clients, fit, performing, vectors
 from support.sides import bytes_of_a_round, layers, side_of, stepped, tensors
 
@@ -18,7 +18,7 @@ STILL = {"lr": 1e-30, "momentum": 0.0}
 
 
 def two_vectors(net):
-    """Return what a client had before, and what comes."""
+    """Return a client's earlier vector, and the new one."""
     return net.initial(np.random.default_rng(1)), net.initial(np.random.default_rng(2))
 
 

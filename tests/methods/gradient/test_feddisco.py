@@ -1,4 +1,4 @@
-"""FedDisco: who has its classes spread unevenly weighs less."""
+"""FedDisco: clients with uneven classes weigh less."""
 
 from dataclasses import replace
 from math import log

@@ -1,4 +1,4 @@
-"""FedGen: a generator learns what heads expect of each class, and clients learn from what it makes."""
+"""FedGen: a generator learns the heads' expectations of each class, and clients learn from its samples."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ import fedgram as fg
 from fedgram.checks import CLASSES, some_clients
 from fedgram.core.errors import ClientFailed, InvalidParameter
 from fedgram.core.randomness import generator as random_numbers
-from fedgram.nets.generator import Fitting, Generator, draw_labels, generator_net
+from fedgram.methods.gradient.fedgen import Generator, draw_labels, generator_net
 from fedgram.protocol.method import step
 from support.gradient import SETTINGS, breaking, fit
 from support.steps import WHOLE, by_hand, outputs_of, side_of
@@ -64,8 +64,9 @@ def loss_of(module, heads, counts, y, noise, spread):
 
 
 def test_the_server_steps_down_the_papers_loss():
-    net, plan = generator_net(4, 5, noise=3, hidden=7), Fitting(lr=1e-3, weight_decay=0.0, steps=1, batch=6, spread=0.7)
-    made = Generator(net, np.random.default_rng(0), plan)
+    rates = {"generator_lr": 1e-3, "generator_weight_decay": 0.0, "diversity": 0.7}
+    net, method = generator_net(4, 5, noise=3, hidden=7), fg.FedGen(**rates, generator_steps=1, generator_batch=6)
+    made = Generator(net, np.random.default_rng(0), method)
     module = module_of(net, net.initial(np.random.default_rng(0)))
     heads, counts = some_heads(5)
     made.fit(heads, counts, np.random.default_rng(1), decay=0.5)
@@ -83,7 +84,7 @@ def test_the_server_steps_down_the_papers_loss():
 
 
 def test_labels_are_those_of_all_that_it_was_ever_fitted_to():
-    made = Generator(generator_net(4, 5, noise=3, hidden=7), np.random.default_rng(0), Fitting(steps=1))
+    made = Generator(generator_net(4, 5, noise=3, hidden=7), np.random.default_rng(0), fg.FedGen(generator_steps=1))
     heads, counts = some_heads(5)
     for names in ("ca", "ab"):
         made.fit({name: heads[name] for name in names}, counts, np.random.default_rng(1))
@@ -94,13 +95,13 @@ def test_the_generator_learns_what_heads_take_for_a_class():
     net = generator_net(4, 5, noise=3, hidden=32)
     (heads, counts), found = some_heads(5), []
     for steps in (1, 100, 1000):
-        made = Generator(net, np.random.default_rng(0), Fitting(lr=3e-3, steps=steps))
+        made = Generator(net, np.random.default_rng(0), fg.FedGen(generator_lr=3e-3, generator_steps=steps))
         made.fit(heads, counts, np.random.default_rng(1))
         inputs = np.concatenate(
             [np.random.default_rng(2).standard_normal((50, 3)), np.tile(np.eye(4)[1], (50, 1))], axis=1
         )
         features = outputs_of(net, made.vector, inputs)[1].numpy()
-        head = heads["a"]  # nobody else has the class, so only this one teaches it
+        head = heads["a"]  # no other client has the class, so only this client teaches it
         found.append(((features @ head[:20].reshape(4, 5).T + head[20:]).argmax(axis=1) == 1).mean())
     assert found[0] < found[-1] == 1
 
@@ -109,7 +110,7 @@ def test_whoever_replies_first_the_generator_is_the_same():
     net, (heads, counts) = generator_net(4, 5, noise=3, hidden=7), some_heads(5)
     vectors = []
     for order in ("abc", "cba"):
-        made = Generator(net, np.random.default_rng(0), Fitting())
+        made = Generator(net, np.random.default_rng(0), fg.FedGen())
         made.fit({name: heads[name] for name in order}, counts, np.random.default_rng(1))
         vectors.append(made.vector)
     np.testing.assert_array_equal(*vectors)
@@ -219,7 +220,7 @@ def test_the_generator_is_fitted_to_the_heads_of_those_who_took_part(monkeypatch
     monkeypatch.setattr(Generator, "fit", watched)
     fit(fg.FedGen(**HIDDEN | {"participation": 0.5, "rounds": 3}))
     asked = set(fit(fg.FedAvg(**HIDDEN_AVG | {"participation": 0.5, "rounds": 1})).contributors)
-    assert len(seen) == 2, "not after the last round, when nobody would be sent it"
+    assert len(seen) == 2, "not after the last round, when it would not be sent"
     assert set(seen[0]) == asked
     for client in some_clients():
         if client.name in asked:
@@ -299,3 +300,7 @@ def test_bad_settings_of_fedgen_are_refused(bad):
 def test_a_head_that_is_drawn_to_the_generator_counts_as_made_of_its_last_batch():
     assert fg.FedGen(lr=0.5, alpha=4.0, batch=40).fewest_samples(41) == 1
     assert fg.FedGen().fewest_samples(41) == 41
+
+
+def test_a_large_alpha_is_accepted_where_a_proximal_term_would_not_be():
+    assert fg.FedGen(lr=0.5, alpha=1000.0).alpha == 1000.0

@@ -100,7 +100,7 @@ def test_switched_off_each_client_trains_alone():
     want = vectors(fit(fg.Alone(**HIDDEN)))
     np.testing.assert_array_equal(vectors(fit(Kept(**HIDDEN, server_epochs=0))), want)
     assert np.abs(vectors(fit(fg.FedGH(**HIDDEN, server_epochs=0))) - want).max() > 1e-3
-    # In the first round the head is everyone's first one.
+    # In the first round the head is the common first head.
     one = HIDDEN | {"rounds": 1}
     np.testing.assert_array_equal(vectors(fit(fg.FedGH(**one))), vectors(fit(fg.Alone(**one))))
 

@@ -45,7 +45,7 @@ def test_fedntd_distils_the_classes_that_are_not_the_samples_own(network, beta, 
 
 
 def test_the_more_it_counts_the_less_is_forgotten_of_other_classes():
-    # A client of three classes trains long: what the global model knew of the rest should survive.
+    # A client of three classes trains long: the global model's knowledge of the rest should survive.
     client = some_clients()[0]
     rows = np.isin(client.y, np.unique(client.y)[:3])
     few = replace(client, x=client.x[rows], y=client.y[rows])

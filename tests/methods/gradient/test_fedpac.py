@@ -10,7 +10,9 @@ from torch.nn.functional import cross_entropy
 import fedgram as fg
 from fedgram.checks import CLASSES, some_clients
 from fedgram.core.errors import InvalidData, InvalidParameter
-from fedgram.nets import Hooks, outputs
+from fedgram.methods.gradient.gradient_method import training_step
+from fedgram.nets import outputs
+from fedgram.protocol.replies import like_payload
 from support.gradient import SETTINGS, breaking, fit, image_clients, vectors, watched
 from support.sides import bytes_of_a_round, layers, side_of, stepped, tensors
 
@@ -24,19 +26,17 @@ class InTurn(fg.FedPer):
 
     head_lr: float = 0.1
 
-    @fg.step(batched=True)
-    def train(self, clients, shared):
+    @training_step(reply=like_payload)
+    def train(self, client, shared):
         """Return the base."""
-        net = self.net_of(clients[0])
-        head = np.arange(net.size) >= net.head.start
-        masks = [[part[net.buffers :].astype(np.float32)] * len(clients) for part in (head, ~head)]
-        rngs = [client.rng.spawn(1)[0] for client in clients]
-        starts = [self.completed(client, base) for client, base in zip(clients, shared, strict=True)]
-        starts, _ = self.descend_with(clients, starts, Hooks(only=masks[0]), rngs, lr=self.head_lr, epochs=1)
-        trained = self.descend(clients, starts, Hooks(only=masks[1]))
-        for client, own in zip(clients, trained, strict=True):
-            self.take(client, own)
-        return [own[net.base] for own in trained]
+        net = self.net_of(client)
+        head = np.arange(net.buffers, net.size) >= net.head.start
+        masks = [part.astype(np.float32) for part in (head, ~head)]
+        start, rng = self.completed(client, shared), client.rng.spawn(1)[0]
+        start = yield from self.descend(client, start, only=masks[0], rng=rng, lr=self.head_lr, epochs=1)
+        own = yield from self.descend(client, start, only=masks[1])
+        self.take(client, own)
+        return own[net.base]
 
 
 def started(**settings):
@@ -62,7 +62,7 @@ def test_first_the_head_is_trained_alone():
 def test_then_the_base_is_trained_and_drawn_to_the_prototypes(lam):
     client, method, net, vector = started(head_lr=0.0, lr=0.2, lam=lam)
     x, y = tensors(client)
-    # The last class that the client has is one that nobody has sent a prototype of: its own mean stands in.
+    # No prototype was sent for the client's last class: its own mean stands in.
     known = np.unique(client.y)[:-1].astype(np.int32)
     means = np.random.default_rng(2).random((len(known), net.features), dtype=np.float32)
     side = side_of(client, vector, number=1)

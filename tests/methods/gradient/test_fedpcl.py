@@ -11,7 +11,7 @@ import fedgram as fg
 from fedgram.checks import CLASSES, some_clients
 from fedgram.core import wire
 from fedgram.core.errors import ClientFailed, InvalidParameter, Mismatch
-from fedgram.nets.nearest import NearestPrototype
+from fedgram.methods.gradient.fedpcl import NearestPrototype
 from fedgram.nets.prototypes import filled
 from fedgram.protocol.method import step
 from support.gradient import SETTINGS, breaking, fit
@@ -31,7 +31,7 @@ def means_of(method, vector, client):
 
 
 def message(method, vector, clients):
-    """Return what the server sends when these clients have sent their means."""
+    """Return the server's message after the means of these clients."""
     sets = [means_of(method, vector, client) for client in clients]
     known = np.array([[label in own for label in range(CLASSES)] for own in sets])
     rows = [own[label].numpy() for own in sets for label in sorted(own)]
@@ -42,7 +42,7 @@ def message(method, vector, clients):
 def test_fedpcl_contrasts_with_the_means_of_all_clients(tau):
     method = fg.FedPCL(**WHOLE, network="mlp:12", local_steps=4, tau=tau)
     clients = some_clients()[:3]
-    # One class is only known to one client, and one to none: the sets differ in what they lack.
+    # One client alone knows one class, and no client another: the sets lack different classes.
     clients = [replace(c, x=c.x[c.y < 7 + k], y=c.y[c.y < 7 + k]) for k, c in enumerate(clients)]
     own, other = (method.net_of(side_of(clients[0])).initial(np.random.default_rng(seed)) for seed in (5, 6))
     sets = [means_of(method, other, client) for client in clients]
@@ -64,7 +64,7 @@ def test_fedpcl_contrasts_with_the_means_of_all_clients(tau):
     want, net = by_hand(method, side, own, 4, term), method.net_of(side)
     np.testing.assert_allclose(side.state["own"], want, atol=5e-6)
     assert np.abs(want - own)[net.base].max() > 1e-2
-    np.testing.assert_array_equal(side.state["own"][net.head], own[net.head])  # there is no head to train
+    np.testing.assert_array_equal(side.state["own"][net.head], own[net.head])  # no head to train
     sent = means_of(method, side.state["own"], clients[0])
     np.testing.assert_allclose(reply["means"], np.stack([sent[label].numpy() for label in sorted(sent)]), atol=1e-6)
     assert np.flatnonzero(reply["known"]).tolist() == sorted(sent)
@@ -151,7 +151,7 @@ def test_one_client_a_single_class_and_a_single_sample_are_taken():
     same = [replace(client, y=client.y * 0, y_test=client.y_test * 0) for client in some_clients()]
     fitted = fit(fg.FedPCL(**HIDDEN), same)
     assert fitted.evaluation.pooled == 1
-    # With a single class there is nothing to tell it from.
+    # A single class has no other class to contrast with.
     first = fit(fg.FedAvg(**HIDDEN | {"rounds": 1, "lr": 1e-30})).model.vector
     np.testing.assert_allclose(fitted.personal["client-0"].vector, first, atol=1e-7)
 

@@ -1,4 +1,4 @@
-"""FedSelect: which weights become a client's own, what is trained when, and what is shared."""
+"""FedSelect: choice of a client's own weights, order of training, and shared weights."""
 
 from dataclasses import replace
 
@@ -9,6 +9,7 @@ import fedgram as fg
 from fedgram.checks import CLASSES, some_clients
 from fedgram.core.errors import InvalidParameter
 from fedgram.engines.inprocess import InProcess, Room
+from fedgram.methods.gradient.gradient_method import together
 from fedgram.nets import net_for
 from fedgram.protocol.session import run
 from support.gradient import SETTINGS, breaking, fit, image_clients
@@ -97,7 +98,7 @@ def test_only_what_is_personal_trains_and_then_only_what_is_shared():
 
     def stepped(vector, moving):
         side.__dict__.pop("rng", None)
-        [free] = fg.FedAvg(**HIDDEN | {"epochs": 1, "batch": 1000, "momentum": 0.0}).descend([side], [vector])
+        [free] = together([fg.FedAvg(**HIDDEN | {"epochs": 1, "batch": 1000, "momentum": 0.0}).descend(side, vector)])
         return np.where(moving, free, vector)
 
     begun = np.where(mask, own, shared)
@@ -112,7 +113,7 @@ def test_weight_decay_and_momentum_leave_what_rests_alone():
     side = room_of(fg.FedSelect(**HIDDEN | {"rounds": 1}), some_clients()[:1]).sides["client-0"]
     method = fg.FedSelect(**HIDDEN | {"momentum": 0.9, "weight_decay": 0.1})
     mask = np.arange(NUMBERS) % 3 == 0
-    [trained] = method._one_epoch([side], [side.state["own"]], [mask])
+    [trained] = together([method.descend(side, side.state["own"], only=mask.astype(np.float32), epochs=1)])
     np.testing.assert_array_equal(trained[~mask], side.state["own"][~mask])
     assert (trained[mask] != side.state["own"][mask]).mean() > 0.5
 
@@ -126,7 +127,7 @@ def test_switched_off_it_is_fedavg_with_equal_weights(settings, rounding):
     fit(off)
     sent, _ = off.seen[2, "client-0"]
     want = fit(Equal(**settings | {"rounds": 2})).model.vector
-    # Between two epochs small clients wait for large ones here, and who trains beside whom shows in the rounding.
+    # Between two epochs small clients wait for large ones here, and the grouping of clients changes the rounding.
     np.testing.assert_allclose(sent, want, rtol=0, atol=rounding)
 
 
@@ -183,7 +184,7 @@ def test_what_nobody_shares_any_more_stays_as_it_was_last_shared():
     method = TheSameTwo(**HIDDEN | {"rounds": 3}, p=1.0, alpha=1.0, every=1)
     fitted = fit(method)
     last = [np.mean([method.seen[n, name][1]["shared"] for name in ("client-0", "client-1")], axis=0) for n in (1, 2)]
-    got = fitted.personal["client-5"].vector  # never asked, it gets what is shared
+    got = fitted.personal["client-5"].vector  # never asked, it gets the shared weights
     matrices = np.isin(np.arange(NUMBERS), np.concatenate([np.arange(NUMBERS)[part] for part in MATRICES]))
     np.testing.assert_allclose(got[matrices], last[0][matrices], atol=1e-7)
     np.testing.assert_allclose(got[~matrices], last[1], atol=1e-7)
@@ -201,7 +202,7 @@ def test_only_shared_numbers_cross_and_masks_as_bits():
     rounds = [fit(replace(method, rounds=n)).traffic.by_client for n in (1, 2, 3)]
     up, down = (np.diff([[one[way] for one in by.values()] for by in rounds], axis=0) for way in ("up", "down"))
     half, bits = NUMBERS - (512 + 80), NUMBERS / 8
-    # Round 1 still shares all, and tells its first mask; round 2 shares half, and tells its second.
+    # Round 1 still shares all, and sends its first mask; round 2 shares half, and sends its second.
     assert ((down[0] >= 4 * NUMBERS) & (down[0] < 4 * NUMBERS + 400)).all()
     assert ((4 * NUMBERS + bits <= up[0]) & (up[0] < 4 * NUMBERS + bits + 400)).all()
     assert ((4 * half <= down[1]) & (down[1] < 4 * half + 400)).all()

@@ -9,8 +9,8 @@ import fedgram as fg
 from fedgram.checks import CLASSES, some_clients
 from fedgram.core.errors import ClientFailed, InvalidData, InvalidParameter
 from fedgram.core.randomness import generator
-from fedgram.nets import byhand
 from fedgram.nets.estimates import OnSphere, gaussians
+from fedgram.nets.sgd import dense_gradient
 from support.gradient import SETTINGS, breaking, first_weights, fit
 
 STEP = {"rounds": 1, "local_steps": 1, "batch": 16, "lr": 0.05}
@@ -24,7 +24,7 @@ def loss(weights, x, y):
 
 def by_back_propagation(monkeypatch):
     """Let every estimate be the gradient itself."""
-    gradient = staticmethod(lambda now: byhand.gradient(now.net, now.weights, now.x, now.y, now.share)[0])
+    gradient = staticmethod(lambda now: dense_gradient(now.net, now.weights, now.x, now.y, now.share)[0])
     monkeypatch.setattr(OnSphere, "__call__", lambda _, now: gradient(now))
 
 
@@ -51,7 +51,7 @@ def test_fedzo_with_exact_gradients_is_fedavg(monkeypatch):
 
 
 def test_fedzo_with_many_directions_goes_where_fedavg_goes():
-    # A small lr: then the path of a round hardly bends, and is the gradient for the most part.
+    # A small lr: the path of a round is nearly straight, along the gradient.
     options = STEP | {"local_steps": 3, "lr": 0.001, "momentum": 0.0}
     first, few, many = (
         first_weights(),
@@ -114,5 +114,5 @@ def test_fedzo_says_so_when_it_diverges():
 
 @pytest.mark.parametrize("bad", [{"directions": 0}, {"mu": 0.0}, {"mu": -1.0}, {"mu": float("inf")}])
 def test_fedzo_refuses(bad):
-    with pytest.raises(InvalidParameter, match=rf"{next(iter(bad))} .*got {next(iter(bad.values()))}"):
+    with pytest.raises(InvalidParameter, match=rf"{next(iter(bad))}: .*got {next(iter(bad.values()))}"):
         fg.FedZO(**bad)

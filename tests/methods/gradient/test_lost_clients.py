@@ -1,4 +1,4 @@
-"""Gradient methods whose clients fail on the way, or reply with what would spoil the others' training."""
+"""Gradient methods with clients that fail during a run, or send replies that would spoil the others' training."""
 
 import numpy as np
 import pytest

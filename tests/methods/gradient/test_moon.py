@@ -10,6 +10,7 @@ import fedgram as fg
 from fedgram.checks import CLASSES, some_clients
 from fedgram.core.errors import InvalidParameter
 from fedgram.engines.inprocess import InProcess, Room
+from fedgram.methods.gradient.gradient_method import together
 from fedgram.nets import Hooks
 from fedgram.protocol.session import run
 from support.gradient import SETTINGS, breaking, fit, image_clients
@@ -74,7 +75,7 @@ def test_on_a_linear_head_moon_is_fedavg_and_else_it_is_not():
 
 
 def test_in_its_first_round_moon_has_nothing_to_contrast():
-    # Both references are the first weights, so their terms cancel; rounding is all that is left.
+    # Both references are the first weights, so their terms cancel up to rounding.
     got, want = (fit(method(**HIDDEN | {"rounds": 1})).model.vector for method in (fg.MOON, fg.FedAvg))
     np.testing.assert_allclose(got, want, atol=1e-6)
 
@@ -93,7 +94,7 @@ def test_a_client_remembers_its_own_last_training_not_the_mean():
 
 
 def test_reference_models_speak_as_in_evaluation():
-    # With batch normalisation a model says something else while it trains, and its running means move.
+    # With batch normalisation a model has other outputs in training, and its running means move.
     client, seen = image_clients()[0], []
     method = fg.MOON(**SETTINGS, network="cnn")
     net = method.net_of(side_of(client))
@@ -103,7 +104,7 @@ def test_reference_models_speak_as_in_evaluation():
         seen.append((now.x.clone(), *now.said_by("global")))  # the next batch takes its place
         return 0 * now.losses
 
-    method.descend([side_of(client)], [vector], Hooks(term=term, carried={"global": [vector]}), steps=2)
+    together([method.descend(side_of(client), vector, Hooks(term=term), carried={"global": vector}, steps=2)])
     buffers, weights = torch.from_numpy(vector[None].copy()).tensor_split([net.buffers], dim=1)
     for x, features, scores in seen:
         want = net.forward(net.parts(weights), buffers.clone(), x)
@@ -139,7 +140,7 @@ def test_moon_sends_what_fedavg_sends_and_the_first_weights_once():
     for name, account in want.traffic.by_client.items():
         assert got.traffic.by_client[name]["up"] == account["up"]
         assert size <= got.traffic.by_client[name]["down"] - account["down"] < size + 500
-    assert not got.personal, "the reference model is no model of the client's own"
+    assert not got.personal, "the reference model is not a model of the client's own"
 
 
 @pytest.mark.parametrize("bad", [{"mu": -1.0}, {"tau": 0.0}])

@@ -1,4 +1,4 @@
-"""pFedHN: what the server's network learns of what clients change, and what crosses."""
+"""pFedHN: learning of the server's network from clients' changes, and messages."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from fedgram.checks import CLASSES, some_clients
 from fedgram.core.errors import InvalidParameter
 from fedgram.engines.inprocess import InProcess, Room
 from fedgram.methods.gradient.pfedhn import generate, learn
-from fedgram.nets.randomness import seeded
+from fedgram.nets.factories import seeded
 from fedgram.protocol.session import run
 from support.gradient import SETTINGS, breaking, first_weights, fit, image_clients
 

@@ -1,4 +1,4 @@
-"""pFedLA: how the server mixes clients layer by layer, and what it learns of what they change."""
+"""pFedLA: the server's mixture of clients layer by layer, and its learning from their changes."""
 
 from dataclasses import replace
 
@@ -9,10 +9,9 @@ import torch
 import fedgram as fg
 from fedgram.checks import CLASSES, some_clients
 from fedgram.core.errors import InvalidParameter
-from fedgram.methods.gradient.pfedla import learn, mixture, weights
+from fedgram.methods.gradient.pfedla import learn, mixer, mixture, weights
 from fedgram.nets import net_for
-from fedgram.nets.hypernetwork import mixer
-from fedgram.nets.randomness import seeded
+from fedgram.nets.factories import seeded
 from support.gradient import SETTINGS, breaking, fit, image_clients
 
 HIDDEN = SETTINGS | {"network": "mlp:16"}
@@ -127,7 +126,7 @@ def test_by_default_the_weights_move():
 
 
 def test_it_finds_who_has_the_same_task():
-    # Two kinds of clients: the second has its labels turned round. Each learns to take from its own kind.
+    # Two kinds of clients: the second has reversed labels. Each learns to take from its own kind.
     some = some_clients(count=3, samples=600)
     turned = [
         replace(client, name=f"turned-{client.name}", y=(client.y + 5) % CLASSES, y_test=(client.y_test + 5) % CLASSES)
@@ -171,7 +170,7 @@ def test_the_layers_with_most_of_their_own_are_retained(monkeypatch):
 
 
 def test_what_is_retained_teaches_the_server_nothing(monkeypatch):
-    # It was not mixed, so no weight had a part in what the client made of it.
+    # It was not mixed, so no weight had a part in the client's result.
     seen, given = {}, {}
 
     class Watched(fg.PFedLA):

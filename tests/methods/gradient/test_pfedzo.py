@@ -50,7 +50,7 @@ def test_pfedzo_never_back_propagates(monkeypatch):
     real = OnSphere.__call__
     monkeypatch.setattr(OnSphere, "__call__", lambda self, now: asked.append(now) or real(self, now))
     monkeypatch.setattr("torch.autograd.grad", None)
-    monkeypatch.setattr("fedgram.nets.byhand.gradient", None)
+    monkeypatch.setattr("fedgram.nets.sgd.dense_gradient", None)
     fit(fg.PFedZO(**OPTIONS), some_clients()[:1])
     assert len(asked) == 2 * 3, "an estimate for each of the inner steps on each batch"
     assert len({int(now.rngs[0].integers(2**63)) for now in asked}) == 6, "with directions of its own"
@@ -76,5 +76,5 @@ def test_pfedzo_goes_on_without_a_client_that_is_lost_on_the_way():
 
 @pytest.mark.parametrize("bad", [{"directions": 0}, {"mu": 0.0}, {"inner": 0}])
 def test_pfedzo_refuses(bad):
-    with pytest.raises(InvalidParameter, match=rf"{next(iter(bad))} .*got {next(iter(bad.values()))}"):
+    with pytest.raises(InvalidParameter, match=rf"{next(iter(bad))}: .*got {next(iter(bad.values()))}"):
         fg.PFedZO(**bad)

@@ -1,4 +1,4 @@
-"""Gradient methods as runs: what is sent, who takes part, images, and what is refused."""
+"""Gradient methods as runs: messages, participation, images, and refusals."""
 
 import re
 import sys
@@ -13,7 +13,9 @@ from fedgram.checks import CLASSES, some_clients
 from fedgram.core import wire
 from fedgram.core.errors import ClientFailed, InvalidParameter, MissingExtra
 from fedgram.engines.inprocess import InProcess, Room
+from fedgram.methods.gradient.gradient_method import training_step
 from fedgram.protocol.method import step
+from fedgram.protocol.replies import like_payload
 from fedgram.protocol.session import run
 from support.gradient import (
     GRADIENT,
@@ -47,7 +49,7 @@ def test_all_draw_the_same_numbers():
     assert np.array_equal(fit(fg.FedProx(**few, mu=0.0)).model.vector, fit(fg.FedAvg(**few)).model.vector)
 
 
-@pytest.mark.parametrize("name", [name for name in GRADIENT if not name.endswith("+ft")])
+@pytest.mark.parametrize("name", [name for name in GRADIENT if not hasattr(fg.registry[name], "tune_epochs")])
 def test_the_last_round_is_the_result(name):
     fitted = fit(fg.registry[name](**SETTINGS))
     assert fitted.rounds[-1].correct == fitted.evaluation.correct
@@ -70,7 +72,7 @@ class Remembering(fg.FedAvg):
 
     @step
     def recall(self, client):
-        """Say what is remembered, and whether a model is kept."""
+        """Return the remembered vector, and whether a model is kept."""
         return {"own": client.state.get("own"), "kept": client.model is not None}
 
     def serve(self, clients):
@@ -82,16 +84,16 @@ class Remembering(fg.FedAvg):
 
 @dataclass(frozen=True, kw_only=True)
 class JudgedByOwn(Remembering):
-    """Its clients keep what they train, and remember nothing."""
+    """Its clients keep their trained models, and remember nothing."""
 
     personal = True
     remembers = False
     judged_by_own = True
 
-    @step
+    @training_step(reply=like_payload)
     def train(self, client, world):
         """Return and keep the trained weights."""
-        [trained] = self.descend([client], [world])
+        trained = yield from self.descend(client, world)
         self.keep(client, trained)
         return trained
 
@@ -203,7 +205,7 @@ def test_images_train_end_to_end():
 def test_evaluations_of_rounds_are_not_charged(monkeypatch):
     untested = [replace(client, x_test=None, y_test=None) for client in some_clients()]
     with_tests, without = fit(fg.FedAvg(**SETTINGS)), fit(fg.FedAvg(**SETTINGS), untested)
-    # What a client says in hello, and the model that everybody receives at the end, hardly differ.
+    # The hello of a client, and the final model for all clients, hardly differ.
     assert with_tests.traffic.down == without.traffic.down
     assert abs(with_tests.traffic.up - without.traffic.up) < 100
     evaluate = fg.FedAvg.evaluate

@@ -1,4 +1,4 @@
-"""Each gradient method's own term does what its paper says, and switched off leaves FedAvg or training alone."""
+"""Each gradient method's own term acts as in its paper; without it the method is FedAvg or training alone."""
 
 from dataclasses import replace
 
@@ -9,6 +9,7 @@ import torch
 import fedgram as fg
 from fedgram.checks import CLASSES, some_clients
 from fedgram.engines.inprocess import InProcess, Room
+from fedgram.methods.gradient.gradient_method import together
 from fedgram.nets import outputs
 from fedgram.protocol.method import step
 from fedgram.protocol.session import run
@@ -23,7 +24,7 @@ HIDDEN = {"network": "mlp:16"}
         fg.FedProx(**SETTINGS, mu=0.0),
         fg.FedAvgFT(**SETTINGS),
         fg.FedProxFT(**SETTINGS, mu=0.0),
-        fg.Ditto(**SETTINGS, lam=3.0),  # whatever λ is, the global model is FedAvg's
+        fg.Ditto(**SETTINGS, lam=3.0),  # for any λ the global model is FedAvg's
         fg.FedPHP(**SETTINGS, lam=0.0),
     ],
     ids=lambda method: method.name,
@@ -104,7 +105,7 @@ def test_ditto_draws_the_personal_model_to_the_global_one():
 
 
 def test_feddyn_remembers_each_clients_gradient():
-    # In the second round the term αh_k must cancel what the client's own loss would pull it away from the others'.
+    # In the second round the term αh_k must cancel the pull of the client's own loss away from the others'.
     clients, method = equal_clients(), fg.FedDyn(**SETTINGS | {"rounds": 1, "momentum": 0.0}, alpha=0.5)
     room = Room(method, clients, InProcess())
     run(method, room, classes=CLASSES, seed=0, require="all", progress=None)
@@ -136,12 +137,12 @@ def test_fedala_steps_downhill_within_bounds():
     own, world = (rng.normal(size=650).astype(np.float32) * 0.1 for _ in range(2))
     side.state["own"], side.state["share"] = own, np.full(650, 0.5, dtype=np.float32)
     side.enter("gradient", {"classes": None, "round": 9, "seed": 0, "step": "train"})
-    _, shares = method._mixtures([side], [world])
+    [(_, share)] = together([method._mixture(side, world)])
     mixed = torch.tensor(own + (world - own) * 0.5, requires_grad=True)
     scores = torch.from_numpy(client.x.astype(np.float32)) @ mixed[:640].view(10, 64).T + mixed[640:]
     torch.nn.functional.cross_entropy(scores, torch.from_numpy(side.y)).backward()
     want = np.clip(0.5 - 2.0 * mixed.grad.numpy() * (world - own), 0, 1)
-    np.testing.assert_allclose(shares[client.name], want, atol=1e-5)
+    np.testing.assert_allclose(share, want, atol=1e-5)
 
 
 def test_fedala_learns_what_to_take_over():
@@ -153,11 +154,11 @@ def test_fedala_learns_what_to_take_over():
         assert share.min() >= 0
         assert share.max() <= 1
         assert share.min() < 1
-    # What it starts from fits its own samples better than the global model does.
+    # Its initial model fits its own samples better than the global model does.
     world = fit(method).model.vector
     side = next(iter(room.sides.values()))
     side.enter("gradient", {"classes": None, "round": 9, "seed": 0, "step": "train"})
-    mixed = method._mixtures([side], [world])[0][side.name]
+    [(mixed, _)] = together([method._mixture(side, world)])
     assert loss(method, side, mixed) < loss(method, side, world)
 
 
@@ -186,7 +187,7 @@ def test_fedphp_inherits_by_a_moving_average():
 
 
 def test_fedphp_learns_from_its_teacher():
-    # The more the teacher counts, the nearer what a client trains comes to saying what the teacher says.
+    # With a larger weight of the teacher, a client's outputs come nearer to the teacher's.
     far = []
     for lam in (0.0, 0.3, 0.9):
         method = fg.FedPHP(**SETTINGS, lam=lam)
@@ -216,7 +217,7 @@ def test_fedamp_attracts_the_similar():
     assert shares[2, 3] > shares[2, 0]
     distance = np.square(points[0] - points[2]).sum()
     assert shares[0, 2] == pytest.approx(np.exp(-distance / 10) / 10)
-    # However many clients, nobody's own share is negative.
+    # For any number of clients, no client's own share is negative.
     many = np.zeros((500, 3))
     method = fg.FedAMP()
     assert method.attention(many, method._alpha(0, 500)).min() > -1e-12
@@ -333,14 +334,14 @@ def test_fedapa_steps_downhill():
     for i, name in enumerate(fitted.contributors):
         change = fitted.personal[name].vector[net.base] - first
         np.testing.assert_allclose(weights[i], np.eye(len(weights))[i] + 0.001 * first @ change, atol=1e-6)
-        # Downhill: in the direction of the step the mixture comes nearer to what the client wants.
+        # Downhill: in the direction of the step the mixture comes nearer to the client's optimum.
         mixed = weights[i] @ np.tile(first, (len(weights), 1))
         if abs(first @ change) > 1e-3:
             assert np.linalg.norm(first + change - mixed) < np.linalg.norm(change)
 
 
 def test_fedapa_finds_who_has_the_same_task():
-    # Two kinds of clients: the second has its labels turned round. Each learns to take from its own kind.
+    # Two kinds of clients: the second has reversed labels. Each learns to take from its own kind.
     some = some_clients(count=3, samples=600)
     turned = [
         replace(client, name=f"turned-{client.name}", y=(client.y + 5) % CLASSES, y_test=(client.y_test + 5) % CLASSES)

@@ -11,10 +11,10 @@ import fedgram as fg
 from fedgram.core import wire
 from fedgram.core.errors import FedgramError, InvalidParameter, UnknownName
 from fedgram.engines.inprocess import Room
-from fedgram.layerwise.network import Network, label_encoding
+from fedgram.layerwise.layered_network import Network, label_encoding
 from fedgram.methods.layerwise.fedacnnl import MOST_STEPS, PAPERS_GAMMA, STEP
 from fedgram.protocol import session
-from fedgram.protocol.timing import Spent
+from fedgram.protocol.transport import Spent
 from support.campaign import examples
 from support.problems import as_clients, relative_error, seeds, spread_any_way
 
@@ -32,7 +32,7 @@ def relu(z):
 
 
 def images(rng, n, classes=3):
-    """Return images that tell something of their labels."""
+    """Return images that depend on their labels."""
     y = rng.integers(0, classes, n)
     return rng.normal(size=(n, 8, 7, 2)) + rng.normal(size=(classes, 8, 7, 2))[y], y
 
@@ -141,10 +141,10 @@ SLOWNESS = {"2": 400, "3": 400, "5": 400, "40": 400, "6": 25}
 
 
 class SlowRoom(Room):
-    """An engine that sees replies to the first layer come after as many seconds as their clients are called."""
+    """An engine whose replies to the first layer take the seconds in their clients' names."""
 
     def exchange(self, step, requests):
-        """Pass replies on, as late as they are said to be."""
+        """Pass replies on, with the declared delays."""
         for number, (name, answer) in enumerate(super().exchange(step, requests)):
             if step == "summarize":
                 self.rounds += number == 0
@@ -156,7 +156,7 @@ class SlowRoom(Room):
 
 
 def batches(**settings_):
-    """Return the batch sizes of clients whose replies to the first layer take as many seconds as they are called."""
+    """Return the batch sizes of clients whose names are the seconds of their replies to the first layer."""
     given = {name: [] for name in SLOWNESS}
 
     @dataclass(frozen=True, kw_only=True)
@@ -177,7 +177,7 @@ def batches(**settings_):
 
 
 def test_adaptive_batch_size():
-    """(7): B_2 = ⌈T / min T · B_1⌉, at most the maximum and the client's samples; who has become quick stays so."""
+    """(7): B_2 = ⌈T / min T · B_1⌉, at most the maximum and the client's samples; batches never shrink."""
     assert batches(batch=10, batch_max=150) == {
         "2": [10, 10, 10],
         "3": [10, 15, 15],
@@ -223,7 +223,7 @@ def test_without_adaptive_batch_size():
 
 
 def test_an_empty_class():
-    """A class that nobody has gets weights of zero, and wins nothing."""
+    """A class without samples gets weights of zero, and never wins."""
     rng = np.random.default_rng(7)
     x, y = images(rng, 60)
     network = fg.FedACnnL(network=STACKS[2]).fit(as_clients(x, y, [np.arange(60)]), classes=5).model
@@ -234,11 +234,11 @@ def test_an_empty_class():
 @pytest.mark.parametrize(
     ("settings_", "error", "words"),
     [
-        ({"gamma": -1.0}, InvalidParameter, "gamma must be a number ≥ 0"),
+        ({"gamma": -1.0}, InvalidParameter, "gamma: expected a number ≥ 0"),
         ({"network": "dmn"}, UnknownName, "did you mean 'dnn'"),
-        ({"batch": 0}, InvalidParameter, "batch must be from 1"),
-        ({"batch": 512, "batch_max": 256}, InvalidParameter, "batch_max, 256; got 512"),
-        ({"batch_max": "4096; a=100"}, InvalidParameter, "batch_max, 4096; a=100; got 256"),
+        ({"batch": 0}, InvalidParameter, "batch: expected a whole number ≥ 1"),
+        ({"batch": 512, "batch_max": 256}, InvalidParameter, "batch_max, here 256, got 512"),
+        ({"batch_max": "4096; a=100"}, InvalidParameter, "batch_max, here 4096; a=100, got 256"),
         ({"batch_max": "many"}, InvalidParameter, "whole numbers ≥ 1, as in 4096.*got 'many'"),
         ({"batch_max": "4096; a=-1"}, InvalidParameter, "whole numbers ≥ 1.*got '-1'"),
         ({"batch_max": "4096; 512"}, InvalidParameter, "NAME=NUMBER.*got '512'"),
@@ -272,14 +272,14 @@ def test_convolutions_beat_a_line_on_digits():
     ids=["fedacnnl", "pfedacnnl", "auto"],
 )
 def test_an_interrupted_run_goes_on_after_its_last_layer(method, tmp_path):
-    """Interrupted in every layer, it ends as if it had not been: the same bits, bytes and curves, and no file left."""
+    """Interrupted in every layer, a run ends like an uninterrupted one: same bits, bytes and curves, no file left."""
     rng = np.random.default_rng(0)
     x, y = images(rng, 120)
     clients = [fg.Client(f"c{k}", x[p], y[p], x[p], y[p]) for k, p in enumerate(np.array_split(np.arange(120), 6))]
     want, path, asked = method.fit(clients, classes=3), tmp_path / "run.checkpoint", []
 
     def interrupt(step, round, done, total):
-        """Stop a run that has begun its second layer since it was taken up."""
+        """Stop a run in its second layer after it was resumed."""
         if step in ("summarize", "summarize_halves", "refit") and done == 1:
             asked.append((step, round))
             if len(asked) > 1:
@@ -307,7 +307,7 @@ def test_an_interrupted_run_goes_on_after_its_last_layer(method, tmp_path):
 
 @dataclass(frozen=True, kw_only=True)
 class Halved(fg.FedACnnL):
-    """FedACnnL that tells which samples are in which half."""
+    """FedACnnL that records the samples of each half."""
 
     def _gammas(self, clients, empty, saved):
         names = sorted(clients.names)
@@ -403,7 +403,7 @@ def test_a_checkpoint_of_another_run_is_not_used(tmp_path):
 
 
 def test_an_interrupted_run_keeps_its_groups_and_asks_for_enough_clients(tmp_path):
-    """Also where a client that could not tell its labels at first can do so when the run is taken up."""
+    """Also where a client that could not send its labels at first can do so when the run resumes."""
     rng, path, ill = np.random.default_rng(0), tmp_path / "run.checkpoint", [True]
     x, y = images(rng, 120)
     clients = as_clients(x, y, np.array_split(np.argsort(y), 8))

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 import fedgram as fg
 from fedgram.core.errors import ClientFailed, InvalidParameter, MissingExtra
-from fedgram.heads.temperature import calibrated
+from fedgram.heads.least_squares import calibrated
 from fedgram.layerwise import layer_moments
-from fedgram.layerwise.network import label_encoding
-from fedgram.layerwise.personal import EPSILONS, judge, own_layer, personalized
+from fedgram.layerwise.layered_network import label_encoding
+from fedgram.methods.layerwise.pfedacnnl import EPSILONS, judge, own_layer, personalized
 from fedgram.protocol.clientside import ClientSide
 from support.campaign import examples
 from support.problems import as_clients, features, redistributions, relative_error, seeds
@@ -23,7 +23,7 @@ DNN = "flatten dense:8 dense:6"
 
 
 def two_kinds(rng, n=240, clients=8):
-    """Return clients of which half see classes 0 and 1 and half see classes 2 and 3."""
+    """Return clients, half with classes 0 and 1 and half with classes 2 and 3."""
     y = np.concatenate([rng.integers(0, 2, n // 2), rng.integers(2, 4, n // 2)])
     return features(rng, n, 6) + np.eye(6)[y], y, np.array_split(np.arange(n), clients)
 
@@ -125,24 +125,25 @@ def test_auto_is_judged_without_the_clients_own_moments():
 def judged_by_hand(meta, others, x, y):
     """Return each layer's ε as `judge` should, by plain loops: candidates, then folds."""
     candidates, likelihoods = [], []
-    for first in (0, meta.depth - 1):
-        own, epsilons = meta.truncate(first), [inf] * first
-        for depth in range(first, meta.depth):
+    for first in (meta.depth - 1, 0, None):
+        own, epsilons = meta.truncate(first or 0), [inf] * (first or 0)
+        for depth in range(first or 0, meta.depth):
             layer = own_layer(own, x, y, batch=9)
-            epsilons.append(EPSILONS[layer.errors(others[depth], EPSILONS).argmin()])
+            best = EPSILONS[layer.errors(others[depth], EPSILONS).argmin()]
+            epsilons.append(2500.0 if first is None else best)
             own = own.extend(layer.solution(meta.solutions[depth], epsilons[-1]))
         candidates.append(epsilons)
-        towards = [*meta.solutions[:first], *others[first:]]
         scores = np.empty((len(x), 3))
         for fold in range(5):
             out = np.arange(len(x)) % 5 == fold
-            scores[out] = personalized(meta, x[~out], y[~out], epsilons, towards=towards, batch=9).scores(x[out])
+            scores[out] = personalized(meta, x[~out], y[~out], epsilons, towards=others, batch=9).scores(x[out])
         likelihoods.append(calibrated(scores, y, meta.temperature).log_likelihood)
-    return candidates[0] if likelihoods[0] > likelihoods[1] + 1 else candidates[1]
+    best = np.argmax(likelihoods)
+    return candidates[best] if likelihoods[best] > likelihoods[0] + 1 else candidates[0]
 
 
 def test_auto_for_deep_networks():
-    """Each layer's ε, and whether hidden layers are personalized at all, come from what the others know."""
+    """Each layer's ε, and the choice to personalize hidden layers, depend on the others' knowledge."""
     rng = np.random.default_rng(8)
     y = rng.integers(0, 3, 160)
     x = rng.normal(size=(160, 8, 7, 2)) + rng.normal(size=(3, 8, 7, 2))[y]
@@ -230,7 +231,7 @@ def test_groups_of_one_client():
         M = solve_layer(x[part], Y, np.zeros((6, 4)), 1.0)
         want = solve_layer(x[part], Y, M, 5.0)
         np.testing.assert_allclose(alone.personal[f"client-{k}"].weights[0], want, atol=1e-9)
-    # Nobody alone could judge: all become one group, and get its model.
+    # No client alone could judge: all become one group, and get its model.
     judged = fg.PFedACnnL(network="lr", gamma=1.0, groups=4).fit(clients, classes=4)
     assert judged.model is not None
 
@@ -243,7 +244,7 @@ def test_a_single_client_with_a_single_sample():
 @pytest.mark.parametrize("count", [1, 2, 3])
 @pytest.mark.parametrize("network", ["lr", "dnn", "conv:3:2 flatten"])
 def test_few_clients(count, network):
-    """Where nobody else is left to judge by, the meta-model without the client is zero: no crash, a fair model."""
+    """Without other clients the meta-model without the client is zero: no crash, a fair model."""
     rng = np.random.default_rng(5)
     y = rng.integers(0, 3, 90)
     x = rng.normal(size=(90, 8, 7, 2)) + rng.normal(size=(3, 8, 7, 2))[y]
@@ -255,7 +256,7 @@ def test_few_clients(count, network):
 
 
 def test_a_client_may_fail_in_the_middle():
-    """With a quorum the others go on; the failing one is in nobody's later layers."""
+    """With a quorum the others go on; the failed client is not in later layers."""
 
     @dataclass(frozen=True, kw_only=True)
     class Leaves(fg.PFedACnnL):

@@ -1,11 +1,11 @@
-"""What is reported after each layer: the network so far, judged by clients, at no cost to the method."""
+"""Reports after each layer: the current network, evaluated by clients, at no cost to the method."""
 
 import numpy as np
 import pytest
 
 import fedgram as fg
 from fedgram.layerwise import NetworkSoFar
-from fedgram.layerwise.network import label_encoding
+from fedgram.layerwise.layered_network import label_encoding
 from support.problems import as_clients
 
 CONVOLUTIONS = "conv:6:3:leaky_relu pool:2 conv:5:2 flatten dense:8"
@@ -65,7 +65,7 @@ def test_rounds_cost_the_method_nothing():
     one, other = (method.fit(clients, classes=3) for clients in (testing, without))
     assert len(one.rounds) == 3
     assert not other.rounds
-    # All but the greeting, which says how many test samples there are.
+    # All but hello, which has the number of test samples.
     sizes = [sum(account["up"] for account in fit.traffic.by_client.values()) for fit in (one, other)]
     assert abs(sizes[0] - sizes[1]) < 30 * len(parts)
     assert one.traffic.down == other.traffic.down

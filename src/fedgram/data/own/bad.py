@@ -6,19 +6,19 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal, Self, get_args
 
+from fedgram.core.classes import Label
 from fedgram.core.errors import BadSamples, Doubtful, InvalidData, InvalidParameter, Skipped
-from fedgram.core.labels import Label
 
 OnBad = Literal["refuse", "skip"]
 SHOWN = 5
 MEND = "Mend or remove them, or leave them out with --on-bad skip (in Python on_bad='skip')"
 MEND_ALL = "Mend them: without them nothing is left"
-# What compresses better than this is hardly data; small files may be anything.
+# A file that claims to hold EXPANSION times its size, and SPARE_BYTES more, is hardly data.
 EXPANSION, SPARE_BYTES = 200, 1 << 28
 
 
 def warn_of_look_alikes(names: Iterable[Label], where: str) -> None:
-    """Warn of names that differ only in upper and lower case, in blanks, or in characters that one does not see."""
+    """Warn of names that differ only in upper and lower case, in blanks, or in invisible characters."""
     seen: dict[str, str] = {}
     for name in names:
         if isinstance(name, str) and (other := seen.setdefault(_seen_as(name), name)) != name:
@@ -31,13 +31,13 @@ def warn_of_look_alikes(names: Iterable[Label], where: str) -> None:
 
 
 def _seen_as(name: str) -> str:
-    """Return what names that look alike have in common."""
+    """Return the form that names which look alike share."""
     shown = "".join(letter for letter in unicodedata.normalize("NFKC", name) if unicodedata.category(letter) != "Cf")
     return " ".join(shown.split()).casefold()
 
 
 class Reason(str):
-    """Why a sample is bad. `rule` says it without quoting the sample, for those who may not see it."""
+    """The reason why a sample is bad. `rule` gives it without quoting the sample, for other parties."""
 
     rule: str
 
@@ -53,13 +53,13 @@ class Reason(str):
 
 
 def check_on_bad(on_bad: str) -> None:
-    """Refuse anything but "refuse" and "skip"."""
+    """Raise unless `on_bad` is "refuse" or "skip"."""
     if on_bad not in get_args(OnBad):
         raise InvalidParameter(f"on_bad must be one of {', '.join(get_args(OnBad))}; got {on_bad!r}")
 
 
 def check_expansion(claimed: int, path: Path) -> None:
-    """Refuse a file that would become far larger in memory than any honest one of its size, before it does."""
+    """Raise for a file that would become implausibly large in memory for its size, before it is read."""
     size = path.stat().st_size
     if claimed > SPARE_BYTES + EXPANSION * size:
         raise InvalidData(
@@ -70,17 +70,16 @@ def check_expansion(claimed: int, path: Path) -> None:
 def settle(
     bad: Sequence[str], kept: int, where: str, kind: str, on_bad: OnBad, *, total: int | None = None, remedy: str = ""
 ) -> None:
-    """Do as the user chose about the bad samples, each described as `name: reason`; also refuse if none is left.
+    """Warn of bad samples, each described as `name: reason`, or raise, as the user chose; raise if no good one is left.
 
-    `total` says how many there are, where only the first `SHOWN` are described; `remedy`, what to do where leaving
-    samples out does not help. Other parties are told the rules of those reasons that have one, and nothing of the
-    samples.
+    `total` is the number of bad samples, if `bad` describes only the first `SHOWN`. `remedy` is the advice if leaving
+    samples out does not help. Other parties are told the rules of the reasons, and nothing of the samples.
     """
     count = len(bad) if total is None else total
     if count:
         listed = "; ".join(bad[:SHOWN]) + (f"; and {count - SHOWN} more" if count > SHOWN else "")
         found = f"{count} bad {kind}{'s' if count > 1 else ''} in {where}: {listed}"
-        # Where nothing would be left, the reasons are worth more than that.
+        # If nothing would be left, an error with the reasons is more useful.
         if on_bad == "refuse" or not kept:
             rules = dict.fromkeys(reason.rule for reason in bad if isinstance(reason, Reason))
             error = BadSamples(f"{found}. {remedy or (MEND if kept else MEND_ALL)}")

@@ -1,7 +1,7 @@
 """CSV files, read in pieces that hold whole rows.
 
-Pyarrow reads a piece if it is installed and can; otherwise Python's own reader does, which needs nothing and knows rows
-of any length. Both agree on what a number is.
+Pyarrow reads a piece if it is installed and can; otherwise Python's own reader does, which needs no package and reads
+rows of any length. Both agree on what a number is.
 """
 
 import csv
@@ -11,21 +11,34 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedgram.core.arrays import Array
 from fedgram.core.errors import InvalidData
-from fedgram.core.files import open_regular
-from fedgram.data.own.cells import MISSING, Block, Coded, Mask, arrow_block, block_of, column_of_numbers, is_clean
+from fedgram.core.filesystem import open_regular
+from fedgram.data.own.cells import (
+    MISSING,
+    POINT,
+    Block,
+    Coded,
+    Mask,
+    Notation,
+    Numbers,
+    arrow_block,
+    block_of,
+    column_of_numbers,
+    is_clean,
+)
 
-BYTES = 1 << 22  # of a piece: large enough for what is done once for each to cost little
-PLAIN = 1 << 17  # of a piece where pyarrow is not there: a cell of Python's takes ten times the memory
+BYTES = 1 << 22  # size of a piece: large enough that the fixed work per piece costs little
+PLAIN = 1 << 17  # size of a piece without pyarrow: a cell as a Python object takes ten times the memory
 PARSED = 1 << 20  # bytes that pyarrow parses at a time: they stay in the processor's cache
-MOST_BYTES = 1 << 25  # of a cell in quotation marks; a longer one is a mark that is not closed
+TAIL = 1 << 12  # bytes at the end of a file that are looked at for lines of empty cells
+MOST_BYTES = 1 << 25  # size of a cell in quotation marks; in a longer one the closing mark is missing
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 _ENCODING, _ORDER_MARK = "utf-8-sig", b"\xef\xbb\xbf"
 _QUOTED = re.compile(r'"[^"]*"')
@@ -36,13 +49,14 @@ _CELLS = {
     for delimiter in DELIMITERS
 }
 _BESIDE = {delimiter: np.isin(np.arange(256), [*f'{delimiter}\r\n"'.encode()]) for delimiter in DELIMITERS}
+_LINE_END = re.compile(rb"\r\n|\r|\n")
 _NAN = re.compile(rb"nan\(", re.IGNORECASE)  # which pyarrow takes for a number
 _NULLS = sorted({form for word in MISSING for form in (word, word.upper(), word.title())} | {"NaN", "None"})
 
 
 @dataclass(frozen=True)
 class Header:
-    """How a CSV file begins: the names as they stand, the text that holds them, and how the rest is to be read."""
+    """The header of a CSV file: the column names, the delimiter, and the text of its first line or lines."""
 
     names: tuple[str, ...]
     delimiter: str
@@ -50,17 +64,17 @@ class Header:
 
     @property
     def bare(self) -> str:
-        """What no quotation marks enclose."""
+        """The text outside of quotation marks."""
         return _QUOTED.sub("", self.text)
 
     @property
     def lines(self) -> int:
-        """How many lines there are before the first row: a quoted name may have several."""
+        """The number of lines before the first row: a quoted name may have several."""
         return len(io.StringIO(self.text, newline="").readlines())
 
     @property
     def newline(self) -> bytes:
-        """What ends a line, or is the last of what does."""
+        """The last byte of a line's end."""
         return b"\r" if self.text.endswith("\r") else b"\n"
 
 
@@ -83,23 +97,30 @@ def read_header(path: Path) -> Header:
     return Header(tuple(names), delimiter, "".join(taken))
 
 
-def csv_blocks(path: Path, names: Sequence[str], numbers: Sequence[str], texts: Sequence[str]) -> Iterator[Block]:
-    """Yield the rows in blocks, with these columns of those in `names`."""
+def csv_blocks(
+    path: Path, names: Sequence[str], numbers: Sequence[str], texts: Sequence[str], notation: Notation = POINT
+) -> Iterator[Block]:
+    """Yield the rows in blocks, with the columns `numbers` and `texts` out of `names`."""
     header, start = read_header(path), 0
     for piece in _pieces(path, header, _size()):
-        found, block = _with_arrow(piece, header.delimiter, names, numbers, texts), None
+        found, block = _with_arrow(piece, header.delimiter, names, numbers, texts, notation), None
         if found is not None:
-            block = arrow_block(start, found, numbers, texts, share=piece.share)
+            block = arrow_block(start, found, numbers, texts, notation, share=piece.share)
             if _has_odd_nan(piece, block, found):
                 block = None
         if block is None:
-            block = _row_by_row(piece, header.delimiter, names, numbers, texts, start)
+            block = _row_by_row(piece, header.delimiter, names, numbers, texts, start, notation)
         yield block
         start += block.rows
 
 
+def first_rows(path: Path, count: int) -> list[list[str]]:
+    """Return the cells of the first rows."""
+    return [cells for _, cells in islice(_rows(path), count)]
+
+
 def find_rows(path: Path, places: Iterable[int]) -> dict[int, tuple[int, list[str]]]:
-    """Return the line and the cells of rows, given by place among all that are not blank."""
+    """Return the line and the cells of rows, given by number among all rows that are not blank."""
     wanted, found = set(places), {}
     if wanted:
         for place, (line, cells) in enumerate(_rows(path)):
@@ -111,7 +132,7 @@ def find_rows(path: Path, places: Iterable[int]) -> dict[int, tuple[int, list[st
 
 
 def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield each row's first line and cells, told apart in the same pieces and by the same rules as they are read."""
+    """Yield each row's first line and cells, split in the same pieces and by the same rules as in `csv_blocks`."""
     header = read_header(path)
     before = header.lines
     for piece in _pieces(path, header, _size()):
@@ -130,7 +151,10 @@ def _size() -> int:
 
 @dataclass(frozen=True)
 class _Piece:
-    """Whole rows of a file: their bytes, valid until the next piece, the share read so far, which marks they have."""
+    """Whole rows of a file: their bytes, valid until the next piece, and the share of the file read so far.
+
+    `marks` holds those of quotation mark, opening parenthesis and carriage return that occur in the bytes.
+    """
 
     content: memoryview
     share: float
@@ -142,10 +166,12 @@ def _pieces(path: Path, header: Header, size: int) -> Iterator[_Piece]:
     with open_regular(path) as file:
         total = max(os.fstat(file.fileno()).st_size, 1)
         mark = 3 if file.read(3) == _ORDER_MARK else 0
-        start = done = file.seek(mark + len(header.text.encode()))
+        start = done = mark + len(header.text.encode())
+        stop = _end_of_cells(file, start, header.delimiter)
+        file.seek(start)
         buffer, kept = bytearray(size), 0
         while True:
-            got = _fill(file, memoryview(buffer)[kept:])
+            got = _fill(file, memoryview(buffer)[kept : kept + stop - done])
             end, done = kept + got, done + got
             if not end:
                 return
@@ -190,7 +216,7 @@ def _line_of(path: Path, place: int) -> int:
 
 
 def _fill(file: Any, space: memoryview) -> int:
-    """Read until the space is full or the file ends; return how many bytes there are.
+    """Return the number of bytes read into the space: it is full, or the file has ended.
 
     A network disk may give fewer than asked for. Pieces must not depend on that: every pass has the same blocks.
     """
@@ -198,6 +224,32 @@ def _fill(file: Any, space: memoryview) -> int:
     while end < len(space) and (got := file.readinto(space[end:])):
         end += got
     return end
+
+
+def _end_of_cells(file: Any, start: int, delimiter: str) -> int:
+    """Return the end of the rows of a file whose first row is at `start`.
+
+    Lines of empty cells at the end are not rows: spreadsheets write them where cells once held something.
+    """
+    end: int = file.seek(0, os.SEEK_END)
+    last = end
+    empty = f"{delimiter} \t\r\n".encode()
+    while last > start:
+        first = max(start, last - TAIL)
+        tail = _read_at(file, first, last - first)
+        last = first + len(tail.rstrip(empty))
+        if last > first:
+            break
+    if last == start:
+        return start
+    found = _LINE_END.search(_read_at(file, last, min(end - last, TAIL)))
+    return end if found is None else last + found.end()
+
+
+def _read_at(file: Any, place: int, count: int) -> bytes:
+    buffer = bytearray(count)
+    file.seek(place)
+    return bytes(buffer[: _fill(file, memoryview(buffer))])
 
 
 def _enclosing(buffer: bytearray, end: int, delimiter: str) -> npt.NDArray[np.int64]:
@@ -209,7 +261,7 @@ def _enclosing(buffer: bytearray, end: int, delimiter: str) -> npt.NDArray[np.in
         return np.zeros(0, dtype=np.int64)
     content = np.frombuffer(buffer, np.uint8, end)
     marks, beside = np.flatnonzero(content == _MARK), _BESIDE[delimiter]
-    # Where each second mark opens and the others close, all have a delimiter, a line's end or another mark beside them.
+    # Quick check: if opening and closing marks alternate, each is beside a delimiter, a line's end or another mark.
     opening, closing = marks[::2], marks[1::2]
     first, last = int(opening[0] == 0), len(closing) - int(len(closing) > 0 and closing[-1] == end - 1)
     if beside[content[opening[first:] - 1]].all() and beside[content[closing[:last] + 1]].all():
@@ -225,7 +277,7 @@ def _enclosing(buffer: bytearray, end: int, delimiter: str) -> npt.NDArray[np.in
 
 
 def _opening(marks: npt.NDArray[np.int64]) -> int:
-    """Return where the cell begins that the last mark leaves open."""
+    """Return the start of the cell that the last mark leaves open."""
     place = len(marks) - 1
     while place and marks[place] == marks[place - 1] + 1:  # a doubled one: both stand for one inside the cell
         place -= 2
@@ -233,7 +285,7 @@ def _opening(marks: npt.NDArray[np.int64]) -> int:
 
 
 def _end_of_rows(buffer: bytearray, end: int, newline: bytes, marks: npt.NDArray[np.int64]) -> int:
-    """Return where the last whole row ends: at a line's end that no quotation marks enclose."""
+    """Return the end of the last whole row: a line's end that no quotation marks enclose."""
     cut = buffer.rfind(newline, 0, end) + 1
     while cut and (before := bisect_left(marks, cut)) % 2:
         cut = buffer.rfind(newline, 0, int(marks[before - 1])) + 1
@@ -251,30 +303,37 @@ def _arrow() -> tuple[Any, Any] | None:
 
 
 def _with_arrow(
-    piece: _Piece, delimiter: str, names: Sequence[str], numbers: Sequence[str], texts: Sequence[str]
+    piece: _Piece,
+    delimiter: str,
+    names: Sequence[str],
+    numbers: Sequence[str],
+    texts: Sequence[str],
+    notation: Notation,
 ) -> Any:
     """Return a record batch if pyarrow is there and finds as many cells in every row as there are names."""
-    # Pyarrow drops a byte order mark wherever it begins to read: of files put together, one may be part of a cell.
+    # Pyarrow drops a byte order mark wherever it begins to read; in concatenated files the mark may be part of a cell.
     if (modules := _arrow()) is None or piece.content[:3] == _ORDER_MARK:
         return None
     pa, arrow_csv = modules
-    # Bytes in memory, not a file of Python's: pyarrow's threads would ask for the interpreter, and abort the process if
-    # that has ended meanwhile.
+    # Bytes in memory, not a Python file: for a Python file pyarrow's threads need the interpreter, and they abort the
+    # process if the interpreter has ended meanwhile.
     content = pa.py_buffer(piece.content)
     quoted = b'"' in piece.marks
     # Where a block ends inside of a cell between \r and \n, pyarrow loses the \n.
     size = max(len(content), PARSED) if quoted and b"\r" in piece.marks else PARSED
-    # Threads would take a quarter more time in all: what one has parsed is in another one's cache.
+    # Threads would take a quarter more CPU time: parsed data lie in the cache of another core.
     read = arrow_csv.ReadOptions(column_names=list(names), block_size=size, use_threads=False)
-    # To look for rows of several lines takes a seventh of the time, and without quotation marks there are none.
+    # Support for rows of several lines costs a seventh of the time; without quotation marks there are no such rows.
     parse = arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=quoted)
-    # If a cell is no number, all are read as texts, and only the column that has it is looked at text by text.
-    for kind in (pa.float64(), pa.string()):
+    # If a cell is not a number, all cells are read as texts, and only its column is parsed text by text. Pyarrow does
+    # not know marks between thousands.
+    for kind in (pa.string(),) if notation.thousands else (pa.float64(), pa.string()):
         convert = arrow_csv.ConvertOptions(
             column_types=dict.fromkeys(numbers, kind) | dict.fromkeys(texts, pa.dictionary(pa.int32(), pa.string())),
             include_columns=[*numbers, *texts],
             null_values=_NULLS,
             strings_can_be_null=False,
+            decimal_point=notation.decimal,
         )
         try:
             table = arrow_csv.read_csv(
@@ -290,7 +349,7 @@ def _with_arrow(
 
 
 def _has_odd_nan(piece: _Piece, block: Block, batch: Any) -> bool:
-    """Say whether pyarrow has taken a text such as "nan(7)" for a number."""
+    """Return whether pyarrow has taken a text such as "nan(7)" for a number."""
     if b"(" not in piece.marks:
         return False
     for name, values in block.numbers.items():
@@ -308,6 +367,7 @@ def _row_by_row(
     numbers: Sequence[str],
     texts: Sequence[str],
     start: int,
+    notation: Notation,
 ) -> Block:
     text = str(piece.content, "utf-8")
     rows = [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if row]
@@ -320,13 +380,15 @@ def _row_by_row(
     return block_of(
         start,
         len(rows),
-        {name: _numbers(columns[name], ragged, clean=clean) for name in numbers},
+        {name: _numbers(columns[name], ragged, notation, clean=clean) for name in numbers},
         {name: Coded.of(columns[name]) for name in texts},
         ragged=ragged if ragged.any() else None,
         share=piece.share,
     )
 
 
-def _numbers(cells: Sequence[str], ragged: Mask, *, clean: bool) -> tuple[Array, Mask]:
-    values, bad = column_of_numbers(cells, clean=clean)
-    return values, ragged if bad is None else bad | ragged
+def _numbers(cells: Sequence[str], ragged: Mask, notation: Notation, *, clean: bool) -> Numbers:
+    values, bad = column_of_numbers(cells, notation, clean=clean)
+    if bad is None or not bad.any():
+        return values, ragged, None
+    return values, bad | ragged, Coded.of(cells)

@@ -13,8 +13,18 @@ from fedgram.core.errors import Doubtful, InvalidData, NumericLabels
 from fedgram.data.own.bad import warn_of_look_alikes
 from fedgram.data.own.cells import Coded, is_missing, number_of
 
+_IDENTIFIER = re.compile(r"(.*[_\-. ])?(id|ids|uuid|guid|mrn|nr|no|name)|unnamed: 0|index|", re.IGNORECASE)
 _DATE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}([T ].*)?|\d{1,2}[./]\d{1,2}[./]\d{2,4}( .*)?", re.ASCII)
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]*)(\.0*)?")
+
+
+def names_identifier(column: str) -> bool:
+    """Say whether a column's name is that of an identifier: a number or name of a person, a sample or a row.
+
+    >>> names_identifier("patient_id"), names_identifier("Unnamed: 0"), names_identifier(""), names_identifier("humid")
+    (True, True, True, False)
+    """
+    return _IDENTIFIER.fullmatch(column) is not None
 
 
 def are_dates(texts: Collection[str]) -> bool:
@@ -39,7 +49,7 @@ def whole_number(text: str) -> str | None:
 
 
 def one_form(text: str) -> str:
-    """Return a text as it counts, where programs write the same in several ways: 1 for 1.0, and characters composed.
+    """Return one form of a text that programs write in several ways: 1 for 1.0, and composed characters.
 
     >>> one_form("1.0"), one_form("1.5"), one_form("Zu\u0308rich") == "Z\u00fcrich"
     ('1', '1.5', True)

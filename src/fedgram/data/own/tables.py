@@ -1,7 +1,6 @@
-"""Tables of numbers with a label column: which columns are what, and what becomes of bad rows."""
+"""Tables of numbers with a label column: the roles of their columns, and their bad rows."""
 
 import math
-import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,23 +13,22 @@ import numpy.typing as npt
 from fedgram.core.arrays import Array
 from fedgram.core.columns import Columns, listed
 from fedgram.core.errors import BadSamples, Doubtful, InvalidData, Mismatch, UnknownName
-from fedgram.core.progress import with_bar
+from fedgram.core.progress_bars import with_bar
 from fedgram.data.own.bad import SHOWN, OnBad, Reason, check_expansion, settle
 from fedgram.data.own.blocks import TableFile, open_table, stacked
-from fedgram.data.own.cells import Block, Coded, Mask, is_missing, number_of
-from fedgram.data.own.labels import parsed, tidied_column
+from fedgram.data.own.cells import POINT, Block, Coded, Mask, Notation, is_missing, number_of
+from fedgram.data.own.labels import names_identifier, parsed, tidied_column
 
 LABEL_NAMES = ("label", "y", "target", "class")
 CLIENT_NAME = "client"
-_ID_NAME = re.compile(r"(.*[_\-. ])?(id|ids|uuid|guid)|unnamed: 0|index|", re.IGNORECASE)
 _ID_ROWS = 20  # in fewer rows, any whole numbers are easily distinct
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What somebody wants of a table: the columns by name, where usual names do not do.
+    """The user's choice of columns; None where the usual column names decide.
 
-    `columns` are the features, None for all that are neither label nor client. Without `labelled`, labels may be
+    `columns` are the features, None for all columns except label and client. Without `labelled`, labels may be
     missing.
     """
 
@@ -38,14 +36,15 @@ class Wanted:
     client: str | None = None
     columns: Columns | None = None
     labelled: bool = True
+    notation: Notation = POINT
 
 
 @dataclass(frozen=True)
 class Table:
     """Features (n, d), labels (n,) as int64 or names (None if there are none), and each row's client if it has one.
 
-    Rows that have no label, where that is allowed, are those where `labels` is masked. `left_out` are the places of
-    bad rows among all.
+    Where labels may be missing, `labels` is masked in the rows without a label. `left_out` are the row numbers of bad
+    rows.
     """
 
     x: npt.NDArray[np.float64]
@@ -57,7 +56,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Roles:
-    """Which columns are what, by position."""
+    """The positions of the label, client and feature columns."""
 
     names: Columns
     label: int | None
@@ -67,16 +66,16 @@ class Roles:
 
     @staticmethod
     def of(names: Columns, wanted: Wanted, path: Path) -> "Roles":
-        """Find label and client among the column names, by the name given or the usual ones."""
+        """Return the roles of the columns: label and client by the names given, or else by the usual names."""
         for asked in (wanted.label, wanted.client):
             if asked is not None and asked.strip() not in names:
-                raise UnknownName(f"column of {path.name}", asked, names).telling(f"there is no column {asked!r}")
+                raise UnknownName("column", asked, names, where=path.name).telling(f"there is no column {asked!r}")
         free = [name for name in names if wanted.columns is None or name not in wanted.columns]
         label = wanted.label or next((found for usual in LABEL_NAMES if (found := _usual(usual, free, path))), None)
         if label is None and wanted.labelled:
             raise InvalidData(
                 f"{path} has no column named {', '.join(LABEL_NAMES)} (it has {', '.join(names[:6])}"
-                f"{', …' if len(names) > 6 else ''}): name the label column, with --label on the command line"
+                f"{', …' if len(names) > 6 else ''}): name the label column, with --outcome on the command line"
             ).telling(f"there is no column named {', '.join(LABEL_NAMES)}: name the label column")
         client = wanted.client or _usual(CLIENT_NAME, free, path)
         places = {name: place for place, name in enumerate(names)}
@@ -98,17 +97,17 @@ class Roles:
 
     @property
     def unused(self) -> Columns:
-        """The names of columns that are nothing."""
+        """The names of columns that are neither feature nor label nor client."""
         used = {*self.features, self.label, self.client}
         return tuple(name for place, name in enumerate(self.names) if place not in used)
 
     @property
     def texts(self) -> list[int]:
-        """The columns that are read as they stand."""
+        """The positions of the columns that are read as text."""
         return [place for place in (self.label, self.client) if place is not None]
 
     def about(self) -> str:
-        """Say in one line which columns are used as what."""
+        """Return a line that lists the columns by role."""
         shown = self.columns[:12]
         more = f", … ({len(self.columns)} in all)" if len(self.columns) > len(shown) else ""
         parts = [f"features: {', '.join(shown)}{more}"]
@@ -119,9 +118,9 @@ class Roles:
 
 @dataclass(frozen=True)
 class Scan:
-    """What one pass through a table tells: which of its rows can be used, and the cells of label and client, tidied.
+    """The result of one pass through a table: usable rows, and the tidied cells of the label and client columns.
 
-    `parts` are the numbers of all rows, where they were kept.
+    `parts` are the numbers of all rows by block, None if they were not kept.
     """
 
     source: TableFile
@@ -132,12 +131,12 @@ class Scan:
     parts: list[Array] | None
 
     def blocks(self) -> Iterator[tuple[Mask, Array]]:
-        """Read the numbers again: yield which rows of a block can be used, and the numbers of these, (n, d)."""
+        """Yield for each block, read again, the mask of its usable rows and their numbers (n, d)."""
         end = 0
         for block in self.source.blocks(self.roles.columns, []):
             end = block.start + block.rows
             good = self.good[block.start : end]
-            if len(good) != block.rows:  # written so soon after it was read that its time did not tell
+            if len(good) != block.rows:  # the file changed within the resolution of its time stamp
                 raise self.source.changed()
             yield good, _numbers(block, self.roles)[good]
         if end != len(self.good):
@@ -145,8 +144,8 @@ class Scan:
 
 
 def scan(path: Path, wanted: Wanted, on_bad: OnBad, *, keep: bool = False) -> Scan:
-    """Read a CSV or Parquet file once; rows that cannot be used are refused, or marked, as the user chose."""
-    source = open_table(path)
+    """Return the scan of a CSV or Parquet file, read once; unusable rows are refused or marked, as the user chose."""
+    source = open_table(path, wanted.notation)
     roles = Roles.of(source.names, wanted, path)
     _refuse_words(source, roles)
     if source.rows is not None:
@@ -183,7 +182,7 @@ def scan(path: Path, wanted: Wanted, on_bad: OnBad, *, keep: bool = False) -> Sc
 
 
 def read_table(path: Path, wanted: Wanted, on_bad: OnBad) -> Table:
-    """Read a CSV or Parquet file; rows that cannot be used are refused or left out, as the user chose."""
+    """Return the table in a CSV or Parquet file; unusable rows are refused or left out, as the user chose."""
     found = scan(path, wanted, on_bad, keep=True)
     assert found.parts is not None
     roles, good, labels, groups = found.roles, found.good, found.labels, found.groups
@@ -213,26 +212,28 @@ def _numbers(block: Block, roles: Roles) -> Array:
 
 
 def _refuse_words(source: TableFile, roles: Roles) -> None:
-    """Refuse a Parquet file whose features are no numbers: skipping rows would not mend that."""
+    """Raise for a Parquet file with a feature column that is not numeric: skipping rows would not mend that."""
     for name in roles.columns:
         if kind := (source.words or {}).get(name):
-            remedy = "" if roles.label is not None else ", or if it is the label, say so (--label)"
+            remedy = "" if roles.label is not None else ", or if it is the label, say so (--outcome)"
             raise BadSamples(
                 f"column {name!r} of {source.title} holds {kind}, not numbers: drop it or encode it{remedy}"
             ).telling(f"column {name!r} must hold numbers")
 
 
 def _reasons(source: TableFile, roles: Roles, bad: Mapping[int, Array]) -> list[str]:
-    """Say what is wrong with rows, given by place: by the cells of a CSV file, or by the numbers that were read."""
+    """Return the faults of rows, given by row number: from the cells of a CSV file, or from the numbers read."""
     found = source.find(bad)
     return [
-        (_why_bad(found[place][1], roles) if source.is_csv else _why_not_finite(numbers, roles)).at(found[place][0])
+        (_why_bad(found[place][1], roles, source.notation) if source.is_csv else _why_not_finite(numbers, roles)).at(
+            found[place][0]
+        )
         for place, numbers in bad.items()
     ]
 
 
-def _why_bad(row: Sequence[str], roles: Roles) -> Reason:
-    """Return what is wrong with a row of cells."""
+def _why_bad(row: Sequence[str], roles: Roles, notation: Notation) -> Reason:
+    """Return the fault of a row of cells."""
     if len(row) != len(roles.names):
         return Reason(f"{len(row)} values for {len(roles.names)} columns", "a row must have a value for each column")
     features, texts = set(roles.features), set(roles.texts)
@@ -244,9 +245,10 @@ def _why_bad(row: Sequence[str], roles: Roles) -> Reason:
         if i in features:
             if not cell.strip():
                 return Reason(f"{column} is empty", f"{column} must not be empty")
-            value = number_of(cell)
+            value = number_of(cell, notation)
             if value is None and not is_missing(cell):
-                remedy = "" if roles.label is not None else " (if it is the label, say so: --label)"
+                remedy = "" if roles.label is not None else " (if it is the label, say so: --outcome)"
+                remedy = notation.instead(cell) or remedy
                 return Reason(f"{column} holds {cell!r}, not a number{remedy}", f"{column} must hold numbers")
             if value is None or math.isinf(value):
                 return Reason(f"{column} is {cell.strip() if value is None else value}", f"{column} must be finite")
@@ -254,7 +256,7 @@ def _why_bad(row: Sequence[str], roles: Roles) -> Reason:
 
 
 def _why_not_finite(row: Array, roles: Roles) -> Reason:
-    """Return what is wrong with a row of numbers."""
+    """Return the fault of a row of numbers."""
     for value, name in zip(row, roles.columns, strict=True):
         if not math.isfinite(value):
             what = "empty or NaN" if math.isnan(value) else value
@@ -263,7 +265,7 @@ def _why_not_finite(row: Array, roles: Roles) -> Reason:
 
 
 def _remedy(usable: npt.NDArray[np.bool_], roles: Roles) -> str:
-    """Return what to do about columns without a single number: rows that are skipped for them would be all."""
+    """Return advice on columns without a single number: because of them, every row would be skipped."""
     words = [name for name, column in zip(roles.columns, usable.T, strict=True) if not column.any()]
     if not words:
         return ""
@@ -272,7 +274,7 @@ def _remedy(usable: npt.NDArray[np.bool_], roles: Roles) -> str:
 
 
 def _warn_of_ids(x: npt.NDArray[np.float64], roles: Roles, path: Path) -> None:
-    """Warn of features that look like numbers of rows or people."""
+    """Warn of features that look like identifiers of rows or people."""
     found = [name for name, column in zip(roles.columns, x.T, strict=True) if _looks_like_id(name, column)]
     if found:
         warnings.warn(
@@ -284,7 +286,7 @@ def _warn_of_ids(x: npt.NDArray[np.float64], roles: Roles, path: Path) -> None:
 
 
 def _looks_like_id(name: str, column: npt.NDArray[np.float64]) -> bool:
-    if _ID_NAME.fullmatch(name):
+    if names_identifier(name):
         return True
     # A look at a few rows settles it for nearly every column.
     whole = len(column) >= _ID_ROWS and bool((column[:_ID_ROWS] == np.rint(column[:_ID_ROWS])).all())
@@ -292,7 +294,7 @@ def _looks_like_id(name: str, column: npt.NDArray[np.float64]) -> bool:
 
 
 def _usual(usual: str, names: Sequence[str], path: Path) -> str | None:
-    """Return the column of a usual name, in any case; several of them are refused."""
+    """Return the column with a usual name, in lower or upper case; raise if there are several."""
     found = [name for name in names if name.lower() == usual]
     if len(found) > 1:
         raise InvalidData(f"{path} has both {found[0]!r} and {found[1]!r}: say which is the {usual} column")

@@ -1,1 +1,1 @@
-"""Data sets that others publish: where they are, how they are fetched, how they lie on disk."""
+"""Data sets that others publish: their names, where to get them, their layouts, and their copies in the cache."""

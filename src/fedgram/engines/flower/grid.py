@@ -4,76 +4,111 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import count, islice
 from time import monotonic, sleep
 from typing import TypeAlias
 
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
+from flwr.superlink.grid.http_grid import HttpGrid
 
 from fedgram.core import wire
 from fedgram.core.errors import ClientFailed, FedgramError, InvalidData, RefusedMessage
-from fedgram.engines.flower import envelope
-from fedgram.engines.flower.keys import PublicKey, check_name
-from fedgram.protocol.timing import Spent
+from fedgram.engines.flower import flower_messages
+from fedgram.engines.flower.flower_messages import LARGEST, SMALL, Upload, arrived, pulled
+from fedgram.engines.flower.node_keys import LONGEST_NAME, PublicKey, check_name
+from fedgram.protocol.transport import Spent
 
 UNDER_WAY = 64  # requests that nodes may hold at a time
 PULLED = 4  # replies taken at a time: the server's memory does not grow with the number of nodes
 # Seconds between two looks for replies: few at first, for nodes that answer at once, more while nothing comes.
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.005, 0.5
-_LONGEST_NAME, _LONGEST_REASON = 200, 1000  # characters; both are shown to people
-GRACE = 60.0  # seconds that Flower keeps a message longer than we wait: our word on who is late is the clearer one
+PROCESSORS = 1024  # the most that a node can say it has worked with
+_LONGEST_REASON = 1000  # characters, which are shown to people
+GRACE = 60.0  # seconds that Flower keeps a message after our timeout: our error is clearer
 
 Found: TypeAlias = dict[str, int | FedgramError]
 Refused: TypeAlias = dict[str, FedgramError]
 
-log = logging.getLogger("flwr")  # so that it shows where Flower's own lines do
+log = logging.getLogger("flwr")  # Flower's log, so that our lines appear among its own
+
+
+@dataclass
+class _Asked:
+    """A node that has not answered yet: its deadline, the most bytes of its answer, and the upload once announced."""
+
+    node: int
+    until: float
+    most: int
+    upload: Upload | None = None
 
 
 @dataclass
 class Post:
-    """Sends letters to nodes and hands out the answers as they come, or why there is none.
+    """Post office that sends letters to nodes and hands out the answers, or errors in their place, as they come.
 
-    `bytes_up` and `bytes_down` are what Flower counts of the messages' content.
+    `bytes_up` and `bytes_down` are Flower's counts of the messages' content.
     """
 
     grid: Grid
     timeout: float | None = None
-    watch: Callable[[], None] = lambda: None  # raises if nobody can answer any more
+    watch: Callable[[], None] = lambda: None  # raises if no node can answer any more
     bytes_up: int = 0
     bytes_down: int = 0
-    _waiting: dict[str, tuple[int, float]] = field(default_factory=dict)  # message → node, when to give up
+    _waiting: dict[str, "_Asked"] = field(default_factory=dict)  # by message
     _pause: float = SHORTEST_PAUSE
 
     def __len__(self) -> int:
-        """Return how many letters are not answered yet."""
+        """Return the number of letters without an answer so far."""
         return len(self._waiting)
 
-    def send(self, node: int, kind: str, letter: RecordDict) -> FedgramError | None:
-        """Send a letter; return why it could not be sent."""
-        message = Message(letter, node, kind, ttl=self.timeout and self.timeout + GRACE)
+    def send(self, node: int, kind: str, letter: RecordDict, *, most: int = LARGEST) -> FedgramError | None:
+        """Send a letter that asks for at most so many bytes; return the error if it could not be sent."""
+        message = Message(flower_messages.sealed(letter), node, kind, ttl=self.timeout and self.timeout + GRACE)
         sent = next(iter(self.grid.push_messages([message])), None)
         if sent is None:
             return ClientFailed("Flower cannot send to this node: it is no longer connected")
-        self.bytes_down += envelope.size(message)
-        self._waiting[sent] = node, monotonic() + self.timeout if self.timeout else float("inf")
+        self.bytes_down += flower_messages.size(message)
+        until = monotonic() + self.timeout if self.timeout else float("inf")
+        self._waiting[sent] = _Asked(node, until, most)
         return None
 
     def collect(self) -> Iterator[tuple[int, Message | FedgramError]]:
-        """Yield what has come by now, with the node that it came from."""
+        """Yield the replies that have arrived, with their nodes."""
         self.watch()
-        ids = iter(list(self._waiting))
-        while some := list(islice(ids, PULLED)):
-            for reply in self.grid.pull_messages(some):
-                asked = self._waiting.pop(reply.metadata.reply_to_message_id, None)
-                if asked is not None:
-                    self.bytes_up += envelope.size(reply)
-                    self._pause = 0.0
-                    yield asked[0], _failure(reply) or reply
-        for sent, (node, until) in list(self._waiting.items()):
-            if monotonic() > until:
+        for sent, reply in self._arrived():
+            asked = self._waiting.pop(sent, None)
+            if asked is not None:
+                self._pause = 0.0
+                yield asked.node, self._counted(reply)
+        for sent, asked in list(self._waiting.items()):
+            if monotonic() > asked.until:
                 del self._waiting[sent]
-                yield node, ClientFailed(f"no answer within {self.timeout:g} s")
+                yield asked.node, ClientFailed(f"no answer within {self.timeout:g} s")
+
+    def _arrived(self) -> Iterator[tuple[str, Message | FedgramError]]:
+        """Yield the replies that have arrived completely, each with the id of the message that it answers."""
+        if not isinstance(self.grid, HttpGrid):  # nodes in this process or in those that it has started
+            ids = iter(list(self._waiting))
+            while some := list(islice(ids, PULLED)):
+                yield from ((reply.metadata.reply_to_message_id, reply) for reply in self.grid.pull_messages(some))
+            return
+        for sent, upload in arrived(self.grid, [sent for sent, asked in self._waiting.items() if asked.upload is None]):
+            if sent in self._waiting:
+                self._waiting[sent].upload = upload
+        for sent, asked in list(self._waiting.items()):
+            if asked.upload is not None and (reply := pulled(self.grid, asked.upload, asked.most)) is not None:
+                yield sent, reply
+
+    def _counted(self, reply: Message | FedgramError) -> Message | FedgramError:
+        """Return a reply after counting its bytes, or its error; a reply that cannot be counted is not fedgram's."""
+        if isinstance(reply, FedgramError):
+            return reply
+        try:
+            self.bytes_up += flower_messages.size(reply)
+        except FedgramError as error:
+            return error
+        return _failure(reply) or reply
 
     def rest(self) -> None:
         """Pause before the next look, not at all if something has just come."""
@@ -81,7 +116,7 @@ class Post:
         self._pause = min(max(2 * self._pause, SHORTEST_PAUSE), LONGEST_PAUSE)
 
     def forget(self) -> None:
-        """Wait for no more answers."""
+        """Stop waiting for answers."""
         self._waiting.clear()
 
 
@@ -95,9 +130,9 @@ def _failure(reply: Message) -> FedgramError | None:
 
 @dataclass(frozen=True)
 class Expected:
-    """Who should take part: clients by name, or so many, or (neither) whoever is connected; and how long to wait.
+    """The expected clients and the time to wait for them: names, or a number, or with neither all connected nodes.
 
-    With `keys`, a client is whoever has the key that is listed for its name.
+    With `keys`, a client is the node that has the key listed for the client's name.
     """
 
     names: Sequence[str] = ()
@@ -106,28 +141,28 @@ class Expected:
     keys: Mapping[str, PublicKey] = field(default_factory=dict)
 
     def met_by(self, found: Iterable[str]) -> bool:
-        """Tell whether all clients are here."""
+        """Return whether all clients are here."""
         names = set(found)
         return names.issuperset(self.names) if self.names else 0 < self.number <= len(names)
 
 
 def roll_call(post: Post, expected: Expected, note: Mapping[str, str] | None = None) -> tuple[Found, Refused]:
-    """Ask every node for its name; return each client's node, or why it has none, and the nodes that are no client.
+    """Return each client's node or error, and the errors of other nodes; each node is asked for its name.
 
-    Ends as soon as all that are expected have answered, or when waiting has been in vain. Nodes without the key of the
-    name they give are refused. Where no keys are listed, nobody could tell two nodes of one name apart: neither
-    is that client, which counts as failed.
+    Ends as soon as all expected clients have answered, or when the time is up. Nodes without the key of the name they
+    give are refused. Without listed keys, two nodes with the same name cannot be told apart: neither takes part, and
+    the client counts as failed.
     """
     until = monotonic() + expected.seconds
     asked: dict[int, bytes] = {}  # node → the public key that it came with
     nodes: dict[str, list[int]] = defaultdict(list)
     nameless: Refused = {}
-    question = envelope.letter(b"", note=note)
+    question = flower_messages.letter(b"", note=note)
     while not expected.met_by(nodes) and monotonic() < until:
         for node, key in _connected(post.grid, keys=bool(expected.keys)):
             if node not in asked:
                 asked[node] = key
-                if failed := post.send(node, envelope.NAME, question):
+                if failed := post.send(node, flower_messages.NAME, question, most=SMALL):
                     nameless[f"node {node}"] = failed
         for node, answer in post.collect():
             try:
@@ -152,16 +187,18 @@ def roll_call(post: Post, expected: Expected, note: Mapping[str, str] | None = N
         return {name: found.get(name, absent) for name in expected.names}, nameless
     if expected.met_by(found):
         return found, nameless
-    # Nobody knows the names of those who are missing, but they count: two of three is not all. Nor do more count than
-    # are expected, or nodes that cannot even say their names would outvote the others.
+    # The names of missing clients are unknown, but these clients count as failed: if all three are required, two are
+    # too few. Failed clients are added up to the number of missing ones, even if more nodes without a name connected.
     missing = expected.number - len(found) if expected.number else len(nameless)
-    found |= dict(islice(nameless.items(), missing))
-    refused = {node: error for node, error in nameless.items() if node not in found}
-    return found | {f"unknown-{k + 1}": absent for k in range(expected.number - len(found))}, refused
+    apart = {node: error for node, error in nameless.items() if node not in found}  # a client may have such a name
+    lost = dict(islice(apart.items(), missing))
+    refused = {node: error for node, error in nameless.items() if node not in lost}
+    unused = (name for name in map("unknown-{}".format, count(1)) if name not in found)
+    return found | lost | dict.fromkeys(islice(unused, max(0, missing - len(lost))), absent), refused
 
 
 def _connected(grid: Grid, *, keys: bool) -> list[tuple[int, bytes]]:
-    """Return the nodes that are connected, with the public keys that they came with if these are asked for."""
+    """Return the connected nodes, with the public keys of their connections if `keys`, else ""."""
     return (
         [(node.node_id, node.public_key) for node in grid.get_nodes()]
         if keys
@@ -180,10 +217,10 @@ def _twins(name: str, *nodes: int) -> InvalidData:
 def _name(answer: Message | FedgramError) -> str:
     if isinstance(answer, FedgramError):
         raise answer
-    name = wire.decode(envelope.body(answer), sender="a node")
-    if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME or not name.isprintable():
+    name = wire.decode(flower_messages.body(answer), sender="a node")
+    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
         raise RefusedMessage(
-            f"a node's name must be a text of at most {_LONGEST_NAME} printable characters, got {repr(name)[:60]}"
+            f"a node's name must be a text of at most {LONGEST_NAME} printable characters, got {repr(name)[:60]}"
         )
     return name
 
@@ -213,6 +250,7 @@ class GridTransport:
         """Send requests to their nodes and yield answers as they arrive."""
         self.spent, waiting = {}, iter(requests)
         last, letter = b"", RecordDict()
+        most = SMALL if step == "hello" else LARGEST
         try:
             while True:
                 for name, request in islice(waiting, UNDER_WAY - len(self._post)):
@@ -220,10 +258,10 @@ class GridTransport:
                     if isinstance(node, FedgramError):
                         yield name, node
                         continue
-                    if request is not last:  # what is sent to all is packed once
-                        last, letter = request, envelope.letter(request, note=self._note)
+                    if request is not last:  # a request that goes to all is packed once
+                        last, letter = request, flower_messages.letter(request, note=self._note)
                     self._sent[name] = monotonic()
-                    if failed := self._post.send(node, envelope.STEP, letter):
+                    if failed := self._post.send(node, flower_messages.STEP, letter, most=most):
                         yield name, failed
                 if not len(self._post):
                     return
@@ -238,10 +276,11 @@ class GridTransport:
             try:
                 if isinstance(answer, FedgramError):
                     raise answer
-                reply = envelope.body(answer)
-                self.client_seconds += envelope.seconds(answer)
+                reply = flower_messages.body(answer)
                 elapsed = monotonic() - self._sent[name]
-                self.spent[name] = Spent(min(envelope.wall(answer), elapsed), elapsed)
+                # A node says itself how long it worked: no longer than all of a large machine since it was asked.
+                self.client_seconds += min(flower_messages.cost(answer, "seconds"), PROCESSORS * elapsed)
+                self.spent[name] = Spent(min(flower_messages.cost(answer, "wall"), elapsed), elapsed)
             except FedgramError as error:
                 log.warning("client %r: %s", name, error)
                 yield name, error

@@ -1,16 +1,18 @@
 """A Flower app that needs no code: `fedgram flower new`."""
 
 import json
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from fedgram.core.errors import InvalidParameter
-from fedgram.core.files import replace_file, writing
+from fedgram.core.filesystem import replace_file, slug, writing
+from fedgram.core.schema import describe
 from fedgram.protocol.method import Method
-from fedgram.protocol.parameters import describe, parameter_types, read_settings
-from fedgram.protocol.sources import is_code, resolve
+from fedgram.protocol.named_methods import is_code, resolve
+from fedgram.protocol.parameters import parameter_types, read_settings
 from fedgram.studies import Study
 from fedgram.studies.study import read_text
 
@@ -44,8 +46,8 @@ clientapp = "fedgram.engines.flower.app:client"
 method = {method}
 # How many classes ("10"), or their names in order ("ill, well"). Empty: the labels that occur at the nodes.
 classes = ""
-# What turns samples into features: lite0:96, minilm, pixels. Empty: samples are features, or nodes name their own
-# (FILE.onnx, hub:NAME), which a run cannot choose for them.
+# The backbone, which turns samples into features: lite0:96, minilm, pixels. Empty: samples are features, or nodes name
+# their own (FILE.onnx, hub:NAME), which a run cannot choose for them.
 backbone = ""
 # The study that the nodes have agreed on, with its fingerprint. It says what classes and backbones there are, so leave
 # these empty above. Each node reads its own copy, and refuses a run of another study.
@@ -54,17 +56,18 @@ study-fingerprint = "{fingerprint}"
 # Everything random follows from it.
 seed = 0
 
-# Who takes part: the names of the clients ("hospital-a, hospital-b"), or else the parties that the study lists, or else
-# how many nodes (0: whoever is connected).
+# The clients: their names ("hospital-a, hospital-b"), or else the parties that the study lists, or else
+# how many nodes (0: all that are connected).
 clients = ""
 nodes = 2
-# Public keys of the clients' nodes, a line each, as in NODE.pub: NAME = ecdsa-sha2-nistp384 AAAA... With them a client
-# is who has its key, and all of them are expected if `clients` is empty. Without, a node's name is what it says.
+# Public keys of the clients' nodes, a line each, as in NODE.pub: NAME = ecdsa-sha2-nistp384 AAAA... With keys, a
+# client is the node that has its key, and all listed clients are expected if `clients` is empty. Without keys, any node
+# can use any name.
 keys = """{keys}"""
 # How many of them must take part to the end: "all", a number ("2") or a fraction ("0.8"). The result lists who did.
 require = "all"
-# Fewest training samples of a node, and of each class that it has, to take part with; each node has minima of its own
-# as well (10 and 3 unless it says otherwise), and the stricter counts.
+# A node takes part only with at least this many training samples, and this many of each class that it has. Each node
+# has its own minima, too (10 and 3 unless it says otherwise); the stricter ones count.
 minimum-samples = 0
 minimum-cell = 0
 # Seconds to wait for nodes to connect, and for a node to perform one step.
@@ -92,8 +95,8 @@ def write_app(
 ) -> Path:
     """Write an app into a new folder and return its path; what is there already is never overwritten.
 
-    `keys` are lines of `NAME = PUBLIC KEY` (see `keys.key_line`). `study` is a study file, which the app then carries;
-    its method is used where none is given.
+    `keys` are lines of `NAME = PUBLIC KEY` (see `node_keys.key_line`). `study` is a study file, which the app then
+    carries; its method is used where none is given.
     """
     agreed = None if study is None else Study.read(study)
     method = method or (DEFAULT if agreed is None else agreed.method)
@@ -111,6 +114,9 @@ def write_app(
     names = {"name": _project_name(folder), "title": title, "method": _toml(_written(method, cls))}
     names |= {"study": '""' if study is None else _carried(study), "fingerprint": agreed.fingerprint if agreed else ""}
     text = _APP.format(**names, keys=listed, settings="\n".join(lines))
+    written = tomllib.loads(text)["tool"]["flwr"]["app"]["config"]
+    assert written["keys"].split() == listed.split()
+    assert written["study"] == ("" if study is None else read_text(study))
     with writing(folder, InvalidParameter):
         folder.mkdir(parents=True, exist_ok=True)
         replace_file(folder / "pyproject.toml", text.encode())
@@ -118,7 +124,7 @@ def write_app(
 
 
 def _written(method: str, cls: type[Method]) -> str:
-    """Return a method as the server finds it, which starts in another folder."""
+    """Return the method's name, or its file with an absolute path, since the server starts in another folder."""
     if not is_code(method):
         return cls.name
     path, ending, name = method.rpartition(".py")
@@ -126,19 +132,24 @@ def _written(method: str, cls: type[Method]) -> str:
 
 
 def _toml(value: Any) -> str:
-    """Return a hyper-parameter for TOML, which has no word for None; text is read back by the parameter's kind."""
+    """Return a hyper-parameter in TOML; None becomes "none", read back by the parameter's type."""
     return (
         str(value)
         if isinstance(value, int | float) and not isinstance(value, bool)
-        else json.dumps("none" if value is None else str(value).lower() if isinstance(value, bool) else value)
+        else _quoted("none" if value is None else str(value).lower() if isinstance(value, bool) else str(value))
     )
 
 
+def _quoted(text: str) -> str:
+    """Return a text in quotation marks, as TOML reads it; JSON's surrogate pairs, which TOML lacks, are avoided."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
 def _carried(study: Path) -> str:
-    """Return a study file as text for TOML: as it stands where that can be read, else escaped."""
+    """Return a study file as a TOML string: verbatim if that is valid, else escaped."""
     text = read_text(study)
     readable = "'''" not in text and all(c.isprintable() or c in "\t\n" for c in text)
-    return f"'''\n{text}'''" if readable else json.dumps(text)
+    return f"'''\n{text}'''" if readable else _quoted(text)
 
 
 def _project_name(folder: Path) -> str:
@@ -147,5 +158,4 @@ def _project_name(folder: Path) -> str:
     >>> _project_name(Path("My Study_2")), _project_name(Path("..."))
     ('my-study-2', 'app')
     """
-    words = "".join(c if c.isalnum() and c.isascii() else " " for c in folder.resolve().name.lower()).split()
-    return "-".join(words) or "app"
+    return slug(folder.resolve().name).strip("-") or "app"

@@ -17,36 +17,47 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event, Thread
-from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 
+from fedgram.core.classes import Label
 from fedgram.core.errors import ClientFailed, FedgramError, InvalidParameter
-from fedgram.core.labels import Label
+from fedgram.core.filesystem import file_name
 from fedgram.core.threads import processors
 from fedgram.data.client import Client
-from fedgram.engines.flower import envelope
+from fedgram.engines.flower import flower_messages
 from fedgram.engines.flower.grid import Expected, GridTransport, Post, roll_call
-from fedgram.engines.flower.node import Node, Party, client_app, folder_name
-from fedgram.engines.flower.quiet import quiet
+from fedgram.engines.flower.isolation import quiet
+from fedgram.engines.flower.node import Node, Party, client_app
+from fedgram.moments.targets import Targets
 from fedgram.protocol import session
 from fedgram.protocol.fit import Fit
 from fedgram.protocol.method import Method, Require
-from fedgram.protocol.recipe import Recipe
-from fedgram.protocol.sources import files_of, read_file
+from fedgram.protocol.named_methods import files_of, read_file
 from fedgram.protocol.transport import Progress
+
+if TYPE_CHECKING:
+    from fedgram.studies.study import Study
 
 NAME = "flower-sim"
 
 
 class FlowerSimulation:
-    """Run methods on Flower's simulation.
+    """Engine that runs methods on Flower's simulation.
 
-    `nodes` is how many clients it can take (default: as many as the first fit has), `workers` how many processes
-    perform their steps (default: one per processor), `timeout` the seconds that a node may take for a step. The models
-    that clients end with stay with them: in `models`, a folder per client, if that is given.
+    Parameters
+    ----------
+    nodes
+        The number of clients that it can take, by default that of the first fit.
+    workers
+        The number of processes that perform steps, by default one per processor.
+    timeout
+        The seconds that a node may take for a step.
+    models
+        A folder in which each client keeps its final model, in a folder of its own.
+
     """
 
     def __init__(
@@ -69,9 +80,7 @@ class FlowerSimulation:
         self._running = _Running(self.workers)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End it."""
         running, self._running = self._running, None
         if running is not None:
@@ -82,17 +91,17 @@ class FlowerSimulation:
         method: Method,
         clients: Sequence[Client],
         *,
-        classes: int | Iterable[Label] | None = None,
+        classes: int | Iterable[Label] | Targets | None = None,
         seed: int = 0,
         require: Require = "all",
         progress: Progress | None = None,
-        recipe: Recipe | None = None,
+        study: "Study | None" = None,
     ) -> Fit:
         """Run the method from hello to evaluation."""
         if self._running is None:
             with self:
                 return self.run(
-                    method, clients, classes=classes, seed=seed, require=require, progress=progress, recipe=recipe
+                    method, clients, classes=classes, seed=seed, require=require, progress=progress, study=study
                 )
         names = session.unique_names(clients)
         grid = self._running.grid(self.nodes or len(clients))
@@ -101,24 +110,24 @@ class FlowerSimulation:
                 f"{len(clients)} clients, but the simulation was started for {self._running.nodes}: "
                 f"FlowerSimulation(nodes={len(clients)})"
             )
-        if recipe is not None:
-            _warn(recipe, method, clients)
-        with self._running.job(method, clients, self.models, recipe) as job:
+        if study is not None:
+            _warn(study, method, clients)
+        with self._running.job(method, clients, self.models, study) as job:
             post = Post(grid, self.timeout, watch=self._running.check)
             if progress is not None:
                 progress("starting", 0, 0, len(names))
             nodes, _ = roll_call(post, Expected(names), note=job)
             transport = GridTransport(post, nodes, engine=NAME, note=job)
             return session.run(
-                method, transport, classes=classes, seed=seed, require=require, progress=progress, recipe=recipe
+                method, transport, classes=classes, seed=seed, require=require, progress=progress, study=study
             )
 
 
-def _warn(recipe: Recipe, method: Method, clients: Sequence[Client]) -> None:
-    """Warn here of what clients reveal: nobody sees warnings of the nodes' processes. Refusing is for the nodes."""
+def _warn(study: "Study", method: Method, clients: Sequence[Client]) -> None:
+    """Warn here of what clients reveal, because warnings of the nodes' processes are not shown."""
     for client in clients:
         with suppress(FedgramError):
-            recipe.admit(client, method.fewest_samples(len(client.y)))
+            study.admit(client, method.fewest_samples(len(client.y)))
 
 
 class _Running:
@@ -144,9 +153,9 @@ class _Running:
 
     @contextmanager
     def job(
-        self, method: Method, clients: Sequence[Client], models: Path | None, recipe: Recipe | None
+        self, method: Method, clients: Sequence[Client], models: Path | None, study: "Study | None"
     ) -> Iterator[dict[str, str]]:
-        """Lay method and clients out for the nodes; yield the note that tells them where."""
+        """Write method and clients to files for the nodes; yield the note with the path of the files."""
         from ray import cloudpickle  # also takes methods that were written in a notebook
 
         self._jobs += 1
@@ -154,8 +163,8 @@ class _Running:
         folder.mkdir()
         try:
             for k, client in enumerate(clients):
-                kept = None if models is None else models / folder_name(client.name)
-                party = Party(client, method, kept, recipe)
+                kept = None if models is None else models / file_name(client.name)
+                party = Party(client, method, kept, study)
                 (folder / f"{k}.pickle").write_bytes(cloudpickle.dumps(party))  # type: ignore[no-untyped-call]
                 (folder / f"{k}.name").write_text(client.name, encoding="utf-8")
                 (folder / f"{k}.files").write_text(json.dumps([str(file) for file in files_of(method)]))
@@ -164,7 +173,7 @@ class _Running:
             shutil.rmtree(folder, ignore_errors=True)
 
     def check(self) -> None:
-        """Raise if the simulation has broken down; nobody would answer any more."""
+        """Raise if the simulation has broken down, so that no node can answer any more."""
         if self._thread is not None and not self._thread.is_alive():
             raise ClientFailed(f"Flower's simulation has ended: {self._error or 'no reason given'}")
 
@@ -225,11 +234,11 @@ def _simulated_party(message: Message, context: Context) -> Party:
     from ray import cloudpickle
 
     for file in json.loads(_laid_out(message, context, "files").read_text()):
-        read_file(Path(file))  # a method of a file is pickled by the name of a module that only reading it makes
+        read_file(Path(file))  # pickle names a module for the method, which exists once its file is read
     party = cloudpickle.loads(_laid_out(message, context, "pickle").read_bytes())
     assert isinstance(party, Party)
     return party
 
 
 def _laid_out(message: Message, context: Context, kind: str) -> Path:
-    return Path(envelope.note(message)["folder"]) / f"{context.node_config['partition-id']}.{kind}"
+    return Path(flower_messages.note(message)["folder"]) / f"{context.node_config['partition-id']}.{kind}"

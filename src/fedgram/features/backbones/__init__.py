@@ -1,1 +1,1 @@
-"""What turns samples into features: networks by name, files, or the user's own."""
+"""Backbones, which turn samples into features: named networks, ONNX files, or a module of the user."""

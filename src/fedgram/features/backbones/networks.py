@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fedgram.core.errors import CannotLoad, InvalidParameter
 from fedgram.core.extras import require
-from fedgram.features.backbones.base import opened, pooled
+from fedgram.features.backbones.backbone import opened, pooled
 
 LAST = -1
 
@@ -55,7 +55,7 @@ class LiteFeatures(nn.Module):
 class HubFeatures(nn.Module):
     """A model of the hub without its head: averaged maps, the class token, or averaged patch tokens.
 
-    A masked autoencoder sees every patch, in order: without that its features would be random.
+    A masked autoencoder gets every patch, in order: its usual random masking would make the features random.
     """
 
     def __init__(self, folder: Path, size: int, layers: Sequence[int], pool: str) -> None:
@@ -136,7 +136,7 @@ def _pretrained(folder: Path, extra: str) -> Any:
                 dtype=torch.float32,
                 attn_implementation="eager",
                 local_files_only=True,
-                trust_remote_code=False,  # else a folder with code of its own would ask, and an answer would run it
+                trust_remote_code=False,  # otherwise a folder with its own code asks, and a "yes" runs it
                 output_loading_info=True,
             ),
             (OSError, ValueError, KeyError, RuntimeError),

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from fedgram.heads.leastsquares import least_squares
+from fedgram.core.schema import NotNegative
+from fedgram.heads.least_squares import least_squares
 from fedgram.models import LinearModel
 from fedgram.protocol.onemessage import OneMessage
-from fedgram.protocol.parameters import NotNegative
 from fedgram.protocol.pool import Pool
 from fedgram.protocol.registry import register
 
@@ -19,13 +19,22 @@ class AFL(OneMessage):
     takes the regularization away again, (16). Algebraically γ cancels and all that remains is a sum of moments and
     one solve: the same result for any partition, order and number of clients. The paper's way is kept in the tests.
 
-    The paper has no intercept: `intercept=False`. By default there is one, which the same sum of moments holds; the
-    result is then least squares with an intercept on the pooled data, as exactly. Features of a backbone lose little
-    without, columns of a table that are far from zero much.
+    The paper has no intercept: `intercept=False`. By default the model has one, which follows from the same sum of
+    moments; the result is then exactly least squares with an intercept on the pooled data. Without an intercept,
+    features of a backbone lose little accuracy, and columns of a table that are far from zero lose much.
 
-    `ri=False` is the paper's ablation (its Table 3): the regularization, once per client, stays in. It shrinks the
-    weights, never the intercept.
+    Parameters
+    ----------
+    gamma : float
+        The regularization of each client, γ in (12). It cancels out unless `ri` is False.
+    ri : bool
+        Whether the server takes the regularization away again, (16). False is the paper's ablation (its Table 3): γ
+        stays in once per client, and shrinks the weights, never the intercept.
+    intercept : bool
+        Whether the model has an intercept.
 
+    Examples
+    --------
     >>> import numpy as np, fedgram as fg
     >>> rng = np.random.default_rng(0)
     >>> x, y = rng.normal(size=(90, 4)), rng.integers(0, 3, size=90)
@@ -33,6 +42,7 @@ class AFL(OneMessage):
     >>> fit = fg.AFL(intercept=False).fit(clients, classes=3)
     >>> bool(np.allclose(fit.model.weights, np.linalg.pinv(x) @ np.eye(3)[y]))
     True
+
     """
 
     numeric = True
@@ -43,11 +53,11 @@ class AFL(OneMessage):
 
     @property
     def shift_invariant(self) -> bool:
-        """With an intercept the model is that of the columns less any numbers."""
+        """Whether subtracting constants from columns leaves predictions as they are, as with an intercept."""
         return self.intercept
 
     # server: aggregation stage
     def publish(self, pool: Pool) -> LinearModel:
         """Solve once for all clients: the total is C_agg − KγI, and C_agg Ŵ_agg — (9)–(11), (15)."""
         ridge = 0.0 if self.ri else pool.parties * self.gamma  # Ŵ — (16), or Ŵ_agg^r — (14)
-        return least_squares(pool.total, ridge, pool.outcomes, intercept=self.intercept)
+        return least_squares(pool.total, ridge, pool.targets, intercept=self.intercept)

@@ -9,23 +9,23 @@ import numpy.typing as npt
 
 from fedgram.core import wire
 from fedgram.core.arrays import Array
+from fedgram.core.classes import Classes
 from fedgram.core.columns import Columns
-from fedgram.core.errors import Mismatch
-from fedgram.core.labels import Classes
-from fedgram.features.projection import RandomFeatures
+from fedgram.core.errors import Mismatch, NotMoments, RefusedMessage
+from fedgram.core.schema import Count, Natural, NotNegative, Positive
+from fedgram.evaluation import MUCH
+from fedgram.features.projection import Activation, RandomFeatures
 from fedgram.heads import adapt
-from fedgram.heads.leastsquares import least_squares
+from fedgram.heads.least_squares import calibrated, least_squares
 from fedgram.heads.likelihood import WORTHWHILE, Expert, Labels, best_weights
 from fedgram.heads.system import System
-from fedgram.heads.temperature import calibrated
 from fedgram.models import BlockModel, Temperature
 from fedgram.moments.moments import Moments
-from fedgram.moments.outcomes import regression_of
+from fedgram.protocol.byfiles import REMEDY, Joined
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.disclosure import Weighing
 from fedgram.protocol.method import step
 from fedgram.protocol.onemessage import OneMessage
-from fedgram.protocol.parameters import NotNegative, Positive
 from fedgram.protocol.pool import Pool
 from fedgram.protocol.registry import register
 from fedgram.protocol.replies import MomentsOf, Question
@@ -57,7 +57,7 @@ class TwoStreams(BlockModel):
 
     @property
     def width(self) -> int:
-        """How many scores a sample has."""
+        """The number of scores of a sample."""
         return int(self.weights.shape[1])
 
     @property
@@ -73,7 +73,7 @@ class TwoStreams(BlockModel):
             out += self.lam * (self.refine(rows) @ self.own)
 
     def influence(self, x: Array) -> adapt.Influence:
-        """Return what samples x (n, d) have done to G, if they are among those that made it."""
+        """Return the influence of samples x (n, d) on G, if they are among those that made it."""
         if self.system is None:
             raise Mismatch("the factor of the primary stream was not published, which needs exact=True at the server")
         return System(self.system, self.weights, self.classes).influence(self.primary(x))
@@ -98,14 +98,37 @@ class APFL(OneMessage):
     and are never sent; the paper does not give their law, here it is normal with standard deviation 1/√d. (Not the
     APFL of Deng et al. 2020.)
 
-    "auto" takes γ by generalised cross-validation on the pooled moments, and β and λ per client by leave-one-out: those
-    of least squared error, or another λ if left-out labels are more likely under it by more than chance; and for d_P
-    the paper's 1024, or for more than 1024 features the next power of two.
-    By default that is conditional on G: no download but G, and too little account of G having seen the client's
-    samples. With `exact` they are left out of G, too, for a download of d_P²/2 numbers more.
+    "auto" takes γ by generalised cross-validation on the pooled moments. It takes β and λ per client by leave-one-out:
+    those of least squared error, or another λ if left-out labels are more likely under it by more than chance. For d_P
+    it takes the paper's 1024, or for more than 1024 features the next power of two.
+    By default a client downloads only G. Its choice then takes too little account of G having seen its samples. With
+    `exact` the samples are left out of G, too; this needs a download of d_P²/2 more numbers.
+
+    Parameters
+    ----------
+    gamma : float or "auto"
+        The ridge of the primary stream, γ in (2).
+    beta : float or "auto"
+        The ridge of a client's refinement, β in (11).
+    lam : float or "auto"
+        The weight of the refinement in the scores, λ in (14).
+    dim_primary : int or "auto"
+        The number of random features of the primary stream, d_P.
+    dim_refine : int
+        The number of random features of the refinement, d_R.
+    activation_primary : str
+        The activation σ of the primary stream's features.
+    activation_refine : str
+        The activation σ of the refinement's features.
+    exact : bool
+        Whether clients also download the primary stream's factor, to leave their samples out of G.
+    seed : int
+        The seed of both projections, R_P and R_R.
+
     """
 
     revision: ClassVar[int] = 2
+    left_out_alone: ClassVar[int] = 0  # a model takes a second, with a thousand random features and `exact`
     personal = True
     numeric = True
     finds_columns = False  # its moments are of a projection, which must see standardised columns
@@ -113,23 +136,19 @@ class APFL(OneMessage):
     gamma: Positive | Literal["auto"] = "auto"
     beta: Positive | Literal["auto"] = "auto"
     lam: NotNegative | Literal["auto"] = "auto"
-    dim_primary: int | Literal["auto"] = "auto"
-    dim_refine: int = 1024
-    activation_primary: str = "relu"
-    activation_refine: str = "relu"
+    dim_primary: Count | Literal["auto"] = "auto"
+    dim_refine: Count = 1024
+    activation_primary: Activation = "relu"
+    activation_refine: Activation = "relu"
     exact: bool = False
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._maps(1)  # refuses unknown activations and impossible dimensions
+    seed: Natural = 0
 
     def primary(self, d: int) -> RandomFeatures:
         """Return the map Φ of d features."""
         return self._maps(d)[0]
 
     def _maps(self, d: int) -> tuple[RandomFeatures, RandomFeatures]:
-        # Fewer random features than features cost some points where samples are few, whatever γ is.
+        # Fewer random features than features cost some points where samples are few, for any γ.
         width = max(1024, 1 << (d - 1).bit_length()) if self.dim_primary == "auto" else self.dim_primary
         primary = RandomFeatures(d, width, self.activation_primary, 2 * self.seed)
         return primary, RandomFeatures(d, self.dim_refine, self.activation_refine, 2 * self.seed + 1)
@@ -137,22 +156,23 @@ class APFL(OneMessage):
     # server
     def publish(self, pool: Pool) -> TwoStreams:
         """Solve the primary stream; the total is (6), (7)."""
-        total, problem = pool.total, regression_of(pool.total, pool.outcomes, intercept=False)
+        total, targets = pool.total, pool.targets
+        problem = targets.regression(total, intercept=False)
         gamma = problem.cross_validated(GAMMAS) if self.gamma == "auto" else self.gamma
         primary = self.primary(*pool.shape)
-        backbone = total.kind.features.removesuffix(primary.fingerprint)
+        backbone = total.schema.features.removesuffix(primary.fingerprint)
         # G — (10)
         solved = (
-            System.of(total, ridge=gamma, outcomes=pool.outcomes)
+            System.of(total, ridge=gamma, targets=targets)
             if self.exact
-            else least_squares(total, gamma, pool.outcomes, intercept=False)
+            else least_squares(total, gamma, targets, intercept=False)
         )
-        # Where γ was chosen, the decomposition that tells is there.
-        known = self.gamma == "auto" and not pool.outcomes
+        # The leverage needs a decomposition, which is there if γ was chosen by cross-validation.
+        known = self.gamma == "auto" and targets.has_classes
         return TwoStreams(
             primary=primary,
             weights=solved.weights,
-            classes=total.classes,
+            classes=targets.scored,
             features=backbone,
             system=solved.lower if isinstance(solved, System) else None,
             columns=solved.columns,
@@ -165,13 +185,33 @@ class APFL(OneMessage):
         return "Gram matrix and class sums of random features" if self.exact else ""
 
     def global_model(self, published: TwoStreams) -> TwoStreams:
-        """Return the model without what only personalizing needs: of what is published, the primary stream alone."""
+        """Return the published model with its primary stream alone, without the parts for personalizing."""
         return replace(published, system=None, leverage=None)
+
+    def without(self, published: TwoStreams, client: ClientSide) -> TwoStreams | None:
+        """Return the primary stream of the other samples, if its factor was published."""
+        if published.system is None:
+            return None
+        phi = published.primary(client.x.astype(np.float64))
+        try:
+            rest = System(published.system, published.weights, published.classes).without(phi, client.target_rows)
+        except NotMoments:  # samples that were not in it, as of a corrected table
+            return None
+        return replace(published, system=rest.lower, weights=rest.weights)
+
+    def left_out_changes(self, published: TwoStreams, client: ClientSide) -> tuple[Array, Array] | None:
+        """Return the changes of scores by the mean leverage, if it was published."""
+        if published.leverage is None:
+            return None
+        left_over = client.target_rows - published.scores(client.x.astype(np.float64))
+        change = -left_over * published.leverage / (1 - published.leverage)
+        return change, change
 
     # client
     @step(
         reply=lambda method, question: method.moments_of(question),
         weighs=Weighing(lambda method, client, _: method.random_features(client)),
+        by_files=lambda reply, joined, method, _: check_features(reply, joined, method),
     )
     def summarize(self, client: ClientSide) -> Moments:
         """Return Φ_kᵀΦ_k and Φ_kᵀY_k — (3), (5), (6): moments of another map are of another kind."""
@@ -186,7 +226,7 @@ class APFL(OneMessage):
             yield primary(x.astype(np.float64))
 
     def moments_of(self, question: Question) -> MomentsOf:
-        """Return what a client's moments must be."""
+        """Return the kind of a client's moments."""
         primary = self.primary(*question.shape)
         return MomentsOf(primary.dim_out, question.features + primary.fingerprint)
 
@@ -195,7 +235,7 @@ class APFL(OneMessage):
         """Keep G with P_k and λ — (11)–(14)."""
         _, refine = self._maps(client.x.shape[1])
         x = client.x.astype(np.float64)
-        targets, temperature = client.targets, published.temperature
+        targets, temperature = client.target_rows, published.temperature
         left_over = targets - published.scores(x)
         psi = np.ascontiguousarray(refine(x).T)
         if self.beta != "auto" and self.lam != "auto":
@@ -205,7 +245,7 @@ class APFL(OneMessage):
             # Samples that G has never seen need no leaving out there.
             seen = published.influence(x) if self.exact and client.member else None
             beta, lam = self._chosen(spectrum, left_over, seen)
-            own = spectrum.correction(left_over, 1 / beta)
+            own = spectrum.project(left_over).correction(1 / beta)
             if temperature is not None:
                 [predicted] = spectrum.predict_left_out(left_over, [1 / beta], seen)
                 missing = left_over if seen is None else seen.left_out(left_over)
@@ -240,9 +280,9 @@ def _weighed(
 ) -> tuple[float, float]:
     """Return λ and the temperature for left-out samples' scores by the shared and by the own stream, (n, c) each.
 
-    λ is that of least squared error, or if it is `free`, that for which the labels are most likely, where they are so
-    by more than chance. Squared error takes too much of the own stream where classes are many: it counts how well the
-    own stream tells which of them are absent.
+    λ is that of least squared error. If it is `free` and another λ makes the labels more likely by more than chance, λ
+    is that one: with many classes, squared error gives the own stream too much weight, because it also counts how well
+    the own stream tells which classes are absent.
     """
     usual = calibrated(shared + lam * own, labels, temperature)
     if free:
@@ -254,3 +294,23 @@ def _weighed(
         if found.log_likelihood - usual.log_likelihood > WORTHWHILE:
             return likely, found.temperature
     return lam, usual.temperature
+
+
+def check_features(reply: Moments, own: Joined, method: APFL) -> None:
+    """Raise if samples with a party's moments cannot have these moments of random features.
+
+    Numeric outcomes are among both moments, and must be the same in both.
+    """
+    own.check_counts(reply)
+    inputs = len(own.moments.squares) - own.outcomes
+    primary = method.primary(inputs)
+    gram = own.moments.gram[:inputs, :inputs]
+    largest = primary.largest_squares(gram, own.n, np.sqrt(own.noise[:inputs])) * MUCH
+    found = reply.squares[: primary.dim_out]
+    wrong = np.flatnonzero(~(found <= largest))
+    if len(wrong):
+        raise RefusedMessage(
+            f"the sum of squares of random feature {wrong[0]} is {found[wrong[0]]:g}, and its own moments allow at "
+            f"most {largest[wrong[0]]:g}: {REMEDY}"
+        )
+    own.check_outcomes(reply)

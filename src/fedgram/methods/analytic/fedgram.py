@@ -3,19 +3,20 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from fedgram.heads.head import Head
-from fedgram.heads.personal import personal_model
+from fedgram.core.arrays import Array
+from fedgram.core.schema import Positive
+from fedgram.heads.head import Head, personal_model
 from fedgram.heads.system import System
 from fedgram.methods.analytic.fedhip import FedHiP
 from fedgram.models import LinearModel
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.method import step
 from fedgram.protocol.onemessage import OneMessage
-from fedgram.protocol.parameters import Positive
 from fedgram.protocol.pool import Pool
 from fedgram.protocol.registry import register
 
-# Gaussians are too sure of themselves, since features depend on each other more than they know.
+# Factor of the head's scores: Gaussian heads are overconfident, because they underestimate how features depend on each
+# other.
 OVERCONFIDENT = 0.5
 
 
@@ -24,16 +25,25 @@ OVERCONFIDENT = 0.5
 class FedGram(OneMessage):
     """FedGram — ours: Bayes' rule with pooled Gaussians and a client's own class frequencies, refined.
 
-    The pooled moments give the classes' means and their common covariance, hence a head for all. A client
-    multiplies in how often it has seen each class, with a temperature for the head's over-confidence. For the case
-    that its features are shifted it adds the scores of regressions on its own samples. All that is chosen, is chosen
-    for the likelihood of samples that were left out; regressions that gain nothing there are not used. The result is
-    a linear model with calibrated scores: log-probabilities but for a constant.
+    The pooled moments give the classes' means and their common covariance, and so a head for all clients. By Bayes'
+    rule, a client multiplies its own class frequencies in, with a temperature for the head's over-confidence. In case
+    its features are shifted, it adds the scores of regressions on its own samples. All choices maximise the likelihood
+    of left-out samples, and regressions that do not increase it are not used. The result is a linear model with
+    calibrated scores: log-probabilities up to a constant.
 
-    A numeric outcome has no classes for Bayes' rule: then the pooled ridge is published, with `shrinkage` as its ridge
-    per sample, and clients personalize it by FedHiP's step, with regressions on own samples alone only if `refine`.
+    Numeric outcomes have no classes for Bayes' rule: then the pooled ridge regression is published, and clients
+    personalize it by FedHiP's step.
 
     One message up, d × c numbers down. `docs/methods/fedgram.md` says why it works and what else was tried.
+
+    Parameters
+    ----------
+    shrinkage : float or "auto"
+        The number that is added to the diagonal of the pooled covariance of standardised features; for numeric outcomes
+        the ridge per sample. "auto" chooses it on the pooled moments.
+    refine : bool
+        Whether clients may add regressions on their own samples.
+
     """
 
     revision: ClassVar[int] = 2
@@ -45,24 +55,32 @@ class FedGram(OneMessage):
 
     @property
     def shift_invariant(self) -> bool:
-        """Means and covariances are those of the columns less any numbers."""
+        """True: subtracting constants from columns shifts the means alone, and predictions stay the same."""
         return True
 
     # server
     def publish(self, pool: Pool) -> Head | System:
-        """Turn the pooled moments into means and a covariance, or for numeric outcomes into a ridge regression."""
-        if pool.outcomes:
+        """Return the head of the pooled Gaussians, or for numeric outcomes the pooled ridge regression."""
+        if not pool.targets.has_classes:
             ridge = FedHiP() if self.shrinkage == "auto" else FedHiP(beta=self.shrinkage * pool.total.n)
             return ridge.publish(pool)
         return Head.of_gaussians(pool.total, self.shrinkage)
 
     def reveals(self, published: Head | System) -> str:
-        """How many samples each class has; for numeric outcomes what FedHiP reveals."""
+        """Return "class counts", or for numeric outcomes the part that FedHiP reveals."""
         return FedHiP().reveals(published) if isinstance(published, System) else "class counts"
 
     def global_model(self, published: Head | System) -> LinearModel:
         """Return the head with the pooled class frequencies, or the pooled ridge regression."""
         return published.model()
+
+    def without(self, published: Head | System, client: ClientSide) -> System | None:
+        """Return the pooled ridge regression without a member's samples; None for a head, which cannot be reduced."""
+        return FedHiP().without(published, client) if isinstance(published, System) else None
+
+    def left_out_changes(self, published: Head | System, client: ClientSide) -> tuple[Array, Array] | None:
+        """Return the changes of the head's scores from leaving each sample out of its class's mean."""
+        return None if isinstance(published, System) else published.changes_for(client.x, client.y)
 
     # client
     @step
@@ -73,4 +91,5 @@ class FedGram(OneMessage):
             return
         expected, member = OVERCONFIDENT, client.member
         x, y = client.x_blocks, client.y_blocks
-        client.keep(personal_model(published, x, y, temperature=expected, member=member, refine=self.refine))
+        made = personal_model(published, x, y, temperature=expected, member=member, refine=self.refine)
+        client.keep(made.model, share=made.of_head)

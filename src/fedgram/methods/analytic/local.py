@@ -1,13 +1,13 @@
-"""Every client for itself: what federation has to beat."""
+"""Local training without federation: the baseline for federated methods."""
 
 from dataclasses import dataclass
 from typing import Literal
 
+from fedgram.core.schema import NotNegative
 from fedgram.heads import adapt
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.method import Method, step
-from fedgram.protocol.parameters import NotNegative
 from fedgram.protocol.registry import register
 
 
@@ -16,9 +16,16 @@ from fedgram.protocol.registry import register
 class Local(Method):
     """Local — a ridge per client on its own samples; nothing is sent, and there is no global model.
 
-    This is what a client can do alone; the reference line at the other end is the centralised solution. "auto" takes
-    the ridge of least leave-one-out error on the client's own samples, exactly and without refitting. The ridge does
-    not shrink the intercept.
+    This is what a client can do alone; the reference line at the other end is the centralised solution.
+
+    Parameters
+    ----------
+    ridge : float or "auto"
+        The ridge, which does not shrink the intercept; "auto" takes that of least leave-one-out error on the client's
+        own samples, exactly and without refitting.
+    intercept : bool
+        Whether models have an intercept.
+
     """
 
     personal = True
@@ -29,11 +36,11 @@ class Local(Method):
 
     @property
     def shift_invariant(self) -> bool:
-        """With an intercept the model is that of the columns less any numbers."""
+        """Whether subtracting constants from columns leaves predictions as they are, as with an intercept."""
         return self.intercept
 
     def serve(self, clients: Clients) -> None:
-        """Let every client train alone."""
+        """Ask every client to train alone."""
         for _ in clients.call(self.train):
             pass
 

@@ -1,26 +1,20 @@
-"""Training alone by gradients: what gradient methods that share something have to beat."""
+"""Training alone by gradients: the baseline for gradient methods that share something."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedgram.methods.gradient.base import GradientMethod
+from fedgram.methods.gradient.gradient_method import OwnModels, Training, training_step
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
-from fedgram.protocol.method import step
 from fedgram.protocol.registry import register
 
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class Alone(GradientMethod):
+class Alone(OwnModels):
     """Alone — each client trains by itself, round after round, and sends nothing; there is no global model.
 
-    All begin with the same weights. Many methods are this when what they share is switched off.
+    All begin with the same weights. Many methods equal it when their sharing is switched off.
     """
-
-    personal = True
-    remembers = True
-    judged_by_own = True
 
     # server
     def serve(self, clients: Clients) -> None:
@@ -32,10 +26,7 @@ class Alone(GradientMethod):
             clients.report(number)
 
     # client
-    @step(batched=True, reply=None)
-    def train(self, clients: Sequence[ClientSide]) -> list[None]:
-        """Keep the weights after SGD from where the client was."""
-        trained = self.descend(clients, [client.state["own"] for client in clients])
-        for client, own in zip(clients, trained, strict=True):
-            self.take(client, own)
-        return [None] * len(clients)
+    @training_step(reply=None)
+    def train(self, client: ClientSide) -> Training[None]:
+        """Keep the weights after SGD from the client's present weights."""
+        self.take(client, (yield from self.descend(client, client.state["own"])))

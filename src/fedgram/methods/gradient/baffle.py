@@ -1,27 +1,22 @@
 """BAFFLE: clients send how their loss changes in directions that the server knows, and nothing else."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 import numpy as np
 
-from fedgram.core.errors import InvalidData, InvalidParameter
-from fedgram.methods.gradient.base import GradientMethod
-from fedgram.nets import TrainedNet
-from fedgram.nets.estimates import MOST_SEEDS, check_probing, gaussians, pass_once, weighted_mean
-from fedgram.nets.layers import Vector, as_numbers
-from fedgram.nets.stacked import around
+from fedgram.core.errors import InvalidData
+from fedgram.core.schema import BelowOne, Count, NotNegative, Positive
+from fedgram.methods.gradient.gradient_method import GradientMethod, training_step
+from fedgram.nets import TrainedNet, Vector
+from fedgram.nets.estimates import MOST_SEEDS, around, gaussians, pass_once, weighted_mean
+from fedgram.nets.layers import as_numbers
+from fedgram.nets.optimizers import CLIENT_OPTIMIZERS, ClientOptimizer, as_text, read
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
-from fedgram.protocol.method import step
 from fedgram.protocol.registry import register
 from fedgram.protocol.replies import Learnt, Question
-
-if TYPE_CHECKING:
-    from torch import Tensor
-    from torch.optim import Optimizer
 
 
 @register
@@ -33,35 +28,52 @@ class BAFFLE(GradientMethod):
     replies with ΔL_k = L(w + δ_k) - L(w) of its next batch (`central`: ½[L(w + δ_k) - L(w - δ_k)]), and with running
     means if there are any. The server steps with the mean of the ΔL_k by samples; if a number of the estimate exceeds
     `clip`, all are scaled down. The model is a moving average of the weights that keeps `ema` of itself (at first less:
-    (1 + t)/(10 + t)). A round is one step on one batch; `epochs` and `local_steps` have no effect. It is FedSGD with
-    many directions, a small σ, SGD, and neither clip nor ema.
+    (1 + t)/(10 + t)). A round is one step on one batch; `epochs` and `local_steps` have no effect. With many
+    directions, a small σ, SGD, and neither clip nor ema, BAFFLE approaches FedSGD.
+
+    Parameters
+    ----------
+    rounds
+        T, the number of rounds, each a single step.
+    local_steps
+        No effect: a round is one step.
+    batch
+        The number of samples in a round's batch.
+    momentum
+        The momentum of the server, if its optimizer is SGD.
+    weight_decay
+        The share of the weights that is added to the estimate.
+    directions
+        K, the number of directions in a round.
+    sigma
+        σ, the standard deviation of the directions' numbers.
+    central
+        Whether ΔL_k is half the difference of the losses at w + δ_k and w - δ_k.
+    optimizer
+        The server's optimizer: "adam:β₁:β₂:ε" (β₂ is 0.99) or "sgd".
+    clip
+        The largest absolute value in an estimate; none turns clipping off.
+    ema
+        The share of its old value that the moving average of the weights keeps.
+
     """
 
     quick = MappingProxyType({"rounds": 20, "lr": 0.05, "ema": 0.5})
 
-    rounds: int = 1000
-    local_steps: int | None = 1
-    batch: int = 32
-    momentum: float = 0.0
-    weight_decay: float = 5e-4
-    directions: int = 100
-    sigma: float = 1e-4
+    rounds: Count = 1000
+    local_steps: Count | None = 1
+    batch: Count = 32
+    momentum: BelowOne = 0.0
+    weight_decay: NotNegative = 5e-4
+    directions: Count = 100
+    sigma: Positive = 1e-4
     central: bool = False
-    optimizer: Literal["adam", "sgd"] = "adam"
-    clip: float | None = 0.3
-    ema: float = 0.995
-
-    def __post_init__(self) -> None:
-        """Refuse values that make no sense."""
-        super().__post_init__()
-        check_probing(self.directions, self.sigma, "sigma")
-        if not 0 <= self.ema < 1:
-            raise InvalidParameter(f"ema must be at least 0 and less than 1, got {self.ema}")
-        if self.clip is not None and not self.clip > 0:
-            raise InvalidParameter(f"clip must be a number > 0, or None, got {self.clip}")
+    optimizer: str | ClientOptimizer | None = "adam"
+    clip: Positive | None = 0.3
+    ema: BelowOne = 0.995
 
     def fewest_samples(self, n: int) -> int:
-        """Return of how few of a client's n samples a reply may be made: the last batch may be a short one."""
+        """Return the smallest number of samples behind a reply of a client with n: its last batch may be short."""
         return min(n, n % self.batch or self.batch)
 
     # server
@@ -71,15 +83,17 @@ class BAFFLE(GradientMethod):
         import torch
 
         weights, model = torch.from_numpy(global_weights[net.buffers :].astype(np.float64)), global_weights
-        optimizer = self._optimizer(weights)
+        take = self._optimizer.begin(weights)
         for number in clients.rounds_of(self.rounds):
             seed = int(clients.rng.integers(MOST_SEEDS))
             means = clients.mean(self.train, {"weights": global_weights, "seed": seed}, to=self.asked(clients))
             derivatives = means["changes"].astype(np.float64) / self.sigma  # δ_k is σ times a standard Gaussian
-            weights.grad = torch.from_numpy(weighted_mean(derivatives, seed, len(weights)))
+            gradient = torch.from_numpy(weighted_mean(derivatives, seed, len(weights)))
             if self.clip is not None:
-                torch.nn.utils.clip_grad_norm_(weights, self.clip, norm_type=float("inf"))
-            optimizer.step()
+                gradient *= (self.clip / (gradient.abs().max() + 1e-6)).clamp(max=1.0)
+            if self.weight_decay:
+                gradient.add_(weights, alpha=self.weight_decay)
+            take(weights, gradient, self.scheduled(self.lr, number))
             global_weights = np.concatenate([means["buffers"], weights.numpy()], dtype=np.float32)
             kept = min(self.ema, (1 + number) / (10 + number))
             model = (global_weights + kept * (model - global_weights)).astype(np.float32)
@@ -87,25 +101,21 @@ class BAFFLE(GradientMethod):
             clients.report(number, self.model(clients, model))
         return self.model(clients, model)
 
-    def _optimizer(self, weights: "Tensor") -> "Optimizer":
-        from torch.optim import SGD, Adam
-
-        if self.optimizer == "sgd":
-            return SGD([weights], lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay)
-        return Adam([weights], lr=self.lr, betas=(0.9, 0.99), weight_decay=self.weight_decay)
+    @property
+    def _optimizer(self) -> ClientOptimizer:
+        """The optimizer of the server's steps; in the paper Adam has β₂ = 0.99."""
+        kinds, text = CLIENT_OPTIMIZERS, as_text(self.optimizer) or "adam"
+        return read("optimizer", text, kinds, momentum=self.momentum, beta2=0.99)
 
     # client
-    @step(batched=True, reply=lambda method, question: method.reply_to(question))
-    def train(self, clients: Sequence[ClientSide], sent: Sequence[dict[str, Any]]) -> list[dict[str, Vector]]:
-        """Return how the loss of the next batch changes in each direction, and the running means."""
-        found = [self._look_around(client, **one) for client, one in zip(clients, sent, strict=True)]
-        # Only now that nothing can fail any more: a step that is repeated must begin with the same batch.
-        for client, (_, left) in zip(clients, found, strict=True):
-            client.state["left"] = left
-        return [reply for reply, _ in found]
+    @training_step(reply=lambda method, question: method.reply_to(question))
+    def train(self, client: ClientSide, sent: dict[str, Any]) -> dict[str, Vector]:
+        """Return the change of the next batch's loss in each direction, and the running means."""
+        reply, client.state["left"] = self._look_around(client, **sent)
+        return reply
 
     def reply_to(self, question: Question) -> dict[str, Learnt]:
-        """Return what a client's reply must be; a loss changes in proportion to the length of the step."""
+        """Return the rule for a client's reply; a loss changes in proportion to the length of the step."""
         changes = Learnt((self.directions,), unit=self.sigma)
         return {"changes": changes, "buffers": Learnt((self.net_for(question).buffers,))}
 

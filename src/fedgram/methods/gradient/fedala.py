@@ -2,28 +2,25 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
-from fedgram.core.errors import InvalidParameter
+from fedgram.core.schema import Count, NotNegative, PositiveShare
 from fedgram.methods.gradient.fedavg import FedAvg
-from fedgram.nets import Hooks, Now
-from fedgram.nets.layers import Vector
+from fedgram.methods.gradient.gradient_method import OwnModels, Training, training_step
+from fedgram.nets import Hooks, Now, Tensor, Vector
+from fedgram.nets.sgd import PLAIN_SGD
 from fedgram.protocol.clientside import ClientSide
-from fedgram.protocol.method import step
 from fedgram.protocol.registry import register
 from fedgram.protocol.replies import like_payload
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 SETTLED, WINDOW, MOST_PASSES = 0.1, 10, 100
 
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class FedALA(FedAvg):
+class FedALA(OwnModels, FedAvg):
     """FedALA — Zhang et al. 2023, Algorithm 1: start from Θ_i + (Θ - Θ_i) ⊙ W_i, with W_i learned on own samples.
 
     W_i has an entry in [0, 1] for each number of the last `layers` layers; below, the global ones are taken. The first
@@ -31,92 +28,60 @@ class FedALA(FedAvg):
     and with learning rate `eta`. As with the other methods here, the model that a client has trained is the one it
     is judged by; the authors' program judges the one before training. With W_i = 1 (`eta` = 0) it is FedAvg whose
     clients keep what they trained.
+
+    Parameters
+    ----------
+    layers
+        p, how many of the last layers are mixed number by number.
+    fraction
+        s, the share of the samples that W is learned with.
+    eta
+        η, the learning rate of W.
+
     """
 
-    personal = True
-    remembers = True
-    judged_by_own = True
+    layers: Count = 1
+    fraction: PositiveShare = 0.8
+    eta: NotNegative = 1.0
 
-    layers: int = 1
-    fraction: float = 0.8
-    eta: float = 1.0
-
-    def __post_init__(self) -> None:
-        """Refuse values that make no sense."""
-        super().__post_init__()
-        self.check_not_negative("eta")
-        if self.layers < 1:
-            raise InvalidParameter(f"layers must be a whole number ≥ 1, got {self.layers}")
-        if not 0 < self.fraction <= 1:
-            raise InvalidParameter(f"fraction must be more than 0 and at most 1, got {self.fraction}")
-
-    @step(batched=True, reply=like_payload)
-    def train(self, clients: Sequence[ClientSide], global_weights: Sequence[Vector]) -> list[Vector]:
+    @training_step(reply=like_payload)
+    def train(self, client: ClientSide, global_weights: Vector) -> Training[Vector]:
         """Return the weights after local SGD from the mixture; keep them, too."""
-        starts = dict(zip([client.name for client in clients], global_weights, strict=True))
-        # Who has not trained yet has nothing of its own to mix in.
-        mixing = [client for client in clients if "trained" in client.state]
-        mixtures, shares = self._mixtures(mixing, [starts[client.name] for client in mixing])
-        trained = self.descend(clients, [mixtures.get(client.name, starts[client.name]) for client in clients])
-        # Only now that nothing can fail any more: a step that is repeated must begin with the same state.
-        for client, own in zip(clients, trained, strict=True):
-            client.state["trained"] = True
-            if client.name in shares:
-                client.state["share"] = np.array(shares[client.name])
-            self.take(client, own)
+        start, share = global_weights, None
+        if "trained" in client.state:  # before that, a client has nothing of its own to mix in
+            start, share = yield from self._mixture(client, global_weights)
+        trained = yield from self.descend(client, start, stage=1)
+        client.state["trained"] = True
+        if share is not None:
+            client.state["share"] = np.array(share)
+        self.take(client, trained)
         return trained
 
-    def _mixtures(
-        self, clients: Sequence[ClientSide], global_weights: Sequence[Vector]
-    ) -> tuple[dict[str, Vector], dict[str, Vector]]:
-        """Return Θ_i + (Θ - Θ_i) ⊙ W_i of each client — (4) to (6) — and W_i."""
-        if not clients:
-            return {}, {}
-        net = self.net_of(clients[0])
-        own = []
-        for client, received in zip(clients, global_weights, strict=True):
-            mixed = np.array(received)
-            mixed[net.last(self.layers)] = client.state["own"][net.last(self.layers)]
-            own.append(mixed)
-        shares = self._shares(clients, global_weights, own)
-        mixtures = {
-            client.name: (mine + (received - mine) * shares[client.name]).astype(np.float32)
-            for client, mine, received in zip(clients, own, global_weights, strict=True)
-        }
-        return mixtures, shares
+    def _mixture(self, client: ClientSide, global_weights: Vector) -> Training[tuple[Vector, Vector]]:
+        """Return Θ_i + (Θ - Θ_i) ⊙ W_i — (4) to (6) — and W_i."""
+        own, last = np.array(global_weights), self.net_of(client).last(self.layers)
+        own[last] = client.state["own"][last]
+        share = yield from self._share(client, own, global_weights)
+        return (own + (global_weights - own) * share).astype(np.float32), share
 
-    def _shares(
-        self, clients: Sequence[ClientSide], global_weights: Sequence[Vector], own: Sequence[Vector]
-    ) -> dict[str, Vector]:
+    def _share(self, client: ClientSide, own: Vector, global_weights: Vector) -> Training[Vector]:
         """Return W_i, trained by projected gradient descent."""
-        both = zip(self.trained_part(clients, own), self.trained_part(clients, global_weights), strict=True)
-        parts = {client.name: pair for client, pair in zip(clients, both, strict=True)}
-        shares = {client.name: client.state.get("share", np.ones_like(global_weights[0])) for client in clients}
-        losses: dict[str, list[float]] = {client.name: [] for client in clients}
+        share: Vector = client.state.get("share", np.ones_like(global_weights))
         # Random numbers of its own, so that what follows shuffles as in every other method.
-        rngs = {client.name: client.rng.spawn(1)[0] for client in clients}
-        plan = {"lr": self.eta, "momentum": 0.0, "weight_decay": 0.0, "epochs": 1, "steps": None}
-        learning = list(clients)
-        while learning and self.eta:
-            names = [client.name for client in learning]
-            mine, received = zip(*(parts[name] for name in names), strict=True)
-            carried = {"own": mine, "global": received, "loss": [np.zeros(1, dtype=np.float32)] * len(names)}
-            vectors, after = self.descend_with(
-                learning,
-                [shares[name] for name in names],
-                Hooks(of=_mix, after=_project, carried=carried),
-                [rngs[name] for name in names],
-                fraction=self.fraction,
-                **plan,
+        rng, losses = client.rng.spawn(1)[0], list[float]()
+        plan: dict[str, Any] = {"lr": self.eta, "optimizer": PLAIN_SGD, "weight_decay": 0.0, "epochs": 1, "steps": None}
+        carried = {"own": self.trained_part(client, own), "global": self.trained_part(client, global_weights)}
+        carried["loss"] = np.zeros(1, dtype=np.float32)
+        hooks = Hooks(of=_mix, after=_project)
+        while self.eta and (not losses or not ("share" in client.state or _settled(losses))):
+            share, after = yield from self.descend_with(
+                client, share, hooks, carried=carried, rng=rng, fraction=self.fraction, **plan
             )
-            for name, vector, loss in zip(names, vectors, after["loss"], strict=True):
-                shares[name] = vector
-                losses[name].append(float(loss[0]))
-            learning = [one for one in learning if "share" not in one.state and not _settled(losses[one.name])]
-        return shares
+            losses.append(float(after["loss"][0]))
+        return share
 
 
-def _mix(share: "Tensor", carried: Mapping[str, "Tensor"]) -> "Tensor":
+def _mix(share: Tensor, carried: Mapping[str, Tensor]) -> Tensor:
     return carried["own"] + (carried["global"] - carried["own"]) * share
 
 

@@ -1,18 +1,16 @@
 """FedAMP: clients with similar weights attract each other."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from fedgram.core.arrays import Array
-from fedgram.core.errors import InvalidParameter
-from fedgram.methods.gradient.base import GradientMethod
-from fedgram.nets import Hooks, pull
-from fedgram.nets.layers import Vector
+from fedgram.core.schema import NotNegative, Positive
+from fedgram.methods.gradient.gradient_method import OwnModels, Training, training_step
+from fedgram.nets import Hooks, Now, Tensor, Vector, pull
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
-from fedgram.protocol.method import step
 from fedgram.protocol.registry import register
 from fedgram.protocol.replies import learnt
 
@@ -21,30 +19,28 @@ DECAY, EVERY = 0.1, 30
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class FedAMP(GradientMethod):
+class FedAMP(OwnModels):
     """FedAMP — Huang et al. 2021, Algorithm 1: a cloud model u_i = Σ_j ξ_ij w_j for each client, near which it trains.
 
-    ξ_ij = α_t A'(‖w_i - w_j‖²) with A'(x) = e^(-x/σ)/σ, the rest of 1 is the client's own; α_t falls to a tenth
-    every 30 rounds, not below λ times the learning rate, where SGD would overshoot, and is held so small that no
-    client's own share is negative. A client trains from u_i, with (λ/2α_t)‖w - u_i‖² added to its loss. With
+    ξ_ij = α_t A'(‖w_i - w_j‖²) with A'(x) = e^(-x/σ)/σ; the client's own weight ξ_ii makes the sum 1. α_t falls to a
+    tenth every 30 rounds, but not below λ times the learning rate, where SGD would overshoot. It is also kept so small
+    that no client's own weight is negative. A client trains from u_i, with (λ/2α_t)‖w - u_i‖² added to its loss. With
     `alpha` tiny each client trains alone.
+
+    Parameters
+    ----------
+    alpha
+        α, the step size of the attraction, which falls to a tenth every 30 rounds.
+    sigma
+        σ, the squared distance at which attraction fades.
+    lam
+        λ, how strongly clients are drawn to their cloud models.
+
     """
 
-    personal = True
-    remembers = True
-    judged_by_own = True
-
-    alpha: float = 1e4
-    sigma: float = 1e6
-    lam: float = 1.0
-
-    def __post_init__(self) -> None:
-        """Refuse values that make no sense."""
-        super().__post_init__()
-        self.check_not_negative("lam")
-        for name in ("alpha", "sigma"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise InvalidParameter(f"{name} must be a number > 0, got {getattr(self, name)}")
+    alpha: Positive = 1e4
+    sigma: Positive = 1e6
+    lam: NotNegative = 1.0
 
     # server
     def serve(self, clients: Clients) -> None:
@@ -75,12 +71,14 @@ class FedAMP(GradientMethod):
         return shares
 
     # client
-    @step(batched=True, reply=lambda _, question: learnt(question.payload["cloud"]))
-    def train(self, clients: Sequence[ClientSide], tasks: Sequence[dict[str, Vector]]) -> list[Vector]:
+    @training_step(reply=lambda _, question: learnt(question.payload["cloud"]))
+    def train(self, client: ClientSide, task: dict[str, Any]) -> Training[Vector]:
         """Return the weights after SGD near the cloud model; keep them, too."""
-        strength = float(tasks[0]["pull"])
-        hooks = Hooks(gradient=lambda now: pull(strength, now.weights, now.start))
-        trained = self.descend(clients, [task["cloud"] for task in tasks], hooks)
-        for client, own in zip(clients, trained, strict=True):
-            self.take(client, own)
-        return trained
+        hooks = Hooks(gradient=_draw, shared=float(task["pull"]))
+        own = yield from self.descend(client, task["cloud"], hooks)
+        self.take(client, own)
+        return own
+
+
+def _draw(now: Now) -> Tensor:
+    return pull(now.shared, now.weights, now.start)

@@ -1,55 +1,61 @@
 """FedAPA: the server learns for each client how much of every client's base to mix in."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedgram.core.arrays import Array
-from fedgram.core.errors import InvalidParameter
-from fedgram.methods.gradient.base import GradientMethod
-from fedgram.nets.layers import Vector
+from fedgram.core.schema import NotNegative, PositiveShare, Share
+from fedgram.methods.gradient.gradient_method import OwnModels, Training, training_step
+from fedgram.nets import Vector
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
-from fedgram.protocol.method import step
 from fedgram.protocol.registry import register
 from fedgram.protocol.replies import like_payload
 
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class FedAPA(GradientMethod):
+class FedAPA(OwnModels):
     """FedAPA — Sun et al. 2025, Algorithm 1: the server learns how much each client should take of every other.
 
-    The weights A_i descend on ½‖θ_i - θ̄_i‖², how far a client goes from what it was given.
+    The weights A_i descend on ½‖θ_i - θ̄_i‖², half the squared distance that a client moves away from its mixture.
 
-    A client trains the mixture θ̄_i = Σ_j a_ij θ_j of all bases with its own head, which is never sent. What it
-    changes, Δ, moves its weights. (7) is printed with the wrong sign; the gradient of the proxy loss is -⟨θ_j, Δ⟩,
+    A client trains the mixture θ̄_i = Σ_j a_ij θ_j of all bases with its own head, which is never sent. Its
+    change Δ moves its weights, by (7). (7) is printed with the wrong sign; the gradient of the proxy loss is -⟨θ_j, Δ⟩,
     and the authors' program descends, too. Clip to [0, 1], self weight μ and normalisation are the paper's (the
     program sets the self weight to 1, with momentum at the server, and takes clients one after another).
     `partial=False` shares the head as well. The result holds the weights: fit.notes["aggregation weights"], a row
     for each client.
+
+    Parameters
+    ----------
+    participation
+        C, the share of the clients that is asked in each round.
+    eta
+        η, the learning rate of the aggregation weights.
+    mu
+        μ, a client's weight of its own base.
+    clip
+        Whether weights are clipped to [0, 1]: line 11.
+    self_weight
+        Whether a client's own weight is set to μ: line 12.
+    normalize
+        Whether weights are scaled to a sum of 1: line 13.
+    partial
+        Whether the head stays at the client.
+
     """
 
-    personal = True
-    remembers = True
-    judged_by_own = True
     needs_base = True
 
-    participation: float = 0.6
-    eta: float = 0.01
-    mu: float = 0.5
+    participation: PositiveShare = 0.6
+    eta: NotNegative = 0.01
+    mu: Share = 0.5
     clip: bool = True
     self_weight: bool = True
     normalize: bool = True
     partial: bool = True
-
-    def __post_init__(self) -> None:
-        """Refuse values that make no sense."""
-        super().__post_init__()
-        self.check_not_negative("eta")
-        if not 0 <= self.mu <= 1:
-            raise InvalidParameter(f"mu must be from 0 to 1, got {self.mu}")
 
     # server
     def serve(self, clients: Clients) -> None:
@@ -63,7 +69,7 @@ class FedAPA(GradientMethod):
         weights = np.eye(len(places))  # A
         for number in clients.rounds_of(self.rounds):
             chosen = self.asked(clients)
-            here = [places[name] for name in clients.names]  # those that were lost are nobody's any more
+            here = [places[name] for name in clients.names]  # lost clients have no weight any more
             mixed = {name: self._mix(weights[places[name]][here], bases[here]) for name in chosen}  # θ̄_i — (5)
             before = bases[:, net.buffers :].copy()
             for name, trained in clients.call(self.train, per_client=mixed):
@@ -87,14 +93,13 @@ class FedAPA(GradientMethod):
         total = weights.sum()
         if not self.normalize:
             return weights
-        # With μ = 0 and all others clipped, nobody is left but the client itself.
+        # With μ = 0 and all others clipped, only the client itself is left.
         return np.asarray(weights / total if total > 0 else np.eye(len(weights))[i])
 
     # client
-    @step(batched=True, reply=like_payload)
-    def train(self, clients: Sequence[ClientSide], mixtures: Sequence[Vector]) -> list[Vector]:
+    @training_step(reply=like_payload)
+    def train(self, client: ClientSide, mixture: Vector) -> Training[Vector]:
         """Return the base after local SGD; the head stays here."""
-        trained = self.descend(clients, list(map(self.completed, clients, mixtures)))
-        for client, own in zip(clients, trained, strict=True):
-            self.take(client, own)
-        return [own[: len(mixed)] for own, mixed in zip(trained, mixtures, strict=True)]
+        own = yield from self.descend(client, self.completed(client, mixture))
+        self.take(client, own)
+        return own[: len(mixture)]

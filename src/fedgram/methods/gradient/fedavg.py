@@ -1,21 +1,18 @@
 """FedAvg: clients train, the server averages."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedgram.methods.gradient.base import GradientMethod
-from fedgram.nets import PLAIN, Hooks, TrainedNet
-from fedgram.nets.layers import Vector
+from fedgram.methods.gradient.gradient_method import Averaging, Training, training_step
+from fedgram.nets import PLAIN, Hooks, TrainedNet, Vector
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
-from fedgram.protocol.method import step
 from fedgram.protocol.registry import register
 from fedgram.protocol.replies import like_payload
 
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class FedAvg(GradientMethod):
+class FedAvg(Averaging):
     """FedAvg — McMahan et al. 2017, Algorithm 1: local SGD from the global weights, then their mean by samples.
 
     >>> import fedgram as fg
@@ -30,25 +27,26 @@ class FedAvg(GradientMethod):
     # server
     def serve(self, clients: Clients) -> TrainedNet:
         """Return the global model of the last round."""
-        _, global_weights = self.begin(clients)
-        for number in clients.rounds_of(self.rounds):
-            global_weights = self.average(clients, global_weights)
-            clients.report(number, None if self.judged_by_own else self.model(clients, global_weights))
+        world = self.averaged(clients, *self.begin(clients))
+        for number in clients.rounds_of(self.rounds, first=world.rounds):
+            world.move(self.average(clients, world.weights))
+            clients.report(number, None if self.judged_by_own else self.model(clients, world.weights))
+            self.save(clients, world)
         if self.judged_by_own:
-            self.give_to_the_unasked(clients, global_weights)
-        return self.model(clients, global_weights)
+            self.give_to_the_unasked(clients, world.weights)
+        return self.model(clients, world.weights)
 
     def average(self, clients: Clients, global_weights: Vector) -> Vector:
-        """Let those who are asked train; return the mean of their weights, by samples."""
+        """Return the mean of the weights that the asked clients train, by samples."""
         mean: Vector = clients.mean(self.train, global_weights, to=self.asked(clients))
         return mean
 
     # client
-    @step(batched=True, reply=like_payload)
-    def train(self, clients: Sequence[ClientSide], global_weights: Sequence[Vector]) -> list[Vector]:
+    @training_step(reply=like_payload)
+    def train(self, client: ClientSide, global_weights: Vector) -> Training[Vector]:
         """Return the weights after local SGD."""
-        return self.descend(clients, global_weights, self.hooks())
+        return (yield from self.descend(client, global_weights, self.hooks()))
 
     def hooks(self) -> Hooks:
-        """Return what a method that averages in the same way adds to its clients' loss."""
+        """Return the hooks of the clients' training; methods that average in the same way add their own."""
         return PLAIN

@@ -1,22 +1,16 @@
 """FedDyn: each client's loss is corrected until all agree where the minimum is."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedgram.methods.gradient.base import GradientMethod
-from fedgram.nets import Hooks, Now, TrainedNet, pull
-from fedgram.nets.layers import Vector
+from fedgram.core.schema import NotNegative
+from fedgram.methods.gradient.gradient_method import GradientMethod, Training, training_step
+from fedgram.nets import Hooks, Now, Tensor, TrainedNet, Vector, pull
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
-from fedgram.protocol.method import step
 from fedgram.protocol.registry import register
 from fedgram.protocol.replies import like_payload
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @register
@@ -24,22 +18,23 @@ if TYPE_CHECKING:
 class FedDyn(GradientMethod):
     """FedDyn — Acar et al. 2021, Algorithm 1: each client's loss is corrected by a memory of its own gradient.
 
-    It gets α⟨w, h_k⟩ + (α/2)‖w - wᵗ‖², with a memory h_k at each client.
+    The correction adds α⟨w, h_k⟩ + (α/2)‖w - wᵗ‖² to the loss, with a memory h_k at each client.
 
-    h_k adds up w_k - wᵗ, so that -αh_k is the gradient of the client's own loss where it ended. Clients begin the next
-    round at the mean of those who took part plus the mean of all h_k. As in the authors' program that mean of the
-    participants, not the corrected point, is the model; all clients weigh the same. With α = 0 it is their mean alone,
-    FedAvg for clients of one size.
+    h_k adds up w_k - wᵗ, so that -αh_k is the gradient of the client's own loss where its training ended. Clients begin
+    the next round at the mean of the participants plus the mean of all h_k. As in the authors' program, the model is
+    the mean of the participants without this correction; all clients weigh the same. With α = 0 there is no correction,
+    and it is FedAvg for clients of one size.
+
+    Parameters
+    ----------
+    alpha
+        α, the strength of the correction and of the proximal term.
+
     """
 
     pulls = ("alpha",)
 
-    alpha: float = 0.01
-
-    def __post_init__(self) -> None:
-        """Refuse a negative α."""
-        super().__post_init__()
-        self.check_pulls()
+    alpha: NotNegative = 0.01
 
     # server
     def serve(self, clients: Clients) -> TrainedNet:
@@ -58,16 +53,15 @@ class FedDyn(GradientMethod):
         return self.model(clients, mean)
 
     # client
-    @step(batched=True, reply=like_payload)
-    def train(self, clients: Sequence[ClientSide], global_weights: Sequence[Vector]) -> list[Vector]:
+    @training_step(reply=like_payload)
+    def train(self, client: ClientSide, global_weights: Vector) -> Training[Vector]:
         """Return the weights after SGD on the corrected loss, and remember how far they went."""
-        starts = self.trained_part(clients, global_weights)
-        memories = [client.state.get("h", np.zeros_like(start)) for client, start in zip(clients, starts, strict=True)]
-        vectors = self.descend(clients, global_weights, Hooks(gradient=self._correct, carried={"h": memories}))
-        ends = self.trained_part(clients, vectors)
-        for client, memory, start, end in zip(clients, memories, starts, ends, strict=True):
-            client.state["h"] = memory + (end - start)
-        return vectors
+        start = self.trained_part(client, global_weights)
+        memory = client.state.get("h", np.zeros_like(start))
+        hooks = Hooks(gradient=self._correct)
+        vector = yield from self.descend(client, global_weights, hooks, carried={"h": memory})
+        client.state["h"] = memory + (self.trained_part(client, vector) - start)
+        return vector
 
-    def _correct(self, now: Now) -> "Tensor":
+    def _correct(self, now: Now) -> Tensor:
         return pull(self.alpha, now.weights, now.start).add_(now.carried["h"], alpha=self.alpha)

@@ -8,50 +8,49 @@ from typing import Any
 import numpy as np
 
 from fedgram.core.errors import InvalidData
-from fedgram.methods.gradient.base import GradientMethod
-from fedgram.nets import Hooks, Net, Plan, net_for, train
-from fedgram.nets.layers import Vector
+from fedgram.core.schema import Natural, NotNegative
+from fedgram.methods.gradient.gradient_method import OwnModels, Training, training_step
+from fedgram.nets import Hooks, Net, Plan, Vector, net_for, train
 from fedgram.nets.prototypes import class_means, class_sums, only_present
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
-from fedgram.protocol.method import step
 from fedgram.protocol.registry import register
 from fedgram.protocol.replies import ByClass, Question
 
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class FedGH(GradientMethod):
+class FedGH(OwnModels):
     """FedGH — Yi et al. 2023: clients keep their bases; the server trains the head on their mean features by class.
 
     A client puts the global head φ on its own base, trains both, and sends for each of its classes the mean r_kc of
     the features. The server takes `server_epochs` gradient steps on the mean cross entropy of φ over all pairs (r_kc,
-    c). The paper steps once for each client in turn; all pairs at once do not depend on who comes first, and ten steps
-    are as many as its ten clients a round make. A client's model is what it trained.
+    c). The paper takes one step per client in turn; steps on all pairs do not depend on the order of clients, and the
+    default of ten steps equals the paper's ten clients a round. A client's model is the one that it trained.
+
+    Parameters
+    ----------
+    server_lr
+        The learning rate of the server's steps.
+    server_epochs
+        The number of steps that the server takes in a round.
+
     """
 
-    personal = True
-    remembers = True
-    judged_by_own = True
     needs_base = True
 
-    # After more epochs scores are so large that their rounding shows.
-    quick = MappingProxyType({**GradientMethod.quick, "epochs": 5})
+    # After more epochs, scores are so large that rounding errors are visible.
+    quick = MappingProxyType({**OwnModels.quick, "epochs": 5})
 
-    server_lr: float = 0.01
-    server_epochs: int = 10
-
-    def __post_init__(self) -> None:
-        """Refuse values that make no sense."""
-        super().__post_init__()
-        self.check_not_negative("server_lr", "server_epochs")
+    server_lr: NotNegative = 0.01
+    server_epochs: Natural = 10
 
     # server
     def serve(self, clients: Clients) -> None:
         """Let every client end with a network of its own."""
         net, first = self.begin(clients)
         self.check_base(net)
-        # As a network of its own the head is trained by the same loop as any other.
+        # The head is trained as a linear network, by the same loop as other networks.
         alone, head = net_for("linear", (net.features,), net.classes), first[net.head]
         self.check_linear_head(net)
         for number in clients.rounds_of(self.rounds):
@@ -74,23 +73,18 @@ class FedGH(GradientMethod):
         return trained[: len(head)]
 
     # client
-    @step(batched=True, reply=lambda method, question: method.pairs(question))
-    def train(self, clients: Sequence[ClientSide], heads: Sequence[Vector]) -> list[Any]:
-        """Return the mean features of the client's classes, after SGD of its own base and the head that came."""
-        trained = self.descend(clients, list(map(self.started, clients, heads)))
-        net = self.net_of(clients[0])
-        replies = []
-        for client, own in zip(clients, trained, strict=True):
-            sums, counts = class_sums(net, own, client.x, client.y)
-            replies.append(only_present(counts, means=class_means(sums, counts).astype(np.float32)))
-        for client, own in zip(clients, trained, strict=True):
-            self.take(client, own)
-        return replies
+    @training_step(reply=lambda method, question: method.pairs(question))
+    def train(self, client: ClientSide, head: Vector) -> Training[Any]:
+        """Return the mean features of the client's classes, after SGD of its own base and the global head."""
+        own = yield from self.descend(client, self.started(client, head))
+        sums, counts = class_sums(self.net_of(client), own, client.x, client.y)
+        self.take(client, own)
+        return only_present(counts, means=class_means(sums, counts).astype(np.float32))
 
     def started(self, client: ClientSide, head: Vector) -> Vector:
-        """Return what the client begins with: its own base under the global head."""
+        """Return the first weights of a client's training: its own base with the global head."""
         return np.concatenate([client.state["own"][: -len(head)], head])
 
     def pairs(self, question: Question) -> ByClass:
-        """Return what a client's mean features must be."""
+        """Return the rule for a client's mean features in its reply."""
         return ByClass({"means": self.features_of(question)})

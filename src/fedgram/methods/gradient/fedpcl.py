@@ -1,27 +1,83 @@
 """FedPCL: each client learns a projection of its own by comparing samples with the class means of all clients."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
 import numpy as np
+import numpy.typing as npt
 
-from fedgram.core.errors import InvalidParameter
-from fedgram.methods.gradient.base import GradientMethod
-from fedgram.nets import Hooks, Net, Now, net_for
-from fedgram.nets.layers import Shape, Vector, as_tensor
-from fedgram.nets.nearest import NEVER, NearestPrototype
-from fedgram.nets.prototypes import filled
+from fedgram.core import wire
+from fedgram.core.arrays import Array
+from fedgram.core.classes import Classes
+from fedgram.core.columns import Columns
+from fedgram.core.errors import Mismatch
+from fedgram.core.schema import Positive
+from fedgram.methods.gradient.gradient_method import OwnModels, Training, once, training_step
+from fedgram.nets import Hooks, Net, Now, Shape, Tensor, Vector, net_for
+from fedgram.nets.factories import is_admitted
+from fedgram.nets.layers import as_tensor
+from fedgram.nets.prototypes import class_means, class_sums, filled, on_sphere
+from fedgram.nets.trained_net import NetModel, outputs
 from fedgram.protocol import replies
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
-from fedgram.protocol.method import step
 from fedgram.protocol.registry import register
 from fedgram.protocol.replies import SOMETHING, Numbers, Question
 
-if TYPE_CHECKING:
-    from torch import Tensor
+NEVER = -1e30  # the score of a class without a mean
+
+
+@wire.message("nearest-prototype", version=1)
+@dataclass(frozen=True, eq=False)
+class NearestPrototype(NetModel):
+    """A network whose features z, brought to length one, are compared with class means C; its head is not used.
+
+    The score of a class is z·C - ½‖C‖², which is highest for the nearest mean. A class that is not `known` never wins.
+    """
+
+    network: str
+    shape: Shape
+    classes: Classes
+    vector: Annotated[Vector, wire.Shape("p")]
+    prototypes: Annotated[Vector, wire.Shape("c", "w")]
+    known: Annotated[npt.NDArray[np.bool_], wire.Shape("c")]
+    features: str = ""
+    columns: Columns = ()
+
+    def __post_init__(self) -> None:
+        """Refuse arrays that do not fit; a network that this process does not trust is not imported for that."""
+        if not is_admitted(self.network):
+            return
+        wanted = (len(self.classes), self.net.features)
+        if np.shape(self.prototypes) != wanted:
+            raise Mismatch(
+                f"{self.network!r} needs class means of shape {wanted} here, got {np.shape(self.prototypes)}"
+            )
+
+    @classmethod
+    def of(
+        cls,
+        net: Net,
+        vector: Vector,
+        x: npt.NDArray[Any],
+        y: npt.NDArray[np.int64],
+        classes: Classes,
+        features: str = "",
+    ) -> "NearestPrototype":
+        """Return the model with the means of these samples; it knows the classes that they have."""
+        sums, counts = class_sums(net, vector, x, y, unit=True)
+        means = class_means(sums, counts).astype(np.float32)
+        own = np.array(vector)  # a row of many would keep them all in memory
+        return cls(net.network, net.shape, classes, own, means, counts > 0, features)
+
+    def score_block(self, block: npt.NDArray[Any], out: Array) -> None:
+        """Write the scores of a block of samples."""
+        [(features, _)] = outputs(self.net, self.vector, block)
+        means = self.prototypes.astype(np.float64)
+        out[:] = on_sphere(features.astype(np.float64)) @ means.T - 0.5 * np.square(means).sum(axis=1)
+        out[:, ~self.known] = NEVER
+
 
 PROJECTION = "mlp:256"  # relu(Linear(d, 256)) below the last layer
 ONE = 1 + 1e-5  # rounding may take a mean of vectors of length one a little beyond
@@ -43,31 +99,29 @@ class Means:
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class FedPCL(GradientMethod):
+class FedPCL(OwnModels):
     """FedPCL — Tan et al. 2022, Algorithm 1: private projections, drawn to every client's mean of a sample's class.
 
-    z, the features at length one, is what a client's own projection makes of a sample. C_p(c) is the mean of z over
-    client p's samples of class c, C̄(c) the plain mean of these over the clients that have the class, which also stands
-    in where one lacks it. The loss is L_g + L_p: the cross entropy of softmax_c(z·C̄(c)/τ), and the mean over
+    A client's own projection maps a sample to z, features of length one. C_p(c) is the mean of z over client p's
+    samples of class c. C̄(c) is the plain mean of C_p(c) over the clients that have the class, and takes the
+    place of C_p(c) for the others. The loss is L_g + L_p: the cross entropy of softmax_c(z·C̄(c)/τ), and the mean over
     clients p of that of softmax_c(z·C_p(c)/τ). There is no head: a client predicts the nearest of its own means.
 
-    A client sends its means and is sent those of all. Nobody has any before the first round, in which none trains. The
-    projection is all layers below the last, so on a backbone's features relu(Linear(d, 256)). The authors train
-    with Adam; this is SGD, as in the papers that compare with it. With τ → ∞ the projection stays where it began.
+    A client sends its means and is sent those of all. No client has any before the first round, in which none trains.
+    The projection is all layers below the last, so on a backbone's features relu(Linear(d, 256)). The authors train
+    with Adam (`optimizer="adam"`); the default is SGD, as in the papers that compare with it. With τ → ∞ the
+    projection stays where it began.
+
+    Parameters
+    ----------
+    tau
+        τ, the temperature of the contrast.
+
     """
 
-    personal = True
-    remembers = True
-    judged_by_own = True
     needs_base = True
 
-    tau: float = 0.07
-
-    def __post_init__(self) -> None:
-        """Refuse a temperature that nothing can be divided by."""
-        super().__post_init__()
-        if not 0 < self.tau < float("inf"):
-            raise InvalidParameter(f"tau must be a number > 0, got {self.tau}")
+    tau: Positive = 0.07
 
     def net(self, shape: Shape, classes: int, *, memory: bool = False) -> Net:
         """Return the network; for features the paper's projection unless another is asked for."""
@@ -91,19 +145,18 @@ class FedPCL(GradientMethod):
             clients.report(number)
 
     # client
-    @step(batched=True, reply=lambda method, question: Means(method.net_for(question).features))
-    def train(self, clients: Sequence[ClientSide], sent: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    @training_step(reply=lambda method, question: Means(method.net_for(question).features))
+    def train(self, client: ClientSide, sent: Mapping[str, Any]) -> Training[dict[str, Any]]:
         """Return the class means after SGD; the projection stays here."""
-        vectors = [client.state["own"] for client in clients]
-        if len(sent[0]["known"]):
-            # All are sent the same, and nobody copies it: it is the most that a client has to hold.
-            sets, known = as_tensor(filled(**sent[0])), as_tensor(sent[0]["known"].any(axis=0))
-            vectors = self.descend(clients, vectors, Hooks(term=partial(self._contrast, sets, known)))
-        models = list(map(self._nearest, clients, vectors))
-        for client, vector, model in zip(clients, vectors, models, strict=True):
-            self.remember(client, vector)
-            client.keep(model)
-        return [{"known": model.known, "means": model.prototypes[model.known]} for model in models]
+        vector = client.state["own"]
+        if len(sent["known"]):
+            # Made once for all clients: it is the most that a client has to hold.
+            sets = yield from once(sent, _sets)
+            vector = yield from self.descend(client, vector, Hooks(term=self._contrast, shared=sets))
+        model = self._nearest(client, vector)
+        self.remember(client, vector)
+        client.keep(model)
+        return {"known": model.known, "means": model.prototypes[model.known]}
 
     def keep(self, client: ClientSide, vector: Vector) -> None:
         """Keep a projection with the client's class means by it."""
@@ -113,17 +166,21 @@ class FedPCL(GradientMethod):
         net, features = self.net_of(client), client.data.features
         return NearestPrototype.of(net, vector, client.x, client.y, client.classes, features)
 
-    def _contrast(self, sets: "Tensor", known: "Tensor", now: Now) -> "Tensor":
-        """Return L_g + L_p without the cross entropy of the head, which the loop adds.
-
-        `sets` (1 + p, c, width) are the mean set and that of each client, `known` (c,) the classes that somebody has.
-        """
+    def _contrast(self, now: Now) -> Tensor:
+        """Return L_g + L_p without the cross entropy of the head, which the loop adds."""
         from torch.nn.functional import cross_entropy, normalize
 
+        sets, known = now.shared
         z = normalize(now.features, dim=1, eps=1e-8).transpose(0, 1)
         scores = (sets.flatten(0, 1) @ (z.flatten(1) / self.tau)).view(*sets.shape[:2], *now.y.shape)
         scores.masked_fill_(~known[:, None, None], NEVER)
         losses = cross_entropy(scores, now.y.expand(len(sets), -1, -1), reduction="none")
-        # A class that nobody has sent yet, but this client has, is nothing to be drawn to.
+        # A class that no client has sent yet, but this one has, is nothing to be drawn to.
         each = (losses * now.share * known[now.y]).sum(2)
-        return each[0] + each[1:].mean(0) - now.losses
+        total: Tensor = each[0] + each[1:].mean(0) - now.losses
+        return total
+
+
+def _sets(sent: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+    """Return the mean set and that of each client (1 + p, c, width), and which classes (c,) any client has."""
+    return as_tensor(filled(**sent)), as_tensor(sent["known"].any(axis=0))

@@ -1,51 +1,46 @@
 """FedProto: clients share the means of their features by class, and nothing else."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from fedgram.core.errors import InvalidParameter
-from fedgram.methods.gradient.base import GradientMethod
-from fedgram.nets import Hooks, Now
-from fedgram.nets.layers import Vector
-from fedgram.nets.nearest import NEVER
+from fedgram.core.schema import NotNegative
+from fedgram.methods.gradient.fedpcl import NEVER
+from fedgram.methods.gradient.gradient_method import OwnModels, Training, training_step
+from fedgram.nets import Hooks, Now, Tensor, Vector
 from fedgram.nets.prototypes import away, class_means, class_sums
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
-from fedgram.protocol.method import step
 from fedgram.protocol.registry import register
 from fedgram.protocol.replies import Learnt, Numbers, Question
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class FedProto(GradientMethod):
+class FedProto(OwnModels):
     """FedProto — Tan et al. 2022, Algorithm 1: a sample's features are drawn to the prototype of its class.
 
     The term is λ · mean((z - C_y)²) of the features z.
 
-    C_y is the mean over clients of their mean features of class y, by samples. A client sends these means and how many
-    samples of each class they stand for; its network never leaves it. It predicts with its own head or, with
+    C_y is the mean over clients of their mean features of class y, weighted by samples. A client sends these means and
+    the number of samples behind each; its network never leaves it. It predicts with its own head or, with
     `predict` = "prototype", by the nearest prototype among its own classes. With λ = 0 each client trains alone.
+
+    Parameters
+    ----------
+    lam
+        λ, how strongly features are drawn to the prototypes.
+    predict
+        Whether a client predicts with its head, or by the nearest prototype.
+
     """
 
-    personal = True
-    remembers = True
-    judged_by_own = True
     needs_base = True
 
-    lam: float = 1.0
+    lam: NotNegative = 1.0
     predict: Literal["head", "prototype"] = "head"
-
-    def __post_init__(self) -> None:
-        """Refuse a negative λ."""
-        super().__post_init__()
-        self.check_not_negative("lam")
 
     # server
     def serve(self, clients: Clients) -> None:
@@ -66,28 +61,24 @@ class FedProto(GradientMethod):
             clients.report(number)
 
     # client
-    @step(batched=True, reply=lambda method, question: method.sums_of(question))
-    def train(self, clients: Sequence[ClientSide], sent: Sequence[dict[str, Vector]]) -> list[dict[str, Any]]:
+    @training_step(reply=lambda method, question: method.sums_of(question))
+    def train(self, client: ClientSide, sent: dict[str, Vector]) -> Training[dict[str, Any]]:
         """Return the sums of the features of each class after SGD, and the numbers of samples."""
-        carried = {name: [one[name] for one in sent] for name in ("prototypes", "known")}
-        starts = [client.state["own"] for client in clients]
-        trained = self.descend(clients, starts, Hooks(term=self._regularize, carried=carried))
-        replies = []
-        for client, own, given in zip(clients, trained, sent, strict=True):
-            sums = self._sums(client, own)
-            self.take(client, own)
-            if self.predict == "prototype":
-                self.keep(client, self._by_prototype(client, own, sums, given))
-            replies.append(sums)
-        return replies
+        carried = {name: sent[name] for name in ("prototypes", "known")}
+        own = yield from self.descend(client, client.state["own"], Hooks(term=self._regularize), carried=carried)
+        sums = self._sums(client, own)
+        self.take(client, own)
+        if self.predict == "prototype":
+            self.keep(client, self._by_prototype(client, own, sums, sent))
+        return sums
 
     def sums_of(self, question: Question) -> dict[str, Numbers | Learnt]:
-        """Return what a client's sums must be."""
+        """Return the rule for a client's sums in its reply."""
         sums = self.features_of(question, samples=question.samples)
         counts = Numbers((len(question.classes),), "int32", low=0, high=question.samples)
         return {"features": replace(sums, shape=(*counts.shape, *sums.shape)), "counts": counts}
 
-    def _regularize(self, now: Now) -> "Tensor":
+    def _regularize(self, now: Now) -> Tensor:
         """Return λ mean((z - C_y)²) for each client; a class without a prototype adds nothing."""
         apart = away(now, now.carried["prototypes"])
         return self.lam * (apart * now.share * now.carried["known"].gather(1, now.y)).sum(1)

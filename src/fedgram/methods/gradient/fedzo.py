@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from fedgram.core.schema import BelowOne, Count, Positive
 from fedgram.methods.gradient.fedavg import FedAvg
-from fedgram.nets import Hooks
+from fedgram.nets import Hooks, Vector
 from fedgram.nets.estimates import OnSphere
-from fedgram.nets.layers import Vector
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.registry import register
 
@@ -20,26 +20,39 @@ class FedZO(FedAvg):
     estimate is unbiased as μ → 0, and its square is about d/b₂ times that of the gradient: `lr` must be smaller than
     SGD's by as much. The server takes the plain mean of the clients, as the paper does, or with `by_samples` FedAvg's.
     With many directions and a small μ it is FedAvg.
+
+    Parameters
+    ----------
+    local_steps
+        H, how many estimated steps a client takes in a round.
+    batch
+        b₁, how many samples an estimate is made with.
+    lr
+        η, the learning rate.
+    momentum
+        The momentum of the steps; the paper has none.
+    directions
+        b₂, how many directions an estimate is made of.
+    mu
+        μ, how far along each direction the loss is looked at.
+    by_samples
+        Whether clients weigh by their samples in the mean.
+
     """
 
     quick = MappingProxyType({**FedAvg.quick, "rounds": 3, "lr": 0.1})
 
-    local_steps: int | None = 20
-    batch: int = 25
-    lr: float = 0.001
-    momentum: float = 0.0
-    directions: int = 20
-    mu: float = 0.001
+    local_steps: Count | None = 20
+    batch: Count = 25
+    lr: Positive = 0.001
+    momentum: BelowOne = 0.0
+    directions: Count = 20
+    mu: Positive = 0.001
     by_samples: bool = False
-
-    def __post_init__(self) -> None:
-        """Refuse values that make no sense."""
-        super().__post_init__()
-        self.hooks()
 
     # server
     def average(self, clients: Clients, global_weights: Vector) -> Vector:
-        """Let those who are asked train; return the mean of their weights."""
+        """Return the mean of the weights that the asked clients train."""
         mean: Vector = clients.mean(self.train, global_weights, to=self.asked(clients), weighted=self.by_samples)
         return mean
 

@@ -1,16 +1,15 @@
 """FedAvg+FT and FedProx+FT: the global model, fine-tuned by every client at the end."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from fedgram.core.errors import InvalidParameter
+from fedgram.core.schema import Count
 from fedgram.methods.gradient.fedavg import FedAvg
 from fedgram.methods.gradient.fedprox import FedProx
-from fedgram.nets import TrainedNet
-from fedgram.nets.layers import Vector
+from fedgram.methods.gradient.gradient_method import Training, training_step
+from fedgram.nets import TrainedNet, Vector
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
-from fedgram.protocol.method import step
 from fedgram.protocol.registry import register
 
 
@@ -19,34 +18,32 @@ from fedgram.protocol.registry import register
 class FedAvgFT(FedAvg):
     """FedAvg+FT — FedAvg, then each client trains the global model further on its own samples and keeps the result.
 
-    Neither FedHiP nor APFL says how long their +FT trains; `tune_epochs` is ours.
+    Neither FedHiP nor APFL says how long their +FT trains; `tune_epochs` is ours. A schedule of the learning rate ends
+    with the rounds: tuning uses the full rate `lr`.
+
+    Parameters
+    ----------
+    tune_epochs
+        The number of epochs for which each client tunes the global model.
+
     """
 
     name = "fedavg+ft"
     personal = True
 
-    tune_epochs: int = 5
-
-    def __post_init__(self) -> None:
-        """Refuse to tune for less than an epoch."""
-        super().__post_init__()
-        if self.tune_epochs < 1:
-            raise InvalidParameter(f"tune_epochs must be a whole number ≥ 1, got {self.tune_epochs}")
+    tune_epochs: Count = 5
 
     def serve(self, clients: Clients) -> TrainedNet:
-        """Return the global model, once every client has tuned it for itself."""
+        """Return the global model, after every client has tuned a copy for itself."""
         model = super().serve(clients)
         clients.each(self.tune, model.vector)
         return model
 
-    @step(batched=True, reply=None)
-    def tune(self, clients: Sequence[ClientSide], global_weights: Sequence[Vector]) -> list[None]:
+    @training_step(reply=None)
+    def tune(self, client: ClientSide, global_weights: Vector) -> Training[None]:
         """Keep the global model, trained further by plain SGD."""
-        for client, own in zip(
-            clients, self.descend(clients, global_weights, epochs=self.tune_epochs, steps=None), strict=True
-        ):
-            self.keep(client, own)
-        return [None] * len(clients)
+        tuned: dict[str, Any] = {"lr": self.lr, "epochs": self.tune_epochs, "steps": None}
+        self.keep(client, (yield from self.descend(client, global_weights, **tuned)))
 
 
 @register

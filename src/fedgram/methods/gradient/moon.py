@@ -1,20 +1,14 @@
 """MOON: a sample's features are drawn to those of the global model, and away from those of the client's last one."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from fedgram.core.errors import InvalidParameter
+from fedgram.core.schema import NotNegative, Positive
 from fedgram.methods.gradient.fedavg import FedAvg
-from fedgram.nets import PLAIN, Hooks, Now
-from fedgram.nets.layers import Vector
+from fedgram.methods.gradient.gradient_method import Training, training_step
+from fedgram.nets import Hooks, Now, Tensor, Vector
 from fedgram.protocol.clientside import ClientSide
-from fedgram.protocol.method import step
 from fedgram.protocol.registry import register
 from fedgram.protocol.replies import like_payload
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @register
@@ -26,35 +20,36 @@ class MOON(FedAvg):
     the model in training, z_g of the global model that the client was sent, and z_p of the client's own model as its
     last training left it (before the first one: the first weights). The paper tunes μ between 0.1 and 10.
 
-    z is what the last layer sees. The authors put two more layers below it, in all methods that they compare: bring
-    such a network for the same. Without layers below the last there is nothing to move, and MOON is FedAvg; as it is
-    with μ = 0.
+    z is the input of the last layer. The authors put two more layers below it, in all methods that they compare: give
+    such a network for the same setting. Without layers below the last, or with μ = 0, MOON is FedAvg.
+
+    Parameters
+    ----------
+    mu
+        μ, the strength of the contrast.
+    tau
+        τ, its temperature.
+
     """
 
     remembers = True
 
-    mu: float = 1.0
-    tau: float = 0.5
+    mu: NotNegative = 1.0
+    tau: Positive = 0.5
 
-    def __post_init__(self) -> None:
-        """Refuse a negative μ, and a temperature that nothing can be divided by."""
-        super().__post_init__()
-        self.check_not_negative("mu")
-        if not 0 < self.tau < float("inf"):
-            raise InvalidParameter(f"tau must be a number > 0, got {self.tau}")
-
-    @step(batched=True, reply=like_payload)
-    def train(self, clients: Sequence[ClientSide], global_weights: Sequence[Vector]) -> list[Vector]:
+    @training_step(reply=like_payload)
+    def train(self, client: ClientSide, global_weights: Vector) -> Training[Vector]:
         """Return the weights after SGD with the contrast; remember them for the next time."""
-        net = self.net_of(clients[0])
-        carried = {"global": global_weights, "previous": [client.state["own"] for client in clients]}
-        moves = self.mu > 0 and net.base.stop > net.buffers
-        trained = self.descend(clients, global_weights, Hooks(term=self._contrast, carried=carried) if moves else PLAIN)
-        for client, vector in zip(clients, trained, strict=True):
-            self.remember(client, vector)
+        net = self.net_of(client)
+        carried = {"global": global_weights, "previous": client.state["own"]}
+        if self.mu > 0 and net.base.stop > net.buffers:
+            trained = yield from self.descend(client, global_weights, Hooks(term=self._contrast), carried=carried)
+        else:
+            trained = yield from self.descend(client, global_weights)
+        self.remember(client, trained)
         return trained
 
-    def _contrast(self, now: Now) -> "Tensor":
+    def _contrast(self, now: Now) -> Tensor:
         """Return μ · softplus((s(z, z_p) - s(z, z_g))/τ), which is the term above: the mean over each batch."""
         from torch.nn.functional import cosine_similarity, softplus
 

@@ -6,53 +6,59 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedgram.core.errors import InvalidParameter
+from fedgram.core.schema import BelowOne, Count, Natural, NotNegative, Positive
 from fedgram.core.threads import torch_threads
-from fedgram.methods.gradient.fedper import FedPer
-from fedgram.nets.hypernetwork import trunk
-from fedgram.nets.layers import Vector
-from fedgram.nets.randomness import seeded
+from fedgram.methods.gradient.fedper import PrivateHead
+from fedgram.nets import Module, Vector
+from fedgram.nets.factories import seeded
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.registry import register
 
 if TYPE_CHECKING:
-    from torch import nn
     from torch.optim import Optimizer
 
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class PFedHN(FedPer):
+class PFedHN(PrivateHead):
     """pFedHN — Shamsian et al. 2021, Algorithm 1: the server learns a network h, and client i trains from θ_i = h(v_i).
 
     v_i is the client's embedding, which is learnt like the numbers ψ of h. What a client changes, Δ_i, moves both down
     the gradient -(∂θ_i/∂(ψ, v_i))ᵀΔ_i. The paper asks one client at a time; here a round's clients train side by side,
     and the server takes one step down the mean of their gradients, whose norm is cut at `clip`. h begins as the
-    common first weights, whatever v_i is. With `partial` (pFedHN-PC) the base is generated, and a client's head is its
+    common first weights for every v_i. With `partial` (pFedHN-PC) the base is generated, and a client's head is its
     own, never sent. A client's model is what it trained last; one that was never asked keeps what is generated for it
     at the end. With `server_lr` = 0 all train from the first weights in every round.
+
+    Parameters
+    ----------
+    server_lr
+        α, the learning rate of the hypernetwork.
+    server_momentum
+        The momentum of its SGD.
+    server_weight_decay
+        The weight decay of its SGD.
+    embedding
+        The length of v_i; none is 1 + K/4 for K clients.
+    hidden
+        The width of the hypernetwork's layers.
+    depth
+        How many hidden layers follow upon the first.
+    clip
+        The largest norm of the hypernetwork's gradient.
+    partial
+        Whether the head stays at the client (pFedHN-PC).
+
     """
 
-    server_lr: float = 0.1
-    server_momentum: float = 0.9
-    server_weight_decay: float = 1e-3
-    embedding: int | None = None
-    hidden: int = 100
-    depth: int = 3
-    clip: float = 50.0
+    server_lr: NotNegative = 0.1
+    server_momentum: BelowOne = 0.9
+    server_weight_decay: NotNegative = 1e-3
+    embedding: Count | None = None
+    hidden: Count = 100
+    depth: Natural = 3
+    clip: Positive = 50.0
     partial: bool = False
-
-    def __post_init__(self) -> None:
-        """Refuse values that make no sense."""
-        super().__post_init__()
-        self.check_not_negative("server_lr", "server_weight_decay", "depth")
-        if not 0 <= self.server_momentum < 1:
-            raise InvalidParameter(f"server_momentum must be at least 0 and less than 1, got {self.server_momentum}")
-        for name in ("hidden", *(["embedding"] if self.embedding is not None else [])):
-            if getattr(self, name) < 1:
-                raise InvalidParameter(f"{name} must be a whole number ≥ 1, got {getattr(self, name)}")
-        if not self.clip > 0:
-            raise InvalidParameter(f"clip must be a number > 0, got {self.clip}")
 
     # server
     def serve(self, clients: Clients) -> None:
@@ -84,8 +90,8 @@ class PFedHN(FedPer):
         unasked = [name for name in clients.names if name not in clients.contributors]
         clients.each(self.adopt, per_client=generated(unasked) if unasked else {})
 
-    def hypernetwork(self, clients: int, weights: Vector) -> "nn.Module":
-        """Return h, which gives everybody the same weights until it has learnt; its size is `hidden` times theirs."""
+    def hypernetwork(self, clients: int, weights: Vector) -> Module:
+        """Return h, which gives all clients the same weights until it has learnt; its size is `hidden` times theirs."""
         import torch
         from torch import nn
 
@@ -97,7 +103,15 @@ class PFedHN(FedPer):
         return nn.Sequential(*trunk(clients, embedding, self.hidden, self.depth), last)
 
 
-def generate(hyper: "nn.Module", places: Sequence[int]) -> Vector:
+def trunk(clients: int, embedding: int, hidden: int, depth: int) -> list[Module]:
+    """Return layers from a client's place to hidden values: its embedding, a layer, and `depth` more behind ReLU."""
+    from torch import nn
+
+    more = [layer for _ in range(depth) for layer in (nn.ReLU(), nn.Linear(hidden, hidden))]
+    return [nn.Embedding(clients, embedding), nn.Linear(embedding, hidden), *more]
+
+
+def generate(hyper: Module, places: Sequence[int]) -> Vector:
     """Return the weights (places, …) that a hypernetwork generates."""
     import torch
 
@@ -106,7 +120,7 @@ def generate(hyper: "nn.Module", places: Sequence[int]) -> Vector:
     return weights
 
 
-def learn(hyper: "nn.Module", optimizer: "Optimizer", changes: Mapping[int, Vector], clip: float) -> None:
+def learn(hyper: Module, optimizer: "Optimizer", changes: Mapping[int, Vector], clip: float) -> None:
     """Take one step down the mean of the gradients -(∂θ_i/∂(ψ, v_i))ᵀΔ_i."""
     import torch
     from torch.nn.utils import clip_grad_norm_
@@ -119,5 +133,5 @@ def learn(hyper: "nn.Module", optimizer: "Optimizer", changes: Mapping[int, Vect
         optimizer.step()
 
 
-def _size(hyper: "nn.Module") -> int:
+def _size(hyper: Module) -> int:
     return sum(numbers.numel() for numbers in hyper.parameters())

@@ -1,25 +1,20 @@
 """pFedLA: for each client a small network at the server learns how much of every client to mix in, layer by layer."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from fedgram.core.errors import InvalidParameter
-from fedgram.methods.gradient.base import GradientMethod
-from fedgram.nets import Net
-from fedgram.nets.hypernetwork import mixer
-from fedgram.nets.layers import Vector
-from fedgram.nets.randomness import seeded
+from fedgram.core.schema import Count, Natural, NotNegative
+from fedgram.methods.gradient.gradient_method import OwnModels, Training, training_step
+from fedgram.methods.gradient.pfedhn import trunk
+from fedgram.nets import Module, Net, Tensor, Vector
+from fedgram.nets.factories import seeded
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
-from fedgram.protocol.method import step
 from fedgram.protocol.registry import register
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
 
 Flags: TypeAlias = npt.NDArray[np.bool_]
 TINY = 1e-30  # less than any sum of weights that counts
@@ -27,31 +22,30 @@ TINY = 1e-30  # less than any sum of weights that counts
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class PFedLA(GradientMethod):
+class PFedLA(OwnModels):
     """pFedLA — Ma et al. 2022, Algorithm 1: client i trains from a mixture of all clients, layer by layer.
 
     The mixture is θ̄_i^l = Σ_j α_ij^l θ_j^l. A network of the client's own at the server, with an embedding v_i as its
-    input, gives the weights α_i^l, which sum to 1 in each layer l. What the client changes, Δ_i, moves its numbers ψ_i
-    by η (∂θ̄_i/∂(ψ_i, v_i))ᵀΔ_i, for which the inner products ⟨θ_j^l, Δ_i^l⟩ are enough. `retained` layers, those with
-    the largest α_ii^l, stay as the client has them and are not sent to it (HeurpFedLA); with all of them each client
-    trains alone. Running means are mixed by the mean of α_i over the layers. The result holds that mean:
-    fit.notes["aggregation weights"], a row for each client.
+    input, gives the weights α_i^l, which sum to 1 in each layer l. After training, the client's change Δ_i moves that
+    network's parameters ψ_i by η (∂θ̄_i/∂(ψ_i, v_i))ᵀΔ_i; the inner products ⟨θ_j^l, Δ_i^l⟩ are enough for it.
+    `retained` layers, those with the largest α_ii^l, stay as the client has them and are not sent to it (HeurpFedLA);
+    with all of them each client trains alone. Running means are mixed by the mean of α_i over the layers. The
+    result has this mean in fit.notes["aggregation weights"], a row for each client.
+
+    Parameters
+    ----------
+    server_lr
+        η, the learning rate of the hypernetworks.
+    hidden
+        The width of their layers.
+    retained
+        k, how many layers a client keeps as they are (HeurpFedLA).
+
     """
 
-    personal = True
-    remembers = True
-    judged_by_own = True
-
-    server_lr: float = 0.005
-    hidden: int = 100
-    retained: int = 0
-
-    def __post_init__(self) -> None:
-        """Refuse values that make no sense."""
-        super().__post_init__()
-        self.check_not_negative("server_lr", "retained")
-        if self.hidden < 1:
-            raise InvalidParameter(f"hidden must be a whole number ≥ 1, got {self.hidden}")
+    server_lr: NotNegative = 0.005
+    hidden: Count = 100
+    retained: Natural = 0
 
     # server
     def serve(self, clients: Clients) -> None:
@@ -65,7 +59,7 @@ class PFedLA(GradientMethod):
             networks = {name: mixer(len(places), len(layers), self.hidden) for name in places}
         known, eye = np.tile(first, (len(places), 1)), np.eye(len(places), dtype=np.float32)  # θ, and e_i
         for number in clients.rounds_of(self.rounds):
-            here = np.isin(list(places), clients.names)  # those who were lost are in no mixture any more
+            here = np.isin(list(places), clients.names)  # lost clients are in no mixture any more
             mixed, sent = {}, {}
             for name in self.asked(clients):
                 alpha = weights(networks[name], eye[places[name]], here).detach().numpy()
@@ -88,20 +82,32 @@ class PFedLA(GradientMethod):
         clients.note("aggregation weights", np.stack(found)[np.ix_(order, order)])
 
     # client
-    @step(batched=True, reply=lambda method, question: method.vector_of(question))
-    def train(self, clients: Sequence[ClientSide], sent: Sequence[dict[str, Any]]) -> list[Vector]:
+    @training_step(reply=lambda method, question: method.vector_of(question))
+    def train(self, client: ClientSide, sent: dict[str, Any]) -> Training[Vector]:
         """Return the weights after SGD from the mixture; layers that were not sent are the client's own."""
-        net, starts = self.net_of(clients[0]), [np.array(client.state["own"]) for client in clients]
-        for start, given in zip(starts, sent, strict=True):
-            start[net.numbers_of(given["layers"])] = given["mixed"]
-        trained = self.descend(clients, starts)
-        for client, own in zip(clients, trained, strict=True):
-            self.take(client, own)
-        return trained
+        start = np.array(client.state["own"])
+        start[self.net_of(client).numbers_of(sent["layers"])] = sent["mixed"]
+        own = yield from self.descend(client, start)
+        self.take(client, own)
+        return own
 
 
-def weights(network: "nn.Module", own: Vector, here: Flags) -> "Tensor":
-    """Return α_i (layers, clients), which sums to 1 in each layer; where nobody is left but 0, the client's own."""
+def mixer(clients: int, layers: int, hidden: int) -> Module:
+    """Return a network with one embedding that gives a number ≥ 0 for each layer and client, (layers, clients).
+
+    At first they are positive, and about the same for all clients.
+    """
+    from torch import nn
+
+    last = nn.Linear(hidden, layers * clients)
+    nn.init.uniform_(last.weight, 0, 1)
+    nn.init.zeros_(last.bias)
+    out = [last, nn.Unflatten(-1, (layers, clients)), nn.ReLU()]
+    return nn.Sequential(*trunk(1, hidden, hidden, depth=2), nn.ReLU(), *out)
+
+
+def weights(network: Module, own: Vector, here: Flags) -> Tensor:
+    """Return α_i (layers, clients), which sums to 1 in each layer; where all are 0, the client's own alone."""
     import torch
 
     found = network(torch.tensor(0)) * torch.from_numpy(here)
@@ -109,7 +115,7 @@ def weights(network: "nn.Module", own: Vector, here: Flags) -> "Tensor":
     return torch.where(total > 0, found / total.clamp(min=TINY), torch.from_numpy(own))
 
 
-def learn(network: "nn.Module", own: Vector, here: Flags, products: Vector, lr: float) -> None:
+def learn(network: Module, own: Vector, here: Flags, products: Vector, lr: float) -> None:
     """Step by η (∂θ̄_i/∂(ψ_i, v_i))ᵀΔ_i, which is η Σ_jl ⟨θ_j^l, Δ_i^l⟩ ∂α_ij^l/∂(ψ_i, v_i)."""
     import torch
 

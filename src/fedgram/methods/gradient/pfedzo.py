@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from fedgram.core.schema import Count, Positive
 from fedgram.methods.gradient.pfedme import PFedMe
 from fedgram.nets.estimates import OnSphere
 from fedgram.protocol.registry import register
@@ -15,18 +16,23 @@ class PFedZO(PFedMe):
 
     The paper was not at hand: this is what its abstract and FedACnnL say of it. As for FedZO, `lr` must be smaller than
     with gradients. With the exact gradient it is pFedMe.
+
+    Parameters
+    ----------
+    lr
+        The learning rate of the inner steps.
+    directions
+        b₂, how many directions an estimate is made of.
+    mu
+        μ, how far along each direction the loss is looked at.
+
     """
 
     quick = MappingProxyType({**PFedMe.quick, "local_steps": 5})
 
-    lr: float = 0.001
-    directions: int = 20
-    mu: float = 0.001
-
-    def __post_init__(self) -> None:
-        """Refuse values that make no sense."""
-        super().__post_init__()
-        self.estimate()
+    lr: Positive = 0.001
+    directions: Count = 20
+    mu: Positive = 0.001
 
     # client
     def estimate(self) -> OnSphere:

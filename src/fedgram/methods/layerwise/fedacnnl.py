@@ -1,7 +1,7 @@
 """FedACnnL: networks trained layer by layer in closed form, across clients."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any, ClassVar, Literal
@@ -9,25 +9,25 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from fedgram.core.arrays import Array
-from fedgram.core.errors import InvalidParameter, RefusedMessage
-from fedgram.core.labels import Classes
-from fedgram.heads.leastsquares import least_squares
+from fedgram.core.classes import Classes
+from fedgram.core.errors import InvalidParameter, RefusedMessage, UnknownName
+from fedgram.core.schema import Count, NotNegative
+from fedgram.heads.least_squares import least_squares
 from fedgram.layerwise import LayerMoments, LayerTotal, Network, NetworkSoFar, Problem, layer_moments, read_stack
-from fedgram.layerwise.batches import check_clients, read_limits
-from fedgram.layerwise.network import Encoding
+from fedgram.layerwise.layered_network import Encoding
 from fedgram.models import Model
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.method import Method, step
-from fedgram.protocol.parameters import NotNegative
 from fedgram.protocol.registry import register
 from fedgram.protocol.replies import MomentsOf, Question
 
 PAPERS_GAMMA = 100.0
-# Least number of clients in each half that chooses γ: what comes down of fewer would tell one client's samples.
+# Fewest clients in each half that chooses γ: sums of fewer would reveal one client's samples to the others.
 LEAST_IN_HALF = 3
 # "auto" goes from there in steps of half a power of ten, at most so many.
 STEP, MOST_STEPS = 10**0.5, 12
+_EXAMPLE = '4096, or "4096; ward 3=512" where ward 3 has less memory'
 
 
 @register
@@ -46,7 +46,7 @@ class FedACnnL(Method):
 
     `gamma` is one γ for all layers, or "auto": a γ for each layer by the error for clients left out. Half of the
     clients train a network that the other half judges, and the other way round; then all train with what was chosen.
-    That takes twice the rounds and three times the bytes, and at least six clients; of fewer, γ is the paper's.
+    That takes twice the rounds, three times the bytes, and at least six clients; with fewer, γ is the paper's.
 
     `network` is a preset ("lr", "dnn", "dcnn", "small-dcnn") or layers in a line such as "normalize:0.5:0.25
     conv:32:5 pool:2 flatten dense:64". `adaptive=False` is the paper's FedACnnL-WA: every batch has `batch` samples.
@@ -55,6 +55,23 @@ class FedACnnL(Method):
 
     After round l the network of the first l layers is reported, with the newest one as its output layer.
 
+    Parameters
+    ----------
+    network
+        A preset or layers in a line.
+    gamma
+        γ, the ridge of each layer, or "auto".
+    encoding
+        Whether Q_l has a block for each position of a feature map, or one for all.
+    batch
+        B, how many samples a client puts into the first batch.
+    batch_max
+        The largest batch, for all or by client.
+    adaptive
+        Whether batches grow.
+
+    Examples
+    --------
     >>> import fedgram as fg
     >>> data = fg.data.digits()
     >>> parts = fg.partition.dirichlet(data.y, clients=6, alpha=1.0, seed=0)
@@ -62,6 +79,7 @@ class FedACnnL(Method):
     >>> fit = fg.FedACnnL(network="flatten dense:40", gamma=1.0).fit(clients, classes=10)
     >>> [weights.shape for weights in fit.model.weights]
     [(64, 40), (40, 10)]
+
     """
 
     revision: ClassVar[int] = 2
@@ -69,16 +87,19 @@ class FedACnnL(Method):
     network: str = "dnn"
     gamma: NotNegative | Literal["auto"] = PAPERS_GAMMA
     encoding: Encoding = "position"
-    batch: int = 256
-    batch_max: int | str = 4096
+    batch: Count = 256
+    batch_max: Count | str = 4096
     adaptive: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         read_stack(self.network)
         usual, own = read_limits(self.batch_max)
-        if not 1 <= self.batch <= min([usual, *own.values()]):
-            raise InvalidParameter(f"batch must be from 1 to batch_max, {self.batch_max}; got {self.batch}")
+        if self.batch > min([usual, *own.values()]):
+            raise InvalidParameter(
+                f"batch: expected a whole number up to batch_max, here {self.batch_max}, got {self.batch}; lower it, "
+                "or raise batch_max"
+            )
 
     @property
     def _judges(self) -> bool:
@@ -109,7 +130,7 @@ class FedACnnL(Method):
         quickest, most = saved.get("quickest", 0.0), self._largest(clients)
         if "networks" in saved:  # clients get the newest layer with their next task
             known = [network.truncate(len(network.solutions) - 1) for network in networks]
-            told = {name: known[group_of[name]] for name in clients.names}
+            told = {name: {"network": known[group_of[name]]} for name in clients.names}
             clients.each(self.take_up, per_client=told, counted=False)
         for round_ in clients.rounds_of(chosen + empty.depth, first=chosen + saved.get("layers", 0)):
             layer, heard = round_ - chosen, Counter[int]()
@@ -140,7 +161,7 @@ class FedACnnL(Method):
         return Trained(networks, gammas, moments, members, groups)
 
     def _gammas(self, clients: Clients, empty: Network, saved: Mapping[str, Any]) -> tuple[list[float], int]:
-        """Return γ for each layer, and how many rounds it took to choose them."""
+        """Return γ for each layer, and the number of rounds that their choice took."""
         names = sorted(clients.names)
         if self.gamma != "auto" or (not saved and len(names) < 2 * LEAST_IN_HALF):
             return [PAPERS_GAMMA if self.gamma == "auto" else float(self.gamma)] * empty.depth, 0
@@ -153,7 +174,7 @@ class FedACnnL(Method):
             tasks = {
                 name: {"own": known[h], "other": known[1 - h]} for name, h in half_of.items() if name in clients.names
             }
-            clients.each(self.take_up_halves, per_client=tasks, counted=False)
+            clients.each(self.take_up, per_client=tasks, counted=False)
         for layer in clients.rounds_of(empty.depth, first=len(gammas)):
             training, judging = [LayerTotal(), LayerTotal()], [LayerTotal(), LayerTotal()]
             heard = Counter[int]()
@@ -189,7 +210,7 @@ class FedACnnL(Method):
         group_of: Mapping[str, int],
         batches: Mapping[str, int],
     ) -> dict[str, dict[str, Any]]:
-        """Return what each client is sent: its batch size, and its group's newest layer.
+        """Return the task of each client: its batch size, and its group's newest layer.
 
         Clients of the same group and batch size are sent the same object one after the other: it is encoded once.
         """
@@ -206,10 +227,10 @@ class FedACnnL(Method):
         return {name: task for kind, task in shared.items() for name in names if kind_of[name] == kind}
 
     def _batch(self, before: int, slowness: float, most: int) -> int:
-        """Return B_{l+1} — (7) — for a client that took so many times the quickest client's first round.
+        """Return B_{l+1} — (7) — for a client, from its time as a multiple of the quickest client's first.
 
-        As printed, a client that a larger batch has made quick gets the small one back for the next layer, and is slow
-        again; so batches never shrink here.
+        With (7) as printed, a client that a larger batch has made quick gets the small batch for the next layer, and is
+        slow again. So batches never shrink here.
         """
         return min(max(ceil(slowness * self.batch), before), most)
 
@@ -221,20 +242,15 @@ class FedACnnL(Method):
 
     # client
     @step
-    def take_up(self, client: ClientSide, network: Network) -> None:
-        """Keep the layers of a run that was interrupted, as far as the client had them."""
-        client.state["network"] = network
-
-    @step
-    def take_up_halves(self, client: ClientSide, networks: Mapping[str, Network]) -> None:
-        """Keep the layers of both halves' networks of a run that was interrupted, as far as the client had them."""
+    def take_up(self, client: ClientSide, networks: Mapping[str, Network]) -> None:
+        """Keep the networks of a run that was interrupted, as far as the client had them."""
         client.state.update(networks)
 
     @step(reply=lambda method, question: method.summary_of(question))
     def summarize(self, client: ClientSide, task: Mapping[str, Any]) -> LayerMoments:
         """Return X_lᵀX_l and X_lᵀZ̄_l, or the sums of which that is made — (6)."""
         if task["solution"] is None:
-            client.state.clear()  # of what was there to choose γ by
+            client.state.clear()  # the networks and moments by which γ was chosen
         network = self._grown(client, task["seed"], task["solution"])
         return layer_moments(network, client.x, client.y, batch=int(task["batch"]))
 
@@ -249,7 +265,7 @@ class FedACnnL(Method):
         }
 
     def summary_of(self, question: Question) -> "LayerMomentsOf":
-        """Return what a client's summary of the layer of this round must be."""
+        """Return the rule for a client's summary of the layer of this round."""
         seed, layer = question.payload["seed"], question.payload["layer"]
         return LayerMomentsOf(self._empty(question.shape, question.classes, seed).problem(layer))
 
@@ -293,7 +309,7 @@ class LayerMomentsOf:
 
 
 def choose_gamma(problem: Problem, pairs: Sequence[tuple[LayerMoments, LayerMoments]]) -> tuple[float, list[Array]]:
-    """Return the γ of least error on what others have, with the solutions; `pairs` are (for training, for judging).
+    """Return the γ of least error on other samples, with the solutions; `pairs` are moments (to train, to judge).
 
     Steps are taken from the paper's γ as long as the error falls, so this is the minimum next to it; each step takes a
     factorisation for each pair.
@@ -318,7 +334,7 @@ def choose_gamma(problem: Problem, pairs: Sequence[tuple[LayerMoments, LayerMome
 
 def _extended(network: Network, total: LayerMoments, gamma: float) -> Network:
     """Return the network with Ŵ_l — (5), (11); its output layer says how sure it may be."""
-    network = replace(network, features=total.rows.kind.features)
+    network = replace(network, features=total.rows.schema.features)
     if len(network.solutions) < network.depth - 1:
         return network.extend(total.solve(network.next_problem, gamma))
     output = least_squares(total.rows, gamma, intercept=False)
@@ -333,3 +349,35 @@ def _so_far(networks: Sequence[Network], group_of: Mapping[str, int], names: Seq
 
 def _newest(network: Network) -> Array | None:
     return network.solutions[-1] if network.solutions else None
+
+
+def read_limits(limits: int | str) -> tuple[int, Mapping[str, int]]:
+    """Return the largest batch of most clients, and those of clients with limits of their own, from one line of text.
+
+    >>> read_limits("4096; ward 3=512; ward 5=1024")
+    (4096, {'ward 3': 512, 'ward 5': 1024})
+    """
+    usual, *others = str(limits).split(";")
+    own: dict[str, int] = {}
+    for entry in others:
+        name, equals, number = entry.rpartition("=")
+        if not equals or not name.strip() or name.strip() in own:
+            raise InvalidParameter(
+                f"batch_max takes a number and then NAME=NUMBER for each client that differs, as in {_EXAMPLE}; "
+                f"got {entry.strip()!r}"
+            )
+        own[name.strip()] = _at_least_one(number)
+    return _at_least_one(usual), own
+
+
+def check_clients(own: Mapping[str, int], names: Collection[str]) -> None:
+    """Raise if a limit names an unknown client."""
+    for name in own:
+        if name not in names:
+            raise UnknownName("client in batch_max", name, names)
+
+
+def _at_least_one(text: str) -> int:
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise InvalidParameter(f"batch_max takes whole numbers ≥ 1, as in {_EXAMPLE}; got {text.strip()!r}")
+    return int(text)

@@ -19,7 +19,7 @@ const drawLines = (holder, chart, panel) => {
     high = Math.max(...places, counted ? 2 : low),
     inner = [f.x0 + (sparse ? 26 : 14), f.x1 - (sparse ? 26 : 6)];
   const x = (chart.x.scale === "log" ? logarithmic : linear)(low, high, ...inner),
-    heights = series.flatMap((one) => one.y),
+    heights = series.flatMap((one) => (one.draw === "line" ? [...one.y, ...edge(one, 1), ...edge(one, -1)] : one.y)),
     y = linear(...paddedFor(chart.y, heights), f.y0, f.y1);
   axisY(f, y, chart.y);
   axisX(f, x, chart.x, sparse || counted ? ticksOf(chart, x, inner) : undefined);
@@ -32,6 +32,10 @@ const drawLines = (holder, chart, panel) => {
   holder.append(figures([chart.title, panel.title].filter(Boolean).join(", "), () => figuresOf(chart, series, sparse)));
   return null;
 };
+// A band of ± the standard deviation over seeds, where there are several.
+const BAND = " A band around a line is ± the standard deviation over seeds.";
+const isBanded = (panel) => (panel?.series || []).some((one) => one.draw === "line" && one.half);
+const edge = (one, side) => one.y.map((v, i) => v + side * (one.half?.[i] || 0));
 const ticksOf = (chart, x, [from, to]) => {
   const ticks = chart.x.ticks;
   if (!ticks) {
@@ -44,6 +48,11 @@ const ticksOf = (chart, x, [from, to]) => {
 const drawSeries = (f, chart, one, x, y, sparse) => {
   const shade = colour(one.look);
   if (one.draw === "line") {
+    if (one.half) {
+      const points = (side) => edge(one, side).map((v, i) => `${x(one.x[i]).toFixed(1)} ${y(v).toFixed(1)}`);
+      const outline = [...points(1), ...points(-1).reverse()].join("L");
+      f.chart.append(svg("path", { d: `M${outline}Z`, fill: shade, opacity: 0.15 }));
+    }
     f.chart.append(
       svg("path", {
         d: `M${one.x.map((at, i) => `${x(at).toFixed(1)} ${y(one.y[i]).toFixed(1)}`).join("L")}`,
@@ -63,7 +72,7 @@ const drawSeries = (f, chart, one, x, y, sparse) => {
         mark(one.look, sparse ? 4.5 : 4, {
           stroke: "var(--card)",
           transform: `translate(${x(one.x[i])} ${y(one.y[i])})`,
-          ...focusable(one.label, [[`${chart.x.title} ${name}`, told(one.y[i])]]),
+          ...focusable(one.label, [[`${chart.x.title} ${name}`, told(one.y[i], one.half?.[i])]]),
         }),
       );
     }

@@ -25,7 +25,7 @@ const isOn = (kind, value) => !state.off.has(`${kind}:${value}`);
 const toggle = (kind, value, values) => {
   const key = `${kind}:${value}`;
   if (!state.off.delete(key)) state.off.add(key);
-  // To show nothing helps nobody: taking away the last one brings all back.
+  // An empty view is useless: switching off the last value switches all of them on again.
   if (values.every((other) => !isOn(kind, other))) for (const other of values) state.off.delete(`${kind}:${other}`);
 };
 const columnIsOn = (c) => facets.every((facet) => isOn(facet.name, facet.of(data.columns[c])));
@@ -49,7 +49,14 @@ for (const run of data.runs) {
   if (run.failed) cell.failed++;
   else cell.runs.push(run);
 }
-const EMPTY = { means: METRICS.map(() => null), halves: METRICS.map(() => null), trivial: [], runs: [], failed: 0 };
+const EMPTY = {
+  means: METRICS.map(() => null),
+  halves: METRICS.map(() => null),
+  trivial: [],
+  marks: [],
+  runs: [],
+  failed: 0,
+};
 const cellOf = (m, c) => cells.get(cellKey(m, c)) || EMPTY;
 // Figures are already rounded, so that what looks equal ranks equal.
 const cellValue = (m, c, i = state.metric) => cellOf(m, c).means[i];
@@ -58,8 +65,6 @@ const overall = (m, columns, i = state.metric) => {
   const found = columns.map((c) => cellValue(m, c, i));
   return found.length && found.every((value) => value !== null) ? +figure(mean(found), metricAt(i)) : null;
 };
-// Half of what ± spans, on average over settings: as wide as if all of them erred alike.
-const overallHalf = (m, columns) => mean(columns.map((c) => half(m, c) || 0));
 const costs = {
   up: (run) => run.up,
   down: (run) => run.down,
@@ -70,26 +75,16 @@ const cost = (kind, m, columns) => {
   const found = columns.flatMap((c) => cellOf(m, c).runs.map(costs[kind])).filter((value) => value !== null);
   return found.length ? mean(found) : null;
 };
-// What is bold (1) and underlined (2) of a column. The reference takes no part, and equal figures rank equal. The best
-// is bold only if its ± range does not overlap that of the second; otherwise both are underlined.
-const ranking = (value, around, methods) => {
+// What is bold (1) and underlined (2) in a setting, by tests of all methods, hidden ones included.
+const tested = (c, methods) => new Map(methods.map((m) => [m, cellOf(m, c).marks[state.metric]]));
+// Means over settings are not tested: the two best are underlined. The reference takes no part, equal ones rank equal.
+const ranking = (value, methods) => {
   const found = methods
     .filter((m) => !data.methods[m].reference && value(m) !== null)
-    .map((m) => ({ m, value: value(m), half: around(m) || 0 }))
+    .map((m) => ({ m, value: value(m) }))
     .sort((a, b) => compare(a.value, b.value));
   if (found.length < 2) return new Map();
   const places = [...new Set(found.map((one) => one.value))].slice(0, 2);
-  const standsOut = (best) => {
-    const others = found.filter((one) => one !== best),
-      next = others.filter((one) => one.value === others[0].value);
-    const worst = metricNow().lower ? best.value + best.half : best.value - best.half,
-      highest = (one) => (metricNow().lower ? one.value - one.half : one.value + one.half);
-    return next.every((one) => compare(+worst.toPrecision(12), +highest(one).toPrecision(12)) <= 0);
-  };
-  return new Map(
-    found
-      .filter((one) => places.includes(one.value))
-      .map((one) => [one.m, one.value === places[0] && standsOut(one) ? 1 : 2]),
-  );
+  return new Map(found.filter((one) => places.includes(one.value)).map((one) => [one.m, 2]));
 };
 const where = (c) => [data.columns[c].group, data.columns[c].spread].filter(Boolean).join(", ");

@@ -123,7 +123,7 @@ const fileName = (name) =>
     .toLowerCase()
     .replace(/[^\p{L}\p{N}]+/gu, "-")
     .replace(/^-|-$/g, "");
-// The figures of a chart, made when somebody wants to read them: a matrix may have forty thousand.
+// The figures of a chart as a table, made when the reader opens it: a matrix may have forty thousand.
 const figures = (name, made) => {
   const fill = () => {
     if (!node.querySelector("table")) node.append(...plainTable(name, ...made()));

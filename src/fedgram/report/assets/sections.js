@@ -23,7 +23,11 @@ const drawSweeps = (section) => {
   if (!drawn.length) return section.replaceChildren();
   section.replaceChildren(
     el("h2", {}, "Sensitivity"),
-    el("p", { class: "note" }, "One hyper-parameter changes, all else is equal; means over seeds."),
+    el(
+      "p",
+      { class: "note" },
+      `One hyper-parameter changes, all else is equal; means over seeds.${drawn.some(({ chart }) => isBanded(chart?.panels?.[0])) ? BAND : ""}`,
+    ),
     el(
       "div",
       { class: "grid" },
@@ -66,9 +70,10 @@ const drawDetail = (section) => {
   });
   // A card stays where a metric, or a setting, has nothing to be drawn in it.
   const curves = new Map(data.charts.filter(({ name }) => /^accuracy-rounds/.test(name)).map((one) => [one.name, one])),
-    rounds = [...curves.values()].map((chart) =>
-      made(chartsOf("lines").find(({ name }) => name === chart.name) || { ...chart, panels: [] }, chart.note),
-    );
+    rounds = [...curves.values()].map((chart) => {
+      const now = chartsOf("lines").find(({ name }) => name === chart.name) || { ...chart, panels: [] };
+      return made(now, chart.note + (isBanded(panelOf(now)) ? BAND : ""));
+    });
   const strips = chartsOf("strip"),
     usual = { kind: "strip", title: `${capital(metricNow().what)} of single clients`, note: "" },
     strip = strips.find((chart) => chart.metric) || strips[0] || usual,

@@ -125,7 +125,7 @@ const drawRow = (f, row, x, at, tall, unit) => {
   return dots;
 };
 const followClients = (f, dots, c, follow, axis) => {
-  const nobody = () => {
+  const leave = () => {
     hideTip();
     follow(null);
   };
@@ -139,9 +139,9 @@ const followClients = (f, dots, c, follow, axis) => {
       const far = (dot.x - px) ** 2 + (dot.y - py) ** 2;
       if (far < least) [best, least] = [dot, far];
     }
-    if (!best) return nobody();
+    if (!best) return leave();
     showTip(event, `${nameOf(c, best.k)} · ${best.row.label}`, clientRows(c, best.k, best.row, axis));
     return follow(best.k);
   });
-  f.chart.addEventListener("pointerleave", nobody);
+  f.chart.addEventListener("pointerleave", leave);
 };

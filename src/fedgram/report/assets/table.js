@@ -1,4 +1,4 @@
-// The table of a paper, sortable: methods × (clients × α), best bold, second underlined.
+// The table of a paper, sortable: methods × (clients × α); bold is what no test finds worse than the best.
 const seedRows = (cell) => [
   ...cell.runs
     .filter((run) => run.figures[state.metric] !== null)
@@ -32,7 +32,7 @@ const drawTable = (section) => {
       head: data.columns[c].spread,
       group: data.columns[c].group,
       of: (m) => cellValue(m, c),
-      around: (m) => half(m, c),
+      marks: () => tested(c, methods),
       cell: (m, rank) => cellNode(m, c, rank),
     })),
     columns.length > 1 && {
@@ -41,7 +41,7 @@ const drawTable = (section) => {
       group: "",
       edge: true,
       of: (m) => overall(m, columns),
-      around: (m) => overallHalf(m, columns),
+      marks: () => ranking((m) => overall(m, columns), methods),
       cell: (m, rank) =>
         el(
           "td",
@@ -88,7 +88,7 @@ const drawTable = (section) => {
       },
     })),
   ].filter(Boolean);
-  const rank = new Map(sorts.filter((s) => !s.cheap).map((s) => [s.key, ranking(s.of, s.around, methods)]));
+  const rank = new Map(sorts.filter((s) => !s.cheap).map((s) => [s.key, s.marks()]));
   const sorted = [...methods];
   const by = state.sort && sorts.find((s) => s.key === state.sort.key);
   if (by || (state.sort && state.sort.key === "name")) {
@@ -134,7 +134,8 @@ const drawTable = (section) => {
     if (last && last.text === s.group && s.group) last.width++;
     else groups.push({ text: s.group, width: 1, edge: s.edge });
   }
-  const exported = data.exports[METRICS[state.metric]];
+  const exported = data.exports[METRICS[state.metric]],
+    tests = data.tests[METRICS[state.metric]];
   const grid = el(
     "table",
     { class: "main" },
@@ -184,9 +185,7 @@ const drawTable = (section) => {
       "p",
       { class: "note" },
       data.captions[METRICS[state.metric]],
-      columns.some((c) => methods.some((m) => half(m, c) !== null))
-        ? " The best of a column is bold if its ± range does not overlap that of the second; otherwise both are underlined."
-        : " The best of a column is bold, the second underlined; how far each may be off is not known.",
+      columns.length > 1 ? " Means over settings are not tested: the two best are underlined." : "",
       " “Sent” is what a client exchanges, up and down.",
       metricNow().beside.length && columns.length > 1 ? ` ${besideNames()}: means over the settings shown.` : "",
     ),
@@ -197,6 +196,15 @@ const drawTable = (section) => {
         ? el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": `Table: ${metricNow().what}` }, grid)
         : el("p", { class: "empty" }, "No setting is left: choose fewer filters."),
     ),
+    tests.rows.length
+      ? el(
+          "details",
+          {},
+          el("summary", {}, "Tests against the best method"),
+          el("p", { class: "note" }, tests.caption),
+          plainTable("Tests against the best method", ["method", ...tests.heads], tests.rows),
+        )
+      : null,
     el(
       "p",
       { class: "copy" },
