@@ -9,7 +9,7 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import fedgram as fg
@@ -236,6 +236,17 @@ def tables(draw):
     return {name: [row[name] for row, _ in rows] for name in CELLS} | {"outcome": [label for _, label in rows]}
 
 
+# The first and the tenth row: a reader of the sums learns the difference of these two persons in every column.
+TWO_THAT_DIFFER = {
+    "a": ["no", "no", "", "", "", "yes", "no", *["yes"] * 5],
+    "b": ["yes", "yes", "yes", "no", "no", "yes", "no", *["yes"] * 5],
+    "c": list("xzzyyxyxxzxx"),
+    "d": ["", *["1"] * 9, "", ""],
+    "e": ["yes", "yes", "yes", "no", "no", "yes", "yes", "yes", "yes", "no", "yes", "yes"],
+    "outcome": [*["three"] * 3, *["one"] * 6, *["three"] * 3],
+}
+
+
 def indicators_of(study, client):
     """Return the constant, the classes and all columns of 0 and 1, row by row."""
     places = Indicators(study).places
@@ -250,36 +261,51 @@ def small_vectors(x, least):
     return any(np.linalg.norm(outside[:, list(chosen)].sum(axis=1)) < 1e-8 for chosen in sets)
 
 
+def few_rows(x, least):
+    """Return whether some vector of the span belongs to fewer than `least` rows, whatever its weights.
+
+    Such as the difference of two rows, in which each column shows whether the two persons differ.
+    """
+    outside = np.eye(len(x)) - x @ np.linalg.pinv(x)
+    sets = np.array(list(combinations(range(len(x)), min(least, len(x)) - 1)), dtype=int)
+    parts = outside[sets[:, :, None], sets[:, None, :]]
+    return bool(sets.size) and bool((np.linalg.eigvalsh(parts)[:, 0] < small_groups.NEARLY).any())
+
+
+def refused_rightly(x, least):
+    return small_vectors(x, least) or few_rows(x, least)
+
+
 @examples(150)
 @given(tables())
+@example(TWO_THAT_DIFFER)
 def test_all_single_samples_and_pairs_are_found_and_nothing_else(tmp_path_factory, cells):
     path = written(tmp_path_factory.mktemp("any") / "any.csv", cells)
     loose = replace(MIXED, minimum_group=0)
-    client = read_client(loose, "north", path)
-    single_out = small_vectors(indicators_of(loose, client), 3)
+    x = indicators_of(loose, read_client(loose, "north", path))
     try:
         moments = summarize(MIXED, "north", path)
     except InvalidData as error:
         assert "minimum_group" in str(error)
-        assert single_out
+        assert refused_rightly(x, 3)
     else:
-        assert not single_out
+        assert not small_vectors(x, 3)
         assert attack(MIXED, moments, most=2) == []
 
 
 @examples(40)
 @given(tables(), st.integers(4, 6))
+@example(TWO_THAT_DIFFER, 4)
 def test_larger_groups_are_found_and_nothing_else(tmp_path_factory, cells, least):
     path = written(tmp_path_factory.mktemp("any") / "any.csv", cells)
     loose = replace(MIXED, minimum_group=0)
     x = indicators_of(loose, read_client(loose, "north", path))
-    single_out = small_vectors(x, least) if len(x) <= 16 else None
     try:
         moments = summarize(replace(MIXED, minimum_group=least), "north", path)
     except InvalidData:
-        assert single_out is not False
+        assert len(x) > 16 or refused_rightly(x, least)
     else:
-        assert not single_out
+        assert len(x) > 16 or not small_vectors(x, least)
         assert attack(MIXED, moments, least=least, most=1) == []
 
 

@@ -15,8 +15,9 @@ the patterns while a table is read. Two searches follow:
   combination of columns.
 
 Columns of numbers are searched in two ways. Each alone is looked at for a few samples that are far from all others
-(`Extremes`). And all columns together, of numbers and indicators, span vectors that are 1 for few samples and 0 for all
-others: with a flag for intensive care, the days in it show the one patient who had more than one day (`Combined`).
+(`Extremes`). And all columns together, of numbers and indicators, span vectors that are 0 for all but few samples: with
+a flag for intensive care, the days in it show the one patient who had more than one day, and a difference of two
+patients shows in which columns they differ (`Combined`).
 
 A larger group of three and more patterns is not found if there are too many sets and no two columns single it out. If a
 table has more patterns than fit into `MOST_BYTES`, only the first search is made.
