@@ -24,6 +24,9 @@ EPS = float(np.finfo(np.float64).eps)
 # sums of squares cannot tell from rounding.
 ALIASED = 1e-12
 ROUNDINGS = 16.0  # a sum of squares of at most so many rounding errors is taken for zero
+# Rounding errors of sums of squares about zero, in units of EPS: 20 for a hundred rows, 300 for ten thousand or more,
+# in which BLAS adds up blocks. A constant column is then within `ROUNDINGS` times this.
+PRODUCTS = 64.0
 DIGITS = 1e-9  # relative errors of estimates above this are told in a note
 AIC_NOTE = "AIC and BIC count the coefficients, not the residual variance, as statsmodels does; R counts one more."
 
@@ -51,8 +54,8 @@ class Sums:
     --------
     >>> rows = [[1.0, 2.0], [3.0, 5.0], [4.0, 4.0]]
     >>> (Sums.of(rows[:2], ("x", "y")) + Sums.of(rows[2:], ("x", "y"))).scatter
-    array([[4.66666667, 3.33333333],
-           [3.33333333, 4.66666667]])
+    array([[4.66666667, 3.66666667],
+           [3.66666667, 4.66666667]])
 
     """
 
@@ -72,6 +75,13 @@ class Sums:
         scatter = centred.T @ centred
         noise = EPS * (scatter.diagonal() + len(found) * (EPS * mean) ** 2)
         return cls(tuple(names), len(found), mean, np.zeros(len(mean)), scatter, noise)
+
+    @classmethod
+    def about(cls, origin: Array, names: Sequence[str], n: int, sums: Array, products: Array) -> Self:
+        """Return the sums from those of columns less an `origin` (d,): sums (d,) and products (d, d)."""
+        mean = sums / max(n, 1)
+        scatter = products - n * np.outer(mean, mean)
+        return cls(tuple(names), n, origin, mean, scatter, PRODUCTS * EPS * products.diagonal())
 
     def __add__(self, other: Self) -> Self:
         """Return the sums over the rows of both (Chan's update)."""
