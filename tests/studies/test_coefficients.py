@@ -8,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedgram as fg
-from fedgram.core.errors import FedgramError
+from fedgram.core.errors import FedgramError, Skipped
 from fedgram.inference.table import INTERCEPT
 from fedgram.studies import Study
-from fedgram.studies.design import Request
+from fedgram.studies.design import Request, coefficients
 from fedgram.studies.encoding import read_client
+from studies.test_basis import STUDY as CLASSES
 from support.campaign import examples
 from support.regression_tables import (
     CELLS,
@@ -28,6 +29,7 @@ from support.regression_tables import (
     figures,
     joined,
     made,
+    sent,
     table_of,
 )
 
@@ -113,7 +115,8 @@ def test_rows_that_a_study_drops_give_the_table_of_complete_cases():
     tables = made([60, 70], 7)
     columns = {**COLUMNS, "crp": replace(COLUMNS["crp"], missing="drop"), "cost": COST}
     study = Study("complete", "cost", columns, **NO_LIMITS)
-    table = table_of(tables, study, columns=["crp", "plain"])
+    with pytest.warns(Skipped, match="left out for missing values"):
+        table = table_of(tables, study, columns=["crp", "plain"])
     whole, _ = joined(tables)
     kept = ~np.isnan(whole["crp"])
     fit = sm.OLS(whole["cost"][kept], sm.add_constant(np.column_stack([whole["crp"], whole["plain"]])[kept])).fit()
@@ -173,13 +176,8 @@ def test_wrong_options_are_named(options, message):
 
 
 def test_a_study_with_classes_is_sent_to_the_logistic_model():
-    from fedgram.studies.design import coefficients
-    from studies.test_basis import STUDY as CLASSES
-    from studies.test_basis import table
-    from support.regression_tables import sent
-
-    [(_, moments)] = sent([table(40, np.random.default_rng(0)) | {"y": ["no", "yes"] * 20}], CLASSES)
-    with pytest.raises(FedgramError, match="outcome 'y': expected a number, got classes.*--method logistic"):
+    moments = fg.Moments.of(np.zeros((4, len(CLASSES.sent))), ["no", "yes"] * 2, classes=CLASSES.classes)
+    with pytest.raises(FedgramError, match=r"outcome 'y': expected a number, got classes.*--method logistic"):
         coefficients(CLASSES, moments, Request())
 
 
@@ -203,9 +201,7 @@ def test_a_row_of_the_table_that_rests_on_few_samples_is_refused_by_name(change)
             rows["bmi"] = np.where(np.arange(60) < few, np.nan, np.nan_to_num(rows["bmi"], nan=25.0))
     named = {"not smoker": "smoker, no"}.get(change, change)
     strict = replace(ONE, minimum_group=5)
-    with pytest.raises(
-        FedgramError, match=f"at least 5 samples behind each row of the table, got fewer behind '{named}'"
-    ):
+    with pytest.raises(FedgramError, match=f"at least 5 samples behind each row .* got fewer behind '{named}'"):
         table_of(tables, strict)
     column = named.replace(",", " ").replace("=", " ").split()[0]
     others = [name for name in COLUMNS if name != column]
@@ -213,8 +209,6 @@ def test_a_row_of_the_table_that_rests_on_few_samples_is_refused_by_name(change)
 
 
 def test_too_few_rows_at_a_party_are_refused_unless_the_study_allows_them():
-    from fedgram.studies.design import coefficients
-    from support.regression_tables import sent
 
     tables = made([60, 20], 2)
     parts = sent(tables, ONE)
@@ -226,7 +220,7 @@ def test_too_few_rows_at_a_party_are_refused_unless_the_study_allows_them():
         if fits:
             assert coefficients(study, pooled, request, rows=rows).summary["n"] == 80
         else:
-            with pytest.raises(FedgramError, match="rows: expected at least 31 of each party.*'site-1'"):
+            with pytest.raises(FedgramError, match="rows: expected at least 28 of each party.*'site-1'"):
                 coefficients(study, pooled, request, rows=rows)
 
 
@@ -240,10 +234,7 @@ def test_a_site_with_a_small_group_has_no_estimate_of_its_own_for_it():
 
 
 def test_all_rows_dropped_is_named():
-    parts = fg.Moments.of(
-        np.zeros((0, len(ONE.sent))), [], classes=ONE.targets.classes, features=ONE.features, columns=ONE.sent
-    )
-    from fedgram.studies.design import coefficients
-
+    about = {"classes": ONE.targets.classes, "features": ONE.features, "columns": ONE.sent}
+    nothing = fg.Moments.of(np.zeros((0, len(ONE.sent))), [], **about)
     with pytest.raises(FedgramError, match="rows: expected some, got none"):
-        coefficients(ONE, parts, Request())
+        coefficients(ONE, nothing, Request())
