@@ -521,6 +521,7 @@ def _df(df: int, residual: float | None) -> str:
 
 def _columns(grid: Sequence[Sequence[str]], least: int = 0) -> list[str]:
     """Return rows of texts as aligned lines: the first column left, the others right."""
+    grid = [[visible(text) for text in row] for row in grid]
     widths = [max(least, *map(len, column)) for column in zip(*grid, strict=True)]
     return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in grid]
 
