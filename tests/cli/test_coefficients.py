@@ -229,7 +229,10 @@ def test_run_prints_the_table_of_its_rows(patients):
     [
         (["--site-effects", "fixed"], "expected --coefficients with them; add it"),
         (["--coefficients", "--level", "2"], "level: expected a number between 0 and 1"),
-        (["--coefficients", "--method", "local"], "coefficients: expected a fit with a study and its pooled moments"),
+        (
+            ["--coefficients", "--method", "local"],
+            "expected a method of one message, such as afl, got local",
+        ),
     ],
 )
 def test_wrong_options_of_run_are_one_line(patients, options, message):

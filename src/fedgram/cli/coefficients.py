@@ -20,7 +20,8 @@ def coefficients(
     store: StoreFolder,
     outcome: Annotated[str | None, typer.Option(help="The outcome, in a study with several.")] = None,
     columns: Annotated[
-        str | None, typer.Option(help="The columns of the model, with commas. Default: all of the study.")
+        str | None,
+        typer.Option(help="The model's columns, with commas; '' for the intercept alone. Default: all."),
     ] = None,
     site_effects: SiteEffectsOption = "none",
     ml: Ml = False,

@@ -150,6 +150,8 @@ class Design:
         for name in (*self.columns, self.outcome):
             column = self.study.used[name]
             for term, parts in column.design(name, sums, self.pooled.n).items():
+                if term == unknown(name) and not sums[term]:  # no row has the gap
+                    continue
                 number = isinstance(column, Number) and term == name
                 half, centre = (column.half, column.centre) if isinstance(column, Number) and number else (1.0, 0.0)
                 made[term] = name, {part: value * half for part, value in parts.items()}, centre
