@@ -231,7 +231,7 @@ def test_run_prints_the_table_of_its_rows(patients):
         (["--coefficients", "--level", "2"], "level: expected a number between 0 and 1"),
         (
             ["--coefficients", "--method", "local"],
-            "expected a method of one message, such as afl, got local",
+            "coefficients: expected a fit with a study and its pooled moments",
         ),
     ],
 )

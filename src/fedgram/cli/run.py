@@ -27,10 +27,8 @@ from fedgram.experiments.runner import Kept, attempt
 from fedgram.experiments.variants import read_variants
 from fedgram.inference.table import Coefficients
 from fedgram.protocol.fit import Fit
-from fedgram.protocol.method import Method
 from fedgram.protocol.named_methods import resolve
 from fedgram.protocol.parameters import read_settings
-from fedgram.protocol.pool import Pooling
 from fedgram.report.result_tables import few_clients, site_tables
 from fedgram.studies import Study
 from fedgram.studies.design import Request
@@ -102,12 +100,12 @@ def run(
         ridge=ridge,
         level=level,
     )
+    _check_asked(request, coefficients=coefficients)
     if method is None:
         # A study's method is a name, so this never runs code that came with the study.
         method = Study.read(settings["study"]).method if settings.get("study") else "afl"
     hyper_parameters = read_settings(resolve(method), options.split_settings(set_ or []))
     (variant,) = read_variants([{"name": method} | hyper_parameters])
-    _check_asked(request, variant.method, coefficients=coefficients)
     others = {"clients": clients, "partition": partition}
     settings |= {name: value for name, value in others.items() if value is not None}
     settings.setdefault("data", "digits")
@@ -147,12 +145,8 @@ def run(
             terminal.echo(f"\n{table.text()}")
 
 
-def _check_asked(request: Request, method: Method, *, coefficients: bool) -> None:
-    """Raise for options of a table without `--coefficients`, and for a method whose fit has no table."""
-    if coefficients and not isinstance(method, Pooling):
-        raise InvalidParameter(
-            f"--coefficients: expected a method of one message, such as afl, got {method.name}; choose another --method"
-        )
+def _check_asked(request: Request, *, coefficients: bool) -> None:
+    """Raise for options of a table without `--coefficients`."""
     if request != Request() and not coefficients:
         raise InvalidParameter(
             "site effects, robust errors, heterogeneity, ridge and level: expected --coefficients with them; add it"
