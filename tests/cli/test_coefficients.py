@@ -189,6 +189,16 @@ def test_a_store_of_classes_is_sent_to_the_logistic_model(tmp_path):
     assert "outcome 'y': expected a number, got classes; fedgram publish --method logistic" in done.stderr
 
 
+def test_a_store_of_another_study_is_one_line(store, tmp_path):
+    text = """[study]\nname = "cost"\noutcome = "cost"\n[columns]\n"""
+    others = ('age = { kind = "number" }', 'cost = { kind = "number" }')
+    (tmp_path / "study.toml").write_text(text + "\n".join(others) + "\n")
+    done = run("coefficients", store, "--study", tmp_path / "study.toml")
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "is of study 'cost'" in done.stderr
+    assert "use another folder for another study" in done.stderr
+
+
 def test_a_folder_that_is_not_a_store_is_one_line(tmp_path):
     done = run("coefficients", tmp_path)
     assert done.returncode == 2

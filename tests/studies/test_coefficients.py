@@ -173,8 +173,21 @@ def test_a_fit_has_the_table_too():
         fit.coefficients(site_effects="fixed")
     with pytest.raises(FedgramError, match="clients: expected the 3 contributors"):
         fit.coefficients(clients=clients[:2])
-    with pytest.raises(FedgramError, match="got one without pooled moments"):
+    with pytest.raises(FedgramError, match="got one without these moments"):
         replace(fit, total=None).coefficients()
+    with pytest.raises(FedgramError, match="got one without these moments"):  # but of features that it made of them
+        fg.APFL(dim_primary=16, dim_refine=16).fit(clients, study=ONE).coefficients()
+    for method in (fg.FedHiP(), fg.FedGram()):
+        assert method.fit(clients, study=ONE).coefficients().rows == fit.coefficients().rows
+
+
+def test_a_saved_fit_has_its_table(tmp_path):
+    tables = made([40, 50], 9)
+    clients = [
+        read_client(ONE, f"site-{k}", Rows({name: rows[name] for name in ONE.columns})) for k, rows in enumerate(tables)
+    ]
+    fg.AFL().fit(clients, study=ONE).save(tmp_path / "fit")
+    assert fg.load(tmp_path / "fit").coefficients().rows == table_of(tables, ONE).rows
 
 
 # Refusals

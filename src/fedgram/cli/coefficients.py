@@ -18,6 +18,7 @@ from fedgram.exchange.store.store_table import table_of
 
 def coefficients(
     store: StoreFolder,
+    study: Annotated[Path | None, typer.Option(help="Refuse a store of another study than this file's.")] = None,
     outcome: Annotated[str | None, typer.Option(help="The outcome, in a study with several.")] = None,
     columns: Annotated[
         str | None,
@@ -65,7 +66,7 @@ def coefficients(
     if out is not None:
         check_outside("--out", out, store)
         check_free("--out", out, force=force)
-    kept = existing(store, wait=wait)
+    kept = existing(store, wait=wait, study=study)
     with count_bar("reading contributions", len(kept.contributions()), transient=True) as progress:
         table = table_of(kept, request, progress=progress)
     if as_json:

@@ -264,7 +264,8 @@ def tabulated(
 
     """
     errors = np.sqrt(covariance.diagonal())
-    statistics = estimates / errors
+    with np.errstate(divide="ignore", invalid="ignore"):  # robust errors of few sites may be 0
+        statistics = estimates / errors
     if df is None:
         p, reach = 2 * special.ndtr(-np.abs(statistics)), float(special.ndtri((1 + level) / 2))
     else:
@@ -476,6 +477,9 @@ def whole_model(n: int, parameters: int, squares: float, errors: float, *, df: i
 def notes_of(solved: Solved, sums: Sums) -> tuple[str, ...]:
     """Return notes about aliased terms, and about digits that were lost."""
     notes = []
+    lost = max(float(sums.noise[-1]), EPS * solved.squares) / solved.errors
+    if lost > DIGITS:
+        notes.append(f"The fit is nearly perfect: residuals and standard errors may be off by a share of {lost:.0e}.")
     if solved.aliased:
         listed = ", ".join(sums.names[place] for place in solved.aliased)
         notes.append(f"Left out as constant, or as combinations of earlier terms: {listed}.")

@@ -256,8 +256,8 @@ class Fit:
         """
         from fedgram.studies.design import Request, coefficients  # takes a while, and few fits need it
 
-        if self.study is None or self.total is None:
-            what = "a study" if self.study is None else "pooled moments"
+        if self.study is None or self.total is None or self.total.schema != self.study.schema:
+            what = "a study" if self.study is None else "these moments"
             raise InvalidParameter(
                 f"coefficients: expected a fit with a study and its pooled moments, got one without {what}; fit a "
                 "method of one message, such as afl, under a study (moments of joint_moments have coefficients, too)"
