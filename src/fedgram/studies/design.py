@@ -254,7 +254,7 @@ class Design:
     @property
     def has_gaps(self) -> bool:
         """Whether a column of the model may have missing values that are counted."""
-        return any(unknown(name) in self.study.sent for name in self.columns)
+        return bool(self.study.dropping) or any(unknown(name) in self.study.sent for name in self.columns)
 
     def notes(self, gaps: Iterable[Gap]) -> list[str]:
         """Return notes on missing values."""
@@ -268,11 +268,10 @@ class Design:
                 f"The pooled mean stands in for missing values: {_listed(imputed)}. Standard errors take these for "
                 "known, so they are too small; missing = 'drop' in the study leaves such rows out instead."
             )
-        names = (*self.columns, self.outcome)
-        if dropped := [name for name in names if getattr(self.study.used[name], "missing", "") == "drop"]:
+        if self.study.dropping:
             notes.append(
-                f"Rows without {', '.join(dropped[:SHOWN])} were left out at the parties: the table is of complete "
-                "cases. Each party's fedgram summarize counts them."
+                f"Rows without {', '.join(self.study.dropping[:SHOWN])} were left out at the parties: the table is of "
+                "complete cases. Parties do not tell counts below minimum_group, nor do regions."
             )
         return notes
 
@@ -289,6 +288,7 @@ def coefficients(
     *,
     sites: Iterable[tuple[str, Moments]] | None = None,
     rows: Mapping[str, int] | None = None,
+    dropped: Mapping[str, Mapping[str, int]] | None = None,
 ) -> Coefficients:
     """Return the regression table of a study.
 
@@ -305,6 +305,8 @@ def coefficients(
         model or the counts of missing cells need them.
     rows : Mapping or None
         The number of rows of each site, where it is known.
+    dropped : Mapping or None
+        Each site's rows that were left out, by the column that they lack; looked at after its moments.
 
     """
     design = Design.of(study, pooled, outcome=request.outcome, columns=request.columns)
@@ -329,6 +331,7 @@ def coefficients(
         for name, sent in sites or ():
             seen += sent.n
             gaps += design.gaps(name, sent)
+            gaps += (Gap(column, name, count, "dropped") for column, count in (dropped or {}).get(name, {}).items())
             if by_site is not None:
                 by_site.add(name, design.sums(sent), alone=request.heterogeneity)
         if sites is not None and seen != pooled.n:

@@ -1,6 +1,6 @@
 """The regression table of a store: of all contributions, without asking parties again."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from fedgram.core.errors import InvalidData
 from fedgram.exchange.store.combined import part_of
@@ -42,13 +42,17 @@ def table_of(store: Store, request: Request, *, progress: Callable[[int], None] 
                 f"of {regions[0]!r}, which is one sum of its sites; ask for the table without them"
             )
 
+        dropped: dict[str, Mapping[str, int]] = {}
+
         def sites() -> Iterator[tuple[str, Moments]]:
             for each in contributions:
-                part = part_of(store.objects.read(each.digest))
+                file = store.objects.read(each.digest)
+                part = part_of(file)
+                dropped[each.party] = file.dropped
                 yield each.party, part if isinstance(part, Moments) else part.moments()
                 progress(1)
 
         rows = {leaf.party: leaf.samples for leaf in store.index.leaves()}
-        return coefficients(study, store.total().moments(), request, sites=sites(), rows=rows)
+        return coefficients(study, store.total().moments(), request, sites=sites(), rows=rows, dropped=dropped)
 
     return unmoved(store, made)
