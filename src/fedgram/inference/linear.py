@@ -70,11 +70,13 @@ class Sums:
     def of(cls, rows: npt.ArrayLike, names: Sequence[str]) -> Self:
         """Return the sums of rows (n, d)."""
         found = np.asarray(rows, dtype=np.float64)
-        mean = found.mean(axis=0)
-        centred = found - mean
+        origin = found.mean(axis=0)
+        centred = found - origin
+        mean = centred.mean(axis=0)  # what rounding has left
+        centred -= mean
         scatter = centred.T @ centred
-        noise = EPS * scatter.diagonal() + len(found) * (EPS * mean) ** 2  # the second: of the mean itself
-        return cls(tuple(names), len(found), mean, np.zeros(len(mean)), scatter, noise)
+        noise = EPS * scatter.diagonal() + len(found) * (EPS * mean) ** 2
+        return cls(tuple(names), len(found), origin, mean, scatter, noise)
 
     @classmethod
     def about(cls, origin: Array, names: Sequence[str], n: int, sums: Array, products: Array) -> Self:
