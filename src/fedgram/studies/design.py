@@ -181,7 +181,8 @@ class Design:
         """The places of the columns sent that are used, the sparse matrix from these to the terms, and the origin."""
         from scipy.sparse import csr_array  # takes a while, and only tables of a study need it
 
-        used = sorted({self.study.sent.index(part) for _, parts, _ in self._made.values() for part in parts})
+        parts_used = {part for _, parts, _ in self._made.values() for part in parts}
+        used = [at for at, part in enumerate(self.study.sent) if part in parts_used]
         place = {self.study.sent[at]: i for i, at in enumerate(used)}
         elements = [
             (place[part], j, value)
@@ -254,7 +255,8 @@ class Design:
     @property
     def has_gaps(self) -> bool:
         """Whether a column of the model may have missing values that are counted."""
-        return bool(self.study.dropping) or any(unknown(name) in self.study.sent for name in self.columns)
+        filled = not {unknown(name) for name in self.columns}.isdisjoint(self.study.sent)
+        return filled or bool(self.study.dropping)
 
     def notes(self, gaps: Iterable[Gap]) -> list[str]:
         """Return notes on missing values."""
