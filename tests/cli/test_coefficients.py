@@ -216,8 +216,9 @@ def patients(tmp_path):
         for hospital, effect in (("north", 0), ("south", 300), ("east", -200)):
             for _ in range(60):
                 age, crp, sex = rng.integers(30, 90), round(rng.normal(20, 5), 2), rng.choice(["F", "M"])
+                gap = hospital == "south" and rng.random() < 0.3
                 cost = 1000 + effect + 20 * age + 30 * crp + 150 * (sex == "M") + rng.normal(0, 300)
-                write.writerow([hospital, age, crp, sex, round(cost, 1)])
+                write.writerow([hospital, age, "" if gap else crp, sex, round(cost, 1)])
     return path
 
 
@@ -228,6 +229,9 @@ def test_run_prints_the_table_of_its_rows(patients):
     [found] = json.loads(done.stdout)["coefficients"]
     assert found["summary"]["n"] == 144  # the others are held back
     assert [row["term"] for row in found["rows"]] == ["(intercept)", "age", "crp", "sex=M"]
+    [gap] = found["missing"]
+    assert (gap["column"], gap["site"], gap["treatment"]) == ("crp", "south", "imputed")
+    assert found["sites"]["rows"] == {"north": 48, "south": 48, "east": 48}
     random = run(*common, "--coefficients", "--site-effects", "random")
     assert "Random intercept, REML" in random.stdout
     assert "Predicted site effects (BLUP)" in random.stdout

@@ -314,42 +314,41 @@ def coefficients(
     design = Design.of(study, pooled, outcome=request.outcome, columns=request.columns)
     design.check_parties(rows or {})
     design.check_groups()
-    fit = LeastSquares(design.sums(pooled))
-    unit = study.plain(design.outcome).get("unit", "")
-    options: dict[str, Any] = {"columns": design.column_of, "unit": unit, "level": request.level}
-    if request.by_site and sites is None:
-        raise InvalidParameter(
-            "site effects, robust errors and heterogeneity: expected the sums of each site, got none"
-        )
-    gaps: list[Gap] = []
-    if request.ridge is not None:
-        spread = np.sqrt(np.maximum(fit.sums.scatter.diagonal()[:-1], 0.0) / pooled.n)
-        table = fit.ridge(request.ridge, spread, **options)
-        note = "The penalty is on coefficients of columns with standard deviation 1."
-        table = replace(table, notes=(*table.notes, note))
-    if request.by_site or design.has_gaps:
-        by_site = BySite(fit, design.indicators, study.smallest_group) if request.by_site else None
-        seen = 0
-        for name, sent in sites or ():
-            seen += sent.n
+    fit, by_site = LeastSquares(design.sums(pooled)), None
+    if request.by_site:
+        if sites is None:
+            raise InvalidParameter(
+                "site effects, robust errors and heterogeneity: expected the sums of each site, got none"
+            )
+        by_site = BySite(fit, design.indicators, study.smallest_group)
+    gaps: list[Gap] = design.gaps("", pooled) if sites is None else []
+    if sites is not None and (by_site is not None or design.has_gaps):
+        seen: dict[str, int] = {}
+        for name, sent in sites:
+            seen[name] = sent.n
             gaps += design.gaps(name, sent)
             gaps += (Gap(column, name, count, "dropped") for column, count in (dropped or {}).get(name, {}).items())
             if by_site is not None:
                 by_site.add(name, design.sums(sent), alone=request.heterogeneity)
-        if sites is not None and seen != pooled.n:
+        if (found := sum(seen.values())) != pooled.n:
             raise Mismatch(
-                f"sites: expected the {pooled.n} rows of the pooled moments, got {seen}; give all sites again"
+                f"sites: expected the {pooled.n} rows of the pooled moments, got {found}; give all sites again"
             )
-    if sites is None:
-        gaps = design.gaps("", pooled)
-    if request.by_site:
-        assert by_site is not None
+        rows = rows or seen
+    unit = study.plain(design.outcome).get("unit", "")
+    options: dict[str, Any] = {"columns": design.column_of, "unit": unit, "level": request.level}
+    if by_site is not None:
         table = _by_site(by_site, request, options)
-    elif request.ridge is None:
-        table = fit.table(**options)
-    if not request.by_site and rows:
-        table = replace(table, sites=replace(table.sites, rows=dict(rows)))
+    else:
+        table = fit.table(**options) if request.ridge is None else _ridge(fit, request.ridge, options)
+        table = replace(table, sites=replace(table.sites, rows=dict(rows or {})))
     return replace(table, missing=tuple(gaps), notes=(*table.notes, *design.notes(gaps)))
+
+
+def _ridge(fit: LeastSquares, ridge: float, options: Mapping[str, Any]) -> Coefficients:
+    sums = fit.sums
+    table = fit.ridge(ridge, np.sqrt(np.maximum(sums.scatter.diagonal()[:-1], 0.0) / sums.n), **options)
+    return replace(table, notes=(*table.notes, "The penalty is on coefficients of columns with standard deviation 1."))
 
 
 def _by_site(sites: BySite, request: Request, options: Mapping[str, Any]) -> Coefficients:
