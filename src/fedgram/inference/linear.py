@@ -483,7 +483,7 @@ def notes_of(solved: Solved, sums: Sums) -> tuple[str, ...]:
     lost = max(float(sums.noise[-1]), EPS * solved.squares) / solved.errors
     if lost > DIGITS:
         notes.append(
-            "The fit is nearly perfect, or the outcome is far from zero (from the middle of its range) beside its spread: "
+            "The fit is nearly perfect, or the outcome is far from zero (the middle of its range) for its spread: "
             f"residuals and standard errors may be off by a share of {lost:.0e}."
         )
     if solved.aliased:
@@ -492,7 +492,7 @@ def notes_of(solved: Solved, sums: Sums) -> tuple[str, ...]:
     if (worst := float(solved.off.max(initial=0.0))) > DIGITS:
         term = sums.names[solved.kept[int(solved.off.argmax())]]
         notes.append(
-            f"{term} is nearly a combination of other terms, or far from zero (from the middle of its range) beside its "
+            f"{term} is nearly a combination of other terms, or far from zero (the middle of its range) for its "
             f"spread: coefficients may be off by a share of {worst:.0e}."
         )
     return tuple(notes)
