@@ -1,5 +1,7 @@
 """Hyper-parameters of a method: checked against their annotations, read from text."""
 
+import re
+from inspect import cleandoc
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -7,9 +9,38 @@ from fedgram.core.errors import InvalidParameter, UnknownName, did_you_mean
 from fedgram.core.schema import alternatives, annotations_of, describe
 
 
+_SECTION = re.compile(r"^Parameters\n-+\n(.*?)(?=^\S[^\n]*\n-+$|\Z)", re.MULTILINE | re.DOTALL)
+_ENTRY = re.compile(r"^(\w+)(?: *:.*)?\n((?:[ ]+.*(?:\n|\Z)|\n)+)", re.MULTILINE)
+
+
 def parameter_types(cls: type) -> dict[str, Any]:
     """Return the annotations of a method's hyper-parameters by name."""
     return annotations_of(cls)
+
+
+def own_notes(cls: type) -> dict[str, str]:
+    """Return the descriptions in the `Parameters` section of a class's own docstring by name.
+
+    >>> class Example:
+    ...     '''An example.
+    ...
+    ...     Parameters
+    ...     ----------
+    ...     alpha : float
+    ...         α, the weight
+    ...         of something.
+    ...     '''
+    >>> own_notes(Example)
+    {'alpha': 'α, the weight of something.'}
+    """
+    found = _SECTION.search(cleandoc(cls.__dict__.get("__doc__") or ""))
+    entries = _ENTRY.findall(found[1]) if found else []
+    return {name: " ".join(text.split()) for name, text in entries}
+
+
+def parameter_notes(cls: type) -> dict[str, str]:
+    """Return the descriptions of hyper-parameters by name; a class's own precede those of its bases."""
+    return {name: note for base in reversed(cls.__mro__) for name, note in own_notes(base).items()}
 
 
 def check_name(cls: type, name: str) -> None:
