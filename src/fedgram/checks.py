@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeAlias
 
 import numpy as np
 
@@ -29,6 +29,8 @@ from fedgram.protocol.fit import Fit, load
 from fedgram.protocol.method import Engine, Method
 from fedgram.protocol.registry import registry
 from fedgram.protocol.session import run
+
+Check: TypeAlias = Callable[[Method], None]
 
 CLASSES = 10
 
@@ -275,7 +277,7 @@ def _without_the_bad(method: Method, **options: object) -> Fit:
     return fit(method, clients, require=len(clients) - 1, **options)
 
 
-CHECKS: tuple[Callable[[Method], None], ...] = (
+CHECKS: tuple[Check, ...] = (
     learns,
     same_seed_same_result,
     order_does_not_matter,

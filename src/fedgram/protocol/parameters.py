@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 from fedgram.core.errors import InvalidParameter, UnknownName, did_you_mean
 from fedgram.core.schema import alternatives, annotations_of, describe
 
-
 _SECTION = re.compile(r"^Parameters\n-+\n(.*?)(?=^\S[^\n]*\n-+$|\Z)", re.MULTILINE | re.DOTALL)
 _ENTRY = re.compile(r"^(\w+)(?: *:.*)?\n((?:[ ]+.*(?:\n|\Z)|\n)+)", re.MULTILINE)
 
