@@ -160,7 +160,6 @@ def fit(path: Path, method: str) -> None:
     client = read_client(STUDY, "party", path)
     client = replace(client, x_test=client.x, y_test=client.y)
     found = registry[method]().fit([client], study=STUDY, classes=STUDY.classes)
-    assert found.evaluation is not None
 
 
 JOBS: dict[str, Callable[[Path], Any]] = {

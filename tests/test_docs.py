@@ -60,6 +60,21 @@ def test_readme_begins_with_a_fit():
     assert 0.9 < names["fit"].evaluation.client_mean <= 1
 
 
+@pytest.mark.slow
+def test_readme_begins_with_lines_that_type_checkers_accept(tmp_path):
+    api = pytest.importorskip("mypy.api")
+    (tmp_path / "five.py").write_text(blocks("README.md")[0], encoding="utf-8")
+    told, errors, status = api.run(["--strict", "--cache-dir", str(tmp_path / "cache"), str(tmp_path / "five.py")])
+    assert status == 0, told + errors
+
+
+@pytest.mark.parametrize("name", sorted(name for name in fg.__all__ if inspect.isclass(getattr(fg, name))))
+def test_signatures_can_be_read_by_people(name):
+    shown = str(inspect.signature(getattr(fg, name)))
+    assert " object at 0x" not in shown
+    assert "Bounds(" not in shown
+
+
 def test_readme_of_ones_own_data(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = some_names()

@@ -112,8 +112,8 @@ def alike(method: Method, when: str, got: Fit, want: Fit, usually: str, rtol: fl
 def learns(method: Method) -> None:
     """Do far better than chance, on clients' own test samples."""
     evaluation, bound = usual_fit(method).evaluation, 3 / CLASSES
-    if evaluation is None or not evaluation.pooled > bound:
-        found = "no evaluation" if evaluation is None else f"pooled accuracy {evaluation.pooled:.3f}"
+    if not evaluation.pooled > bound:
+        found = f"pooled accuracy {evaluation.pooled:.3f}" if evaluation else "no evaluation"
         usually = "too few rounds, a learning rate that is far off, or labels that are not in the order of `classes`"
         fail(method, f"{found}, bound {bound:.3f} (chance is {1 / CLASSES})", usually)
 

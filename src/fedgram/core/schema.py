@@ -53,6 +53,8 @@ class Bounds(NamedTuple):
         least = f"{'>' if self.open == 'least' else '≥'} {self.least:g}"
         return least if self.most == inf else f"{least} and {'<' if self.open == 'most' else '≤'} {self.most:g}"
 
+    __repr__ = __str__  # as editors and `help` show an annotation
+
 
 class Depth(NamedTuple):
     """Rule for any plain value in an annotation: lists and tables are nested to at most `levels` levels."""
@@ -69,6 +71,8 @@ class Depth(NamedTuple):
     def __str__(self) -> str:
         return f"of finite numbers and texts, nested to {self.levels} levels at most"
 
+    __repr__ = __str__
+
 
 class NotEmpty:
     """Rule for texts in an annotation: they hold more than blanks."""
@@ -79,6 +83,8 @@ class NotEmpty:
 
     def __str__(self) -> str:
         return "that is not empty"
+
+    __repr__ = __str__
 
 
 Natural: TypeAlias = Annotated[int, Bounds(0)]

@@ -222,7 +222,7 @@ def attempt(run: Run, prepared: Prepared | Exception, engine: Engine, progress: 
 
 def _measured(
     run: Run, prepared: Prepared, engine: Engine, progress: Progress
-) -> tuple[dict[str, Any], Fit | None, Evaluation | None]:
+) -> tuple[dict[str, Any], Fit | None, Evaluation]:
     """Return the measured fields of a run's record, its fit (the reference has none) and its evaluation."""
     reset_peak_memory()
     names = prepared.names
