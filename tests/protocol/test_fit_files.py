@@ -110,8 +110,8 @@ def test_seeds_of_projections(seed):
 
 
 def test_without_test_samples_there_is_an_evaluation_that_is_false(tmp_path):
-    clients = [fg.Client(f"ward-{k}", np.eye(4)[k:], [0, 1, 0, 1][k:]) for k in range(2)]
-    fit = fg.AFL().fit(clients, classes=2)
+    clients = [fg.Client(f"ward-{k}", np.eye(4), [0, 1, 0, 1]) for k in range(2)]
+    fit = fg.AFL(intercept=False).fit(clients, classes=2)
     assert not fit.evaluation
     assert np.isnan(fit.evaluation.client_mean)
     assert np.isnan(fit.evaluation.pooled)

@@ -53,7 +53,8 @@ class Bounds(NamedTuple):
         least = f"{'>' if self.open == 'least' else '≥'} {self.least:g}"
         return least if self.most == inf else f"{least} and {'<' if self.open == 'most' else '≤'} {self.most:g}"
 
-    __repr__ = __str__  # as editors and `help` show an annotation
+    def __repr__(self) -> str:
+        return str(self)  # as `help` shows an annotation
 
 
 class Depth(NamedTuple):
@@ -71,7 +72,8 @@ class Depth(NamedTuple):
     def __str__(self) -> str:
         return f"of finite numbers and texts, nested to {self.levels} levels at most"
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return str(self)
 
 
 class NotEmpty:
@@ -84,7 +86,8 @@ class NotEmpty:
     def __str__(self) -> str:
         return "that is not empty"
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return str(self)
 
 
 Natural: TypeAlias = Annotated[int, Bounds(0)]

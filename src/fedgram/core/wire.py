@@ -368,7 +368,7 @@ class Shape:
         self.sizes = sizes
 
     def __repr__(self) -> str:
-        return f"shape ({', '.join(map(str, self.sizes))})"  # as editors and `help` show an annotation
+        return f"shape ({', '.join(map(str, self.sizes))})"  # as `help` shows an annotation
 
 
 class Later:

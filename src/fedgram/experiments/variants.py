@@ -61,12 +61,13 @@ def from_options(names: Iterable[str], settings: Iterable[str], lines: Any = ())
     for text in settings:
         path, equals, value = text.partition("=")
         prefix, dot, parameter = path.rpartition(".")  # a file's name has dots of its own
-        name = next((name for name in entries if prefix in _prefixes(name)), None)
-        if not (equals and dot) or name is None:
+        named = [name for name in entries if prefix in _prefixes(name)]
+        if not (equals and dot and named):
             known = [prefix for name in entries for prefix in _prefixes(name)]
             raise InvalidParameter(
                 f"--set: expected METHOD.PARAMETER=VALUE, got {text!r}; METHOD may be {' or '.join(known)}"
             )
+        name = named[0]
         cls = resolve(name)
         values = [read_settings(cls, {parameter: piece})[parameter] for piece in value.split(",")]
         for entry in entries[name]:
