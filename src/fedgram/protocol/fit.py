@@ -40,7 +40,8 @@ class Fit:
     Parameters
     ----------
     model : Model or None
-        The global model, None where a method has only personal ones.
+        The global model, None where a method has only personal ones. Under a study it is a model of the columns that
+        methods see; `predictor` is the model of tables.
     method : str
         The name of the method.
     settings : Mapping[str, Any]
