@@ -45,7 +45,8 @@ def parameter_notes(cls: type) -> dict[str, str]:
 def check_name(cls: type, name: str) -> None:
     """Refuse a name that is not a hyper-parameter of the method."""
     if name not in (known := parameter_types(cls)):
-        raise UnknownName(f"parameter of {cls.__name__}", name, known)
+        namesake = getattr(cls, "namesake", "")
+        raise UnknownName(f"parameter of {cls.__name__}{namesake and f' (not {namesake})'}", name, known)
 
 
 def check_values(method: Any) -> None:
