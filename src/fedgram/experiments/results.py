@@ -166,6 +166,7 @@ class Result:
     down: Sequence[Natural] = ()
     cpu_seconds: Mapping[str, float] = field(default_factory=dict)
     seconds: float | None = None
+    total_seconds: float | None = None  # with evaluations
     timing: Mapping[str, float] = field(default_factory=dict)
     peak_memory: Natural | None = None
     rounds: Mapping[str, Sequence[float]] = field(default_factory=dict)
