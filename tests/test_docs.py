@@ -100,12 +100,16 @@ def test_contributing_shows_a_whole_method(registered):
     assert checks.CHECKS
 
 
-def test_adding_a_method_shows_two(registered):
+def test_adding_a_method_shows_whole_methods(registered):
     names = {}
     for block in blocks(ADDING):
         exec(block, names)
     assert names["fit"].evaluation.client_mean > 0.5
     assert names["Held"](mu=0.5, rounds=1).fit(names["clients"], classes=10).model is not None
+    plain = fg.FedAvg(momentum=0.0, rounds=2).fit(names["clients"], classes=10).rounds
+    assert names["Onward"](beta=0.0, rounds=2).fit(names["clients"], classes=10).rounds == plain
+    # What clients remember matters from the second round on.
+    assert [one == other for one, other in zip(names["onward"].rounds, plain, strict=False)] == [True, False]
 
 
 def test_adding_an_engine_and_a_backbone(tmp_path):
