@@ -186,11 +186,25 @@ def test_light_and_dark(page):
     page.execute_script("localStorage.clear()")
 
 
+def hidden_by_scrolling(page, selector):
+    """Return by how many pixels the elements are wider than what is seen of them."""
+    script = "return [...document.querySelectorAll(arguments[0])].map((node) => node.scrollWidth - node.clientWidth)"
+    return page.execute_script(script, selector)
+
+
+def test_costs_to_reach_an_accuracy_are_seen_whole(page):
+    resize(page, 1300, 900)
+    page.refresh()
+    assert set(hidden_by_scrolling(page, "#detail .tight")) == {0}
+
+
 def test_it_fits_a_phone(page):
     for width in (360, 390):
         resize(page, width, 800, phone=True)
         page.refresh()
         assert page.execute_script("return document.documentElement.scrollWidth") <= width
+        for choices in (".bar .wrap", ".segment", ".filter"):
+            assert set(hidden_by_scrolling(page, choices)) == {0}, f"{choices}: a choice is cut"
         small = page.execute_script(
             "const texts = [...document.querySelectorAll('svg.chart text')];"
             "return Math.min(...texts.map((text) => text.getBoundingClientRect().height))"

@@ -137,6 +137,7 @@ const reachOf = (c) => {
       "What it takes to reach an accuracy",
       ["method", ...heads],
       shown.map(([m, ...texts]) => [data.methods[m].label, ...texts]),
+      "scroll tight",
     ),
     el(
       "p",
