@@ -358,10 +358,14 @@ class Clients:
         for self.round in range(first, count):
             yield self.round
 
-    def save(self, state: Payload) -> None:
-        """Save the method's state after this round, if the engine keeps checkpoints."""
+    def save(self, state: Payload, *, whole: bool = False) -> None:
+        """Save the method's state after this round, if the engine keeps checkpoints.
+
+        What clients remember is not saved. With `whole` the state is said to be all of it, and nothing is saved if
+        clients remember something.
+        """
         if self.checkpoint is not None:
-            self.checkpoint.save(state)
+            self.checkpoint.save(state, whole=whole)
 
     def restore(self) -> Payload:
         """Return the last saved state of an interrupted run, None for a new run; clients must be sent their part."""

@@ -509,10 +509,14 @@ class Averaging(GradientMethod):
         return found
 
     def save(self, clients: Clients, averaged: "Averaged") -> None:
-        """Save the global weights and the state of the server's optimizer, at most every few seconds."""
+        """Save the global weights and the state of the server's optimizer, at most every few seconds.
+
+        Nothing is saved if clients remember something, which a run that goes on would lack.
+        """
         averaged.rounds = clients.round + 1
         if monotonic() - averaged.saved >= SAVE_EVERY:
-            clients.save({"weights": averaged.weights, "state": averaged.state, "rounds": averaged.rounds})
+            state = {"weights": averaged.weights, "state": averaged.state, "rounds": averaged.rounds}
+            clients.save(state, whole=True)
             averaged.saved = monotonic()
 
 
