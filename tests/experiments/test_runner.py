@@ -3,6 +3,8 @@
 import io
 import re
 import warnings
+from importlib.metadata import version
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -37,6 +39,7 @@ def test_a_record_says_everything(tmp_path):
     assert afl["peak_memory"] is None or afl["peak_memory"] > 10**7
     assert afl["contributors"] == 4
     assert afl["versions"]["numpy"] == np.__version__
+    assert afl["versions"].get("torch") == (None if find_spec("torch") is None else version("torch"))
     assert afl["fingerprint"] == setting["fingerprint"] == digits().fingerprint
     assert "rounds" not in afl
     assert len(gradual["rounds"]["client_mean"]) == 3

@@ -206,7 +206,7 @@ def test_what_cannot_be_read_is_told(settings, words):
 
 
 def interrupted(method, path):
-    """Return the fit of a run that is interrupted in its fourth round and repeated, and the rounds of the second try."""
+    """Return the fit of a run that is interrupted in round 3 and repeated, and the rounds of the second try."""
     rounds, ill = set(), [True]
 
     def interrupt(step, round, done, total):
