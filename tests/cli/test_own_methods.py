@@ -114,3 +114,14 @@ def test_a_check_that_fails_says_why_and_where(tmp_path):
     lines = [line for line in done.stdout.splitlines() if line.startswith("failed")]
     assert len(lines) == len(CHECKS) - 1  # only its settings are as they should be
     assert all(line.endswith(f"has no attribute 'momnets' (misspelt.py, line {place})") for line in lines)
+
+
+@pytest.mark.parametrize("command", [("run", "--method"), ("compare", "--methods"), ("check",)], ids=" ".join)
+def test_a_setting_without_a_default_must_be_given(command, tmp_path):
+    source = Path(write_method(tmp_path / "mean.py")).read_text(encoding="utf-8")
+    (tmp_path / "needs.py").write_text(source.replace("ridge: float = 1.0", "ridge: float"), encoding="utf-8")
+    done = run(*command, "needs.py", *(SMALL if len(command) > 1 else ()), cwd=tmp_path)
+    assert (done.returncode, done.stderr.strip()) == (
+        2,
+        "error: ridge: expected a number, got none; Average has no default for it, so give it a value",
+    )

@@ -14,7 +14,7 @@ from fedgram.core import terminal
 from fedgram.core.terminal import one_line
 from fedgram.protocol.method import Method
 from fedgram.protocol.named_methods import resolve
-from fedgram.protocol.parameters import read_settings
+from fedgram.protocol.parameters import configured, read_settings
 
 
 def check(
@@ -36,7 +36,7 @@ def check(
 
     """
     cls = resolve(method)
-    checked = cls(**{**cls.quick, **read_settings(cls, split_settings(set_ or []))})
+    checked = configured(cls, {**cls.quick, **read_settings(cls, split_settings(set_ or []))})
     console = terminal.console(highlight=False, soft_wrap=True)
     failed = 0
     for one in checks.CHECKS:

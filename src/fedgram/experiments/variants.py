@@ -9,7 +9,7 @@ from fedgram.core.errors import InvalidParameter, UnknownName
 from fedgram.core.schema import Name, read_fields, shown
 from fedgram.protocol.method import Method
 from fedgram.protocol.named_methods import is_code, resolve
-from fedgram.protocol.parameters import parameter_types, read_settings
+from fedgram.protocol.parameters import configured, parameter_types, read_settings
 
 CENTRALISED = "centralised"
 MOST_FREQUENT = "own most frequent class"
@@ -119,7 +119,7 @@ def _expand(table: Mapping[str, Any]) -> list[Variant]:
     for combination in product(*grid.values()):
         settings = dict(zip(grid, combination, strict=True))
         details = ", ".join(f"{name}={show(settings[name])}" for name in told)
-        variants.append(Variant((label or cls.name) + (f" ({details})" if details else ""), cls(**settings)))
+        variants.append(Variant((label or cls.name) + (f" ({details})" if details else ""), configured(cls, settings)))
     return variants
 
 
