@@ -206,15 +206,16 @@ class Pace:
 
     def __init__(self) -> None:
         self._seconds: dict[tuple[Hashable, ...], list[float]] = defaultdict(list)
+        self._known: dict[str, tuple[tuple[Hashable, ...], ...]] = {}  # by run: thousands may be left at each end
 
     def add(self, run: Run | Result, seconds: float) -> None:
         """Note the seconds of a run."""
-        for key in _likeness(run):
+        for key in self._likeness(run):
             self._seconds[key].append(seconds)
 
     def of(self, run: Run, unknown: float = nan) -> float:
         """Return the mean of the same method and setting with other seeds, else in other settings, else `unknown`."""
-        *alike, _ = _likeness(run)
+        *alike, _ = self._likeness(run)
         return next((fmean(self._seconds[key]) for key in alike if key in self._seconds), unknown)
 
     @property
@@ -222,12 +223,16 @@ class Pace:
         """The mean of all."""
         return fmean(self._seconds[()])
 
-
-def _likeness(run: Run | Result) -> tuple[tuple[Hashable, ...], ...]:
-    """Return what a run has in common with others, from much to nothing."""
-    name, column = (run.method, run.column) if isinstance(run, Result) else (run.name, Column.of(asdict(run.scenario)))
-    method = stable_key({"method": name, "settings": dict(run.settings)})
-    return (method, column), (method,), ()
+    def _likeness(self, run: Run | Result) -> tuple[tuple[Hashable, ...], ...]:
+        """Return what a run has in common with others, from much to nothing."""
+        if run.key not in self._known:
+            if isinstance(run, Result):
+                name, column = run.method, run.column
+            else:
+                name, column = run.name, Column.of(asdict(run.scenario))
+            method = stable_key({"method": name, "settings": dict(run.settings)})
+            self._known[run.key] = (method, column), (method,), ()
+        return self._known[run.key]
 
 
 def duration(seconds: float) -> str:
