@@ -12,6 +12,7 @@ from fedgram.inference.descriptives import (
     standardised_difference_of_shares,
     standardised_differences,
 )
+from fedgram.moments.moments import Moments
 from support.campaign import examples
 
 CENTRES = st.sampled_from([(0.0, 1.0), (2026.0, 1.0), (1e5, 10.0), (-3e-7, 1e-9)])
@@ -77,10 +78,14 @@ def test_a_large_group_leaves_no_rounding_in_the_others():
     np.testing.assert_allclose(stacked.others().deviation[0], small.std(axis=0, ddof=1), rtol=1e-12)
 
 
-@pytest.mark.parametrize("value", [0.1, 1e8 / 3, -7.0, 0.0])
-def test_a_constant_column_does_not_vary(value):
-    found = spread_of(np.full((1000, 1), value))
-    assert found.deviation[0] == 0.0
+@pytest.mark.parametrize("value", [0.1, -0.4, 1e8 / 3, -7.0, 0.0])
+@pytest.mark.parametrize("n", [2, 1000, 10**4, 10**5])
+def test_a_constant_column_does_not_vary(value, n):
+    """Also where rounding of its sums has grown, in moments as a party makes them."""
+    rows = np.full((n, 1), value)
+    assert spread_of(rows).deviation[0] == 0.0
+    moments = Moments.of(rows, np.arange(n) % 2, classes=2)
+    assert Spread.of(np.array([float(n)]), moments.cross.sum(axis=1), moments.squares).deviation[0] == 0.0
 
 
 def test_standardised_differences_are_the_formula():

@@ -10,8 +10,14 @@ import numpy.typing as npt
 from fedgram.core.arrays import Array
 
 EXACT = 2.0**53  # sums of whole numbers are exact below
-ROUNDED = 64 * float(np.finfo(np.float64).eps)  # share of a sum of squares that may be rounding
+EPS = float(np.finfo(np.float64).eps)
+BEYOND = 1 + 1e-9  # what rounding may make of a correlation of 1
 _SPLIT = 2.0**27 + 1
+
+
+def rounding(n: Array) -> Array:
+    """Return the share of a sum of n squares that may be rounding: errors of blocked sums grow like √n."""
+    return np.asarray(8 * EPS * (1 + np.sqrt(n)))
 
 
 def products_about_means(n: Array, products: Array, sums: Array, others: Array) -> Array:
@@ -79,7 +85,7 @@ class Spread:
         """
         about = products_about_means(n, squares, sums, sums)
         whole = (squares < EXACT) & (squares == np.rint(squares)) & (sums == np.rint(sums))  # then nothing was rounded
-        about = np.where(whole | (about > ROUNDED * squares), np.maximum(about, 0.0), 0.0)
+        about = np.where(whole | (about > rounding(n) * squares), np.maximum(about, 0.0), 0.0)
         return cls(n, np.divide(sums, n, out=np.full(np.shape(about), np.nan), where=n > 0), about)
 
     @property
@@ -182,7 +188,7 @@ def correlations(
     deviation = Spread.of(n - gaps, sums, gram.diagonal()).deviation
     scale = np.outer(deviation, deviation)
     found = np.divide(covariance, scale, out=np.full(about.shape, np.nan), where=scale > 0)
-    found[np.abs(found) > 1 + ROUNDED * 1e4] = np.nan
+    found[np.abs(found) > BEYOND] = np.nan
     found = np.clip(found, -1.0, 1.0)
     varies = deviation > 0
     found[varies, varies] = 1.0

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedgram.core.arrays import Array
-from fedgram.inference.descriptives import ROUNDED
+from fedgram.inference.descriptives import rounding
 
 MOST, FEWEST = 2000, 200  # resamples of a small table, and of a very large one
 DRAWN = 2 * 10**8  # samples in all resamples together, where that is more than FEWEST
@@ -50,7 +50,7 @@ def bootstrap_intervals(
         one[:] = (times @ rows / n).reshape(4, t)
     squared, absolute, mean, square = np.moveaxis(means, 1, 0)
     spread = square - mean**2
-    varies = spread > ROUNDED * square  # not where all values drawn are the same
+    varies = spread > rounding(np.array(n)) * square  # not where all values drawn are the same
     explained = 1 - np.divide(squared, spread, out=np.full(spread.shape, np.nan), where=varies)
     ends = (1 - level) / 2, (1 + level) / 2
     found = []
