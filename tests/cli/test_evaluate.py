@@ -62,6 +62,7 @@ def test_a_drawn_name_is_text_and_not_a_formula(tmp_path):
     chances = np.linspace(0.01, 0.99, 50)
     write_calibration(tmp_path / "a.svg", calibration_groups(chances, chances > 0.4, 0.95), "$x^ <b>\x1b[2J", 0.95)
     drawn = (tmp_path / "a.svg").read_text()
+    write_calibration(tmp_path / "a.pdf", calibration_groups(chances, chances > 0.4, 1e-12), "narrow", 1e-12)
     assert "\x1b" not in drawn
     assert "<b>" not in drawn
     assert 'role="img"' in drawn

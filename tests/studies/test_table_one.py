@@ -165,9 +165,12 @@ def test_a_given_total_is_taken_and_must_be_the_sum():
 
 
 def test_moments_of_another_study_are_refused():
-    found = moments_of(STUDY, frame_of(np.random.default_rng(0), 20))
+    frame = frame_of(np.random.default_rng(0), 20)
+    found, other = moments_of(STUDY, frame), moments_of(COST, frame)
     with pytest.raises(Mismatch):
         describe(COST, [("north", found)])
+    with pytest.raises(Mismatch):
+        describe(STUDY, [("north", found)], total=other)
 
 
 def test_no_samples_are_refused():

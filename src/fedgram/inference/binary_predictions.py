@@ -63,9 +63,19 @@ def quantile(level: float) -> float:
 def wilson(count: int, n: int, level: float) -> Estimate:
     """Return a share with Wilson's score interval (1927); of no samples there is none.
 
+    Parameters
+    ----------
+    count, n : int
+        The samples that have a property, and all samples.
+    level : float
+        The level of the interval.
+
+    Examples
+    --------
     >>> found = wilson(8, 10, 0.95)
     >>> round(found.low, 4), round(found.high, 4)
     (0.4902, 0.9433)
+
     """
     if not n:
         return Estimate(None, why="no samples")
@@ -190,7 +200,20 @@ class EventScores:
 
     @classmethod
     def of(cls, probabilities: Array, event: Mask, *, threshold: float, level: float) -> "EventScores":
-        """Return the scores of the event's probabilities (n,) of at least one sample."""
+        """Return the scores of an event's probabilities.
+
+        Parameters
+        ----------
+        probabilities : Array
+            The probability of the event for each sample (n,), of at least one.
+        event : Mask
+            Whether the event happened, (n,).
+        threshold : float
+            The probability from which on the event is predicted.
+        level : float
+            The level of intervals.
+
+        """
         named = probabilities >= threshold
         hits, false_alarms = (int(np.count_nonzero(named & truth)) for truth in (event, ~event))
         missed, rejected = (int(np.count_nonzero(~named & truth)) for truth in (event, ~event))

@@ -10,6 +10,8 @@ from statistics import fmean
 from textwrap import wrap
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
+
 from fedgram.core.extras import require
 from fedgram.core.filesystem import replace_file
 from fedgram.core.terminal import visible
@@ -94,11 +96,10 @@ def write_calibration(path: Path, groups: Sequence[Group], event: str, level: fl
         axes = figure.subplots()
         axes.plot([0, 1], [0, 1], "--", color="#6b7280", linewidth=1, label="perfect")
         x, y = zip(*((group.predicted, group.observed.value) for group in groups), strict=True)
-        below, above = zip(
-            *((y - group.observed.low, group.observed.high - y) for y, group in zip(y, groups, strict=True)),
-            strict=True,
-        )
-        axes.errorbar(x, y, (below, above), fmt="o", markersize=5, capsize=2, label=f"observed, {level:.0%} interval")
+        low, high = zip(*((group.observed.low, group.observed.high) for group in groups), strict=True)
+        # Rounding may bring the share beyond a very narrow interval.
+        apart = np.maximum([np.subtract(y, low), np.subtract(high, y)], 0.0)
+        axes.errorbar(x, y, apart, fmt="o", markersize=5, capsize=2, label=f"observed, {100 * level:.4g} % interval")
         axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal", ylabel="observed share")
         axes.set_xlabel(literal(f"predicted probability of {event}"))
         axes.legend(loc="upper left")

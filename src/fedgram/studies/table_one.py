@@ -233,6 +233,7 @@ def describe(
         if total is None:
             running.add(moments)
     whole = running.moments() if total is None else total
+    study.schema.check_same(whole.schema)
     if not whole.n:
         raise InvalidData("moments: expected at least one sample to describe, got none; join some files first")
     if (found := sum(site.samples for site in sites)) != whole.n:
