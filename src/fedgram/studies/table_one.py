@@ -126,6 +126,7 @@ class Correlations:
     names: tuple[str, ...]
     values: tuple[tuple[float | None, ...], ...]
     samples: tuple[tuple[int | None, ...], ...]
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -236,17 +237,18 @@ class _Withheld:
     def __init__(self) -> None:
         self.everywhere: list[str] = []
         self.sites: dict[str, list[str]] = {}
-        self.pairs: list[str] = []
 
     def lines(self, least: int) -> Iterator[str]:
         """Yield a sentence for each kind of figure that is withheld."""
-        rule = f"fewer than {least} samples (minimum_group)"
+        rule = _rule(least)
         if self.everywhere:
             yield f"withheld, because a group in them has {rule}: {', '.join(self.everywhere)}"
         for name, sites in self.sites.items():
             yield f"figures by site of {name!r} are withheld, because a group at {', '.join(sites)} has {rule}"
-        if self.pairs:
-            yield f"correlations withheld, because they rest on or leave out {rule}: {', '.join(self.pairs)}"
+
+
+def _rule(least: int) -> str:
+    return f"fewer than {least} samples (minimum_group)"
 
 
 @dataclass(frozen=True)
@@ -374,7 +376,7 @@ def _correlations(study: Study, whole: Moments, least: int, withheld: _Withheld)
     chosen = [made for made in _columns(study) if isinstance(made.column, Number | Flag)]
     names = tuple(made.name for made in chosen)
     if not chosen:
-        return Correlations((), (), ())
+        return Correlations((), (), (), ())
     places = [made.places[0] for made in chosen]
     has_gap = np.array([made.gap is not None for made in chosen])
     gaps = [made.places[0] if made.gap is None else made.gap for made in chosen]
@@ -387,9 +389,15 @@ def _correlations(study: Study, whole: Moments, least: int, withheld: _Withheld)
     few = ((groups > 0) & (groups < least)).any(axis=0)
     hidden = np.array([name in withheld.everywhere for name in names])
     told_already = hidden[:, None] | hidden
-    pairs = np.argwhere(np.triu(few & ~told_already, 1)).tolist()
-    withheld.pairs += [f"{names[i]} and {names[j]}" for i, j in pairs]
-    shown = ~(few | told_already)
+    pairs = [f"{names[i]} and {names[j]}" for i, j in np.argwhere(np.triu(few & ~told_already, 1)).tolist()]
+    shown, notes = ~(few | told_already), list[str]()
+    if has_gap.any():
+        notes.append(
+            "columns with missing values: the covariance over samples in which both are known, divided by the "
+            "standard deviations of all known values"
+        )
+    if pairs:
+        notes.append(f"withheld, because a group that they tell of has {_rule(least)}: {', '.join(pairs)}")
 
     def told(matrix: npt.NDArray[Any]) -> Iterator[list[Any]]:
         for values, allowed in zip(matrix.tolist(), shown.tolist(), strict=True):
@@ -399,6 +407,7 @@ def _correlations(study: Study, whole: Moments, least: int, withheld: _Withheld)
         names,
         tuple(tuple(None if value is None else _known(value) for value in row) for row in told(found)),
         tuple(map(tuple, told(both))),
+        tuple(notes),
     )
 
 
@@ -443,11 +452,6 @@ def _notes(study: Study, sites: Sequence[Site]) -> Iterator[str]:
     clipped = [name for name, column in used if isinstance(column, Number) and column.outside == "clip"]
     if clipped:
         yield f"values outside the range count as its nearer end: {', '.join(clipped)}"
-    if any(isinstance(column, Number | Flag) and column.filled for _, column in used):
-        yield (
-            "correlations of columns with missing values: the covariance over samples in which both are known, divided "
-            "by the standard deviations of all known values"
-        )
     for site in sites:
         if site.summaries > 1:
             yield f"{site.name} is the sum of {site.summaries} parties: a region has no figures of single parties"
