@@ -236,7 +236,7 @@ def calibration_line(probabilities: Array, event: Mask, level: float) -> tuple[E
     found = _logistic(np.ones((len(odds), 1)), odds, truth)
     intercept = _unsettled() if found is None else Estimate.around(float(found[0][0]), found[1][0], level)
     happened, others = odds[event], odds[~event]
-    if min(happened.max(), others.max()) <= max(happened.min(), others.min()):
+    if others.max() <= happened.min() or happened.max() <= others.min():
         separated = odds.min() != odds.max()
         why = "events and others are separated by the probability" if separated else "all probabilities are equal"
         return intercept, Estimate(None, why=why)

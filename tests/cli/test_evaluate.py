@@ -1,0 +1,119 @@
+"""`fedgram evaluate`: intervals, the event and the plot, as a user of the command sees them."""
+
+import json
+
+import pytest
+
+from support.command import fedgram, run, told
+from support.exchange import PARTIES, table
+
+
+@pytest.fixture
+def published(folder):
+    """Return the folder with a published model and a table of other rows."""
+    for name in PARTIES:
+        fedgram("summarize", "study.toml", f"{name}.csv", "--key", f"{name}.key")
+    fedgram("join", "store", *(f"{name}.fgm" for name in PARTIES))
+    fedgram("publish", "store", "--out", "global.fgm")
+    (folder / "new.csv").write_text(table(20, 100))
+    return folder
+
+
+def test_the_event_and_the_level_are_said(published):
+    said = fedgram("evaluate", "global.fgm", "new.csv")
+    found = told("evaluate", "global.fgm", "new.csv")["event"]
+    assert "95 % confidence intervals" in said
+    assert "event: well (predicted from probability 0.5 on" in said
+    assert (
+        f"{found['auroc']['value']:.4f} ({found['auroc']['low']:.4f} to {found['auroc']['high']:.4f}, DeLong)" in said
+    )
+    assert f"{found['hits']} of {found['hits'] + found['missed']}" in said
+    for word in ("sensitivity", "specificity", "PPV", "NPV", "calibration slope", "Wilson"):
+        assert word in said
+    other = fedgram("evaluate", "global.fgm", "new.csv", "--event", "ill", "--threshold", "0.2", "--level", "0.9")
+    assert "event: ill (predicted from probability 0.2 on" in other
+    assert "90 % confidence intervals" in other
+
+
+def test_both_classes_have_the_same_area(published):
+    one, other = (told("evaluate", "global.fgm", "new.csv", "--event", name)["event"] for name in ("ill", "well"))
+    assert one["auroc"]["value"] == pytest.approx(other["auroc"]["value"], rel=1e-9)
+    assert one["sensitivity"]["value"] == other["specificity"]["value"]
+
+
+@pytest.mark.parametrize(
+    ("ending", "begins"), [("svg", b"<?xml"), ("pdf", b"%PDF"), ("png", b"\x89PNG"), ("PNG", b"\x89PNG")]
+)
+def test_the_plot_is_written_in_the_format_of_its_name(published, ending, begins):
+    pytest.importorskip("matplotlib")
+    done = run("evaluate", "global.fgm", "new.csv", "--plot", f"plot.{ending}", cwd=published)
+    assert (done.returncode, f"wrote plot.{ending}" in done.stdout) == (0, True), done.stderr
+    assert (published / f"plot.{ending}").read_bytes().startswith(begins)
+    again = run("evaluate", "global.fgm", "new.csv", "--plot", f"plot.{ending}", cwd=published)
+    assert (again.returncode, "--force" in again.stderr) == (2, True)
+    assert (
+        run("evaluate", "global.fgm", "new.csv", "--plot", f"plot.{ending}", "--force", cwd=published).returncode == 0
+    )
+
+
+def test_a_drawn_name_is_text_and_not_a_formula(published):
+    pytest.importorskip("matplotlib")
+    from fedgram.inference.binary_predictions import EventScores
+    from fedgram.report.plots import write_calibration
+
+    found = told("evaluate", "global.fgm", "new.csv")["event"]
+    assert found["groups"]
+    import numpy as np
+
+    chances = np.linspace(0.01, 0.99, 50)
+    groups = EventScores.of(chances, chances > 0.4, threshold=0.5, level=0.95).groups
+    write_calibration(published / "plot.svg", groups, "$x^ <b>\x1b[2J", 0.95)
+    drawn = (published / "plot.svg").read_text()
+    assert "\x1b" not in drawn
+    assert "<b>" not in drawn
+    assert 'role="img"' in drawn
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--event", "sick"), "unknown class 'sick'"),
+        (("--threshold", "1"), "threshold: expected a number between 0 and 1"),
+        (("--level", "95"), "level: expected a number between 0 and 1"),
+        (("--plot", "plot.jpg"), "expected a name that ends in .pdf, .png, .svg"),
+        (("--plot", "none/plot.svg"), "is not a folder"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(published, options, words):
+    for form in ((), ("--json",)):
+        done = run("evaluate", "global.fgm", "new.csv", *options, *form, cwd=published)
+        assert (done.returncode, done.stdout) == (2, "")
+        [line] = done.stderr.splitlines()
+        assert words in (json.loads(line)["error"] if form else line)
+
+
+def test_a_plot_needs_an_event(tmp_path, monkeypatch):
+    """One of several classes must be named, and a number has none."""
+    monkeypatch.chdir(tmp_path)
+    head = "[study]\nname = 's'\noutcome = 'y'\nminimum_samples = 5\nminimum_cell = 1\n"
+    age = "[columns.age]\nkind = 'number'\nrange = [0, 100]\n"
+    (tmp_path / "classes.toml").write_text(f"{head}classes = ['a', 'b', 'c']\n{age}")
+    (tmp_path / "number.toml").write_text(f"{head}unit = 'EUR'\n{age}")
+    lines = [f"{k},{'abc'[k % 3]}" for k in range(30)]
+    (tmp_path / "classes.csv").write_text("\n".join(["age,y", *lines]) + "\n")
+    (tmp_path / "number.csv").write_text("\n".join(["age,y", *(f"{k},{k + k % 3}" for k in range(30))]) + "\n")
+    for name, words in (
+        ("classes", "expected --event, because there are 3"),
+        ("number", "expected a model of classes"),
+    ):
+        fedgram("run", "--data", f"{name}.csv", "--study", f"{name}.toml", "--clients", 2, "--partition", "iid",
+                "--method", "afl", "--save", f"{name}.fit")  # fmt: skip
+        done = run("evaluate", f"{name}.fit", f"{name}.csv", "--plot", "plot.svg", cwd=tmp_path)
+        assert done.returncode == 2, done.stdout
+        assert words in done.stderr
+    said = fedgram("evaluate", "classes.fit", "classes.csv")
+    assert "AUROC against the rest" in said
+    assert "mean AUROC of the classes" in said
+    said = fedgram("evaluate", "number.fit", "number.csv")
+    assert " EUR (" in said
+    assert "percentiles of 2,000 bootstrap resamples" in said
