@@ -175,7 +175,7 @@ def test_replaced_and_removed_parties_do_not_count(tmp_path):
     store.join(summary("south", seed=5), replace=True)
     other = Store(tmp_path / "other", study=STUDY)
     other.join(summary("north"), summary("south", seed=5))
-    assert describe(store).variables == describe(other).variables
+    assert describe(store).variables == other.describe().variables
 
 
 def test_each_contribution_is_read_once(tmp_path, monkeypatch):
@@ -200,6 +200,31 @@ def test_many_sites_are_shown_on_request(tmp_path):
     assert "9 sites are not shown" in found
     assert "site-8" not in found.splitlines()[1]
     assert "site-8" in fedgram("describe", tmp_path / "store", "--sites").replace("\n", " ")
+
+
+def test_a_run_describes_the_rows_that_it_trains_on(folder):
+    """With nothing held back, these are the figures of the store that the same tables would make."""
+    for name in PARTIES:
+        fedgram("summarize", "study.toml", f"{name}.csv", "--key", f"{name}.key")
+    fedgram("join", "store", *(f"{name}.fgm" for name in PARTIES))
+    files = ",".join(f"{name}.csv" for name in PARTIES)
+    data = ("--data", files, "--study", "study.toml", "--test-data", files, "--test", "standard")
+    found = told("run", "--method", "afl", *data, "--describe")["descriptives"]
+    wanted = told("describe", "store")
+    assert found["samples"] == wanted["samples"] == 180
+    for one, other in zip(found["variables"], wanted["variables"], strict=True):
+        assert one["name"] == other["name"]
+        for name in PARTIES:
+            assert one["sites"][name].keys() == other["sites"][name].keys()
+            for what, figure in one["sites"][name].items():
+                assert figure == pytest.approx(other["sites"][name][what], rel=1e-9), (one["name"], name, what)
+    assert "largest difference" in fedgram("run", "--method", "afl", *data, "--describe")
+
+
+def test_data_without_a_study_are_not_described(tmp_path):
+    done = run("run", "--method", "afl", "--data", "digits", "--clients", "2", "--samples", "100", "--describe")
+    assert done.returncode == 2
+    assert "--describe: expected a table under a study" in done.stderr
 
 
 def test_help_shows_an_example():

@@ -75,10 +75,7 @@ def describe(
     else:
         table, notes = _correlation_table(found) if correlations else _table(found, sites)
         if out is None and not as_latex:
-            print_tables([table])
-            below = terminal.console(soft_wrap=True, highlight=False)
-            for note in notes:
-                below.print(one_line(note))
+            _show(table, notes)
             return
         text = _latex(table, notes) if as_latex else _plain(table, notes)
     if out is None:
@@ -87,6 +84,18 @@ def describe(
     with writing(out):
         replace_file(out, text.encode())
     terminal.console(soft_wrap=True, highlight=False).print(one_line(f"wrote {out}"))
+
+
+def show(found: TableOne) -> None:
+    """Print descriptives as `fedgram describe` does."""
+    _show(*_table(found, None))
+
+
+def _show(table: Table, notes: Sequence[str]) -> None:
+    print_tables([table])
+    below = terminal.console(soft_wrap=True, highlight=False)
+    for note in notes:
+        below.print(one_line(note))
 
 
 def _latex(table: Table, notes: Sequence[str]) -> str:
