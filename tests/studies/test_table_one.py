@@ -12,7 +12,8 @@ from fedgram.core.errors import InvalidData, LostPrecision, Mismatch
 from fedgram.moments.moments import Moments
 from fedgram.studies import Study, summarize
 from fedgram.studies.kinds import Category, Flag, Ignore, Number
-from fedgram.studies.table_one import describe
+from fedgram.studies.media import Image
+from fedgram.studies.table_one import Figures, describe
 from support.campaign import examples
 
 pandas = pytest.importorskip("pandas")
@@ -330,3 +331,19 @@ def test_memory_does_not_grow_with_the_number_of_sites():
     figures = 18 * 200 * 500  # bytes: of each site and column a few numbers
     assert peaks[1] < peaks[0] + figures
     assert figures < 18 * 8 * 200**2  # moments of the sites would take more
+
+
+def test_features_of_images_have_no_figures_but_their_gaps():
+    scan = Image(backbone="lite0:96", digest="0" * 64, features=3, missing="mean")
+    study = Study("scans", "y", {"scan": scan, "age": Number(range=(0, 100))}, ("no", "yes"), **LIMITS)
+    rng = np.random.default_rng(0)
+    gap = (np.arange(20) < 5).astype(float)
+    x = np.column_stack([rng.normal(size=(20, 3)) * (1 - gap)[:, None], gap, rng.uniform(-1, 1, 20)])
+    y = np.array(study.classes)[np.arange(20) % 2]
+    moments = Moments.of(x, y, classes=study.classes, features=study.features, columns=study.sent)
+    table = describe(study, [("north", moments), ("south", moments)])
+    found = {variable.name: variable for variable in table.variables}
+    assert (found["scan"].kind, found["scan"].pooled) == ("image", Figures(30, 10))
+    assert found["scan"].differences == (None, None)
+    assert table.correlations.names == ("age",)
+    assert found["age"].pooled.mean == pytest.approx(50 + 50 * x[:, -1].mean())
