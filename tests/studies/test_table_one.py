@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from fedgram.core.errors import InvalidData, LostPrecision, Mismatch
 from fedgram.moments.moments import Moments
 from fedgram.studies import Study, summarize
+from fedgram.studies.encoding import read_client
 from fedgram.studies.kinds import Category, Flag, Ignore, Number
 from fedgram.studies.media import Image
 from fedgram.studies.table_one import Figures, describe
@@ -149,10 +150,9 @@ def test_correlations_are_those_of_raw_rows(seed):
     raw = pandas.concat(frames.values()).assign(ill=lambda all_: all_["ill"].map({"yes": 1.0, "no": 0.0}))
     raw = raw[list(found.names)]
     wanted = raw.cov().to_numpy() / np.outer(raw.std(), raw.std())
-    values = np.array(found.values, dtype=float)
-    np.testing.assert_allclose(values, np.where(np.abs(wanted) > 1 + 1e-9, np.nan, wanted), rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(found.values, np.where(np.abs(wanted) > 1 + 1e-9, np.nan, wanted), rtol=1e-7, atol=1e-9)
     known = raw.notna().astype(int)
-    assert found.samples == tuple(map(tuple, (known.T @ known).to_numpy().tolist()))
+    assert (found.samples == (known.T @ known).to_numpy()).all()
 
 
 def test_a_given_total_is_taken_and_must_be_the_sum():
@@ -234,13 +234,11 @@ def with_few(frame, column, value, few, other):
     return frame.assign(**{column: cells})
 
 
-def summed(frame):
+def summed(frame, study=GUARDED):
     """Return sums that a party's own software would not send, of the same columns under the guarded study."""
-    from fedgram.studies.encoding import read_client
-
-    columns = {column: frame[column].to_numpy() for column in (*GUARDED.needed, "note")}
-    client = read_client(GUARDED, "site", Table(columns))
-    return Moments.of(client.x, client.y, classes=GUARDED.classes, features=GUARDED.features, columns=GUARDED.sent)
+    columns = {column: frame[column].to_numpy() for column in (*study.needed, "note")}
+    client = read_client(study, "site", Table(columns))
+    return Moments.of(client.x, client.y, classes=study.classes, features=study.features, columns=study.sent)
 
 
 @pytest.mark.parametrize(
@@ -273,16 +271,26 @@ def test_figures_of_few_samples_are_withheld_with_their_name(column, value, othe
         assert "north has fewer than 5 samples (minimum_group)" in named[0]
 
 
+def test_classes_have_the_threshold_of_cells():
+    study = replace(GUARDED, minimum_cell=7)
+    rng = np.random.default_rng(0)
+    north, south = with_few(frame_of(rng, 30), "y", "yes", 6, "no"), frame_of(rng, 200)
+    table = describe(study, [("north", summed(north, study)), ("south", summed(south, study))])
+    assert table.variables[0].sites == (None, None)
+    assert any("a group at north has fewer than 7 samples (minimum_cell)" in note for note in table.notes)
+
+
 def test_pooled_figures_of_few_samples_are_withheld():
     rng = np.random.default_rng(0)
     frames = {name: with_few(frame_of(rng, 30), "ill", "yes", few, "no") for name, few in (("north", 3), ("south", 0))}
     table = describe(GUARDED, [(name, summed(frame)) for name, frame in frames.items()])
     found = {variable.name: variable for variable in table.variables}["ill"]
     assert (found.pooled, found.sites) == (None, (None, None))
-    assert "withheld, because a group in them has fewer than 5 samples (minimum_group): ill" in table.notes
-    place = table.correlations.names.index("ill")
-    assert set(table.correlations.values[place]) == {None}
-    assert set(table.correlations.samples[place]) == {None}
+    assert (
+        "figures of 'ill' are withheld, because a group in them has fewer than 5 samples (minimum_group)" in table.notes
+    )
+    assert "ill" not in table.correlations.names
+    assert "left out, because their own figures are withheld: ill" in table.correlations.notes
 
 
 def test_correlations_of_few_samples_are_withheld():
@@ -298,10 +306,11 @@ def test_correlations_of_few_samples_are_withheld():
         y = np.array(study.classes)[np.arange(100) % 2]
         moments = Moments.of(x, y, classes=study.classes, features=study.features, columns=study.sent)
         found = describe(study, [("north", moments)]).correlations
-        assert (found.values[0][1] is None) is withheld
+        assert bool(np.isnan(found.values[0, 1])) is withheld
+        assert (found.samples[0, 1] == 0) is np.bool_(withheld)
         assert any("one and other" in note for note in found.notes) is withheld
-        assert found.values[0][0] == 1.0
-        assert found.values[0][2] is not None  # 10 rows without `one` have an age
+        assert found.values[0, 0] == 1.0
+        assert not np.isnan(found.values[0, 2])  # 10 rows without `one` have an age
 
 
 def test_with_thresholds_off_nothing_is_withheld():

@@ -4,7 +4,7 @@ import csv
 import io
 import json
 from collections.abc import Iterator, Sequence
-from math import floor, log10
+from math import floor, isnan, log10
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -69,7 +69,7 @@ def describe(
     with spinner("reading contributions"):
         found = describe_store(kept)
     if as_json:
-        text = json.dumps(found.fields()) + "\n"
+        text = json.dumps(found.correlations.fields() if correlations else found.fields(), allow_nan=False) + "\n"
     elif as_csv:
         text = _correlation_lines(found.correlations) if correlations else _lines(found, sites is not False)
     else:
@@ -217,9 +217,9 @@ def _correlation_table(found: TableOne) -> tuple[Table, Sequence[str]]:
     """Return the lower triangle of the correlations, and the notes on them."""
     known = found.correlations
     rows = [
-        [Entry(name), *(Entry(NOTHING if value is None else f"{value:.3f}") for value in values[:place])]
+        [Entry(name), *(Entry(NOTHING if isnan(value) else f"{value:.3f}") for value in values[:place])]
         + [Entry("")] * (len(known.names) - 1 - place)
-        for place, (name, values) in enumerate(zip(known.names, known.values, strict=True))
+        for place, (name, values) in enumerate(zip(known.names, known.values.tolist(), strict=True))
         if place
     ]
     heads = known.names[:-1]
@@ -231,9 +231,9 @@ def _correlation_lines(found: Correlations) -> str:
     out = io.StringIO()
     write = csv.writer(out, lineterminator="\n")
     write.writerow(["column", "other", "correlation", "samples"])
-    for place, name in enumerate(found.names):
+    names = [guarded(visible(name, lines=True)) for name in found.names]
+    for place, (values, samples) in enumerate(zip(found.values.tolist(), found.samples.tolist(), strict=True)):
         for other in range(place):
-            figures = found.values[place][other], found.samples[place][other]
-            names = (guarded(visible(text, lines=True)) for text in (name, found.names[other]))
-            write.writerow([*names, *("" if each is None else each for each in figures)])
+            value = "" if isnan(values[other]) else values[other]
+            write.writerow([names[place], names[other], value, samples[other] or ""])
     return out.getvalue()

@@ -4,8 +4,9 @@ Counts, means, standard deviations, shares, standardised differences between sit
 units. Nothing is asked of a party for it: the sums that it has sent hold all of these.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from math import isfinite
 from typing import Any
 
@@ -22,7 +23,7 @@ from fedgram.inference.descriptives import (
 )
 from fedgram.moments.moments import Moments, Total
 from fedgram.studies.kinds import Category, Column, Flag, Number, unknown
-from fedgram.studies.study import Study, check_moments
+from fedgram.studies.study import Study
 
 FORMULAE = (
     "mean (standard deviation, with n - 1) of known values, count (share of known values)",
@@ -116,38 +117,72 @@ class Variable:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Correlations:
-    """Pooled correlations of numbers and flags.
+    """Pooled correlations of numbers and flags, with notes for the reader.
 
-    `values` are None where they are withheld or not known; `samples` are those in which both columns are known.
+    Attributes
+    ----------
+    names
+        The columns.
+    values
+        The correlations (d, d), NaN where they are not known or withheld.
+    samples
+        The samples in which both columns are known, (d, d); 0 where the correlation is withheld.
+    notes
+        What the values are, and which are withheld.
+
     """
 
     names: tuple[str, ...]
-    values: tuple[tuple[float | None, ...], ...]
-    samples: tuple[tuple[int | None, ...], ...]
+    values: Array
+    samples: npt.NDArray[np.int64]
     notes: tuple[str, ...]
+
+    def fields(self) -> dict[str, Any]:
+        """Return the correlations as plain values for JSON, with None for NaN."""
+        values = [[_known(value) for value in row] for row in self.values.tolist()]
+        return {"names": list(self.names), "values": values, "samples": self.samples.tolist(), "notes": [*self.notes]}
 
 
 @dataclass(frozen=True)
 class TableOne:
-    """Descriptives under a study: sites, variables in the study's order, correlations, and notes for the reader."""
+    """Descriptives under a study: sites, variables in the study's order, and notes for the reader.
+
+    Attributes
+    ----------
+    study
+        The study.
+    sites
+        The contributions that the figures are of.
+    samples
+        The number of all samples.
+    variables
+        The outcome's classes, the columns, and the numeric outcomes.
+    notes
+        What the figures are, which are withheld, and what they do not show.
+
+    """
 
     study: Study
     sites: tuple[Site, ...]
     samples: int
     variables: tuple[Variable, ...]
-    correlations: Correlations
     notes: tuple[str, ...]
+    _pooled: Moments = field(repr=False, compare=False)
+
+    @cached_property
+    def correlations(self) -> Correlations:
+        """The pooled correlations of numbers and flags."""
+        return _correlations(self.study, self._pooled, {each.name for each in self.variables if each.pooled is None})
 
     def fields(self) -> dict[str, Any]:
-        """Return the table as plain values for JSON."""
+        """Return the table as plain values for JSON, without correlations."""
         return {
             "study": self.study.name,
             "samples": self.samples,
             "sites": [asdict(site) for site in self.sites],
             "variables": [variable.fields(self.sites) for variable in self.variables],
-            "correlations": asdict(self.correlations),
             "notes": list(self.notes),
         }
 
@@ -190,9 +225,9 @@ def describe(
     Figures(known=3, missing=0, mean=60.0, deviation=30.0, counts=())
 
     """
-    running, gathered, sites = Total(), list[tuple[Array, Array, Array]](), list[Site]()
+    columns, running, gathered, sites = tuple(_columns(study)), Total(), list[tuple[Array, ...]](), list[Site]()
     for name, moments in parts:
-        check_moments(study, moments)
+        study.schema.check_same(moments.schema)
         sites.append(Site(name, moments.n, (summaries or {}).get(name, 1)))
         gathered.append((moments.cross.sum(axis=1), moments.squares, moments.counts.astype(np.float64)))
         if total is None:
@@ -204,77 +239,73 @@ def describe(
         raise InvalidData(f"total: expected the {found:,} samples of all parts, got {whole.n:,}; give their sum")
     sums = whole.cross.sum(axis=1)
     study.warn_of_lost(sums, whole.squares, whole.n)
-    by_site = _Sums(*(np.array(rows) for rows in zip(*gathered, strict=True)))
-    pooled = _Sums(sums[None], whole.squares[None], whole.counts[None].astype(np.float64))
-    least, notes = study.smallest_group, _Withheld()
-    variables = tuple(made.variable(by_site, pooled, sites, least, notes) for made in _columns(study))
-    return TableOne(
-        study,
-        tuple(sites),
-        whole.n,
-        variables,
-        _correlations(study, whole, least, notes),
-        (*FORMULAE, *notes.lines(least), *_notes(study, sites)),
-    )
+    by_site = _Sums(columns, *(np.array(rows) for rows in zip(*gathered, strict=True)))
+    pooled = _Sums(columns, sums[None], whole.squares[None], whole.counts[None].astype(np.float64))
+    withheld = list[str]()
+    variables = tuple(each.variable(by_site, pooled, sites, study, withheld) for each in columns)
+    return TableOne(study, tuple(sites), whole.n, variables, (*FORMULAE, *withheld, *_notes(study, sites)), whole)
 
 
 @dataclass(frozen=True, eq=False)
 class _Sums:
     """Sums and sums of squares of the columns sent (k, d), and samples by class (k, c), of k sites."""
 
+    columns: "tuple[_Made, ...]"
     sums: Array
     squares: Array
     counts: Array
 
-    @property
+    @cached_property
     def n(self) -> Array:
+        """The samples of each site, (k,)."""
         return np.asarray(self.counts.sum(axis=1), dtype=np.float64)
 
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        """The place of each number in `spread` and `differences`."""
+        return {each.name: place for place, each in enumerate(filter(_is_number, self.columns))}
 
-class _Withheld:
-    """The names of figures that rest on too few samples, with the number of samples that may not be told."""
+    @cached_property
+    def spread(self) -> Spread:
+        """The spread of numbers' known values in units of half their ranges, (k, numbers)."""
+        chosen = list(filter(_is_number, self.columns))
+        places = [each.places[0] for each in chosen]
+        known = np.column_stack([self.n - each.missing(self) for each in chosen])
+        return Spread.of(known, self.sums[:, places], self.squares[:, places])
 
-    def __init__(self) -> None:
-        self.everywhere: list[str] = []
-        self.sites: dict[str, list[str]] = {}
-
-    def lines(self, least: int) -> Iterator[str]:
-        """Yield a sentence for each kind of figure that is withheld."""
-        rule = _rule(least)
-        if self.everywhere:
-            yield f"withheld, because a group in them has {rule}: {', '.join(self.everywhere)}"
-        for name, sites in self.sites.items():
-            yield f"figures by site of {name!r} are withheld, because a group at {', '.join(sites)} has {rule}"
-
-
-def _rule(least: int) -> str:
-    return f"fewer than {least} samples (minimum_group)"
+    @cached_property
+    def differences(self) -> Array:
+        """The standardised difference of each site from all others together, (k, numbers)."""
+        return standardised_differences(self.spread, self.spread.others())
 
 
 @dataclass(frozen=True)
 class _Made:
-    """The places of a variable among the columns sent; `place` of the first, `gap` of the indicator of gaps."""
+    """The places of a variable among the columns sent: of its numbers, and of the indicator of gaps."""
 
     name: str
     column: Column | None  # None: the classes
     levels: tuple[str, ...]
     places: tuple[int, ...]
     gap: int | None
-    smallest: int = 0
 
     def variable(
-        self, by_site: _Sums, pooled: _Sums, sites: Sequence[Site], least: int, withheld: _Withheld
+        self, by_site: _Sums, pooled: _Sums, sites: Sequence[Site], study: Study, withheld: list[str]
     ) -> Variable:
-        """Return the variable with its figures, as far as each rests on enough samples."""
-        least = max(least, self.smallest)
-        few_pooled, few = (_few(self._groups(of), of.n, least) for of in (pooled, by_site))
-        hidden = bool(few_pooled.any())
+        """Return the variable with its figures; those that rest on too few samples are added to `withheld`."""
+        least, rule = study.smallest_group, "minimum_group"
+        if self.column is None and study.minimum_cell > least:
+            least, rule = study.minimum_cell, "minimum_cell"
+        hidden, few = (
+            bool(_few(self._groups(pooled), pooled.n, least).any()),
+            _few(self._groups(by_site), by_site.n, least),
+        )
+        where = ", ".join(site.name for site, found in zip(sites, few.tolist(), strict=True) if found)
+        reason = f"has fewer than {least} samples ({rule})"
         if hidden:
-            withheld.everywhere.append(self.name)
-        elif few.any():
-            withheld.sites[self.name] = [site.name for site, found in zip(sites, few.tolist(), strict=True) if found]
-        by_sites_hidden = hidden or bool(few.any())
-        [whole] = self._figures(pooled)
+            withheld.append(f"figures of {self.name!r} are withheld, because a group in them {reason}")
+        elif where:
+            withheld.append(f"figures by site of {self.name!r} are withheld, because a group at {where} {reason}")
         nothing = (None,) * len(sites)
         return Variable(
             self.name,
@@ -282,12 +313,13 @@ class _Made:
             getattr(self.column, "unit", ""),
             self.levels,
             self.gap is not None,
-            None if hidden else whole,
-            nothing if by_sites_hidden else tuple(self._figures(by_site)),
-            nothing if by_sites_hidden else tuple(self._differences(by_site)),
+            None if hidden else next(self._figures(pooled)),
+            nothing if hidden or where else tuple(self._figures(by_site)),
+            nothing if hidden or where else tuple(self._differences(by_site)),
         )
 
-    def _missing(self, of: _Sums) -> Array:
+    def missing(self, of: _Sums) -> Array:
+        """Return the samples without a value, (k,)."""
         return np.zeros(len(of.n)) if self.gap is None else of.sums[:, self.gap]
 
     def _counts(self, of: _Sums) -> Array:
@@ -296,26 +328,22 @@ class _Made:
             return of.counts
         if isinstance(self.column, Category):  # the first level has no column of its own
             rest = of.sums[:, self.places]
-            return np.column_stack([of.n - self._missing(of) - rest.sum(axis=1), rest])
+            return np.column_stack([of.n - self.missing(of) - rest.sum(axis=1), rest])
         return of.sums[:, self.places] if isinstance(self.column, Flag) else np.zeros((len(of.n), 0))
 
     def _groups(self, of: _Sums) -> Array:
         """Return the sizes of the groups whose figures are shown, or follow from those, (k, groups)."""
-        counts, missing = self._counts(of), self._missing(of)[:, None]
+        counts, missing = self._counts(of), self.missing(of)[:, None]
         no = of.n[:, None] - missing - counts if isinstance(self.column, Flag) else counts[:, :0]
         return np.column_stack([of.n, missing, counts, no])
 
-    def _spread(self, of: _Sums) -> Spread:
-        """Return the spread of a number's known values in units of half its range, (k,)."""
-        return Spread.of(of.n - self._missing(of), of.sums[:, self.places[0]], of.squares[:, self.places[0]])
-
     def _figures(self, of: _Sums) -> Iterator[Figures]:
-        missing = np.rint(self._missing(of)).astype(int)
+        missing = np.rint(self.missing(of)).astype(int)
         known = (of.n.astype(int) - missing).tolist()
         if isinstance(self.column, Number):
-            found = self._spread(of)
-            means = self.column.centre + self.column.half * found.mean
-            deviations = self.column.half * found.deviation
+            place = of.numbers[self.name]
+            means = self.column.centre + self.column.half * of.spread.mean[:, place]
+            deviations = self.column.half * of.spread.deviation[:, place]
             for n, gap, mean, deviation in zip(
                 known, missing.tolist(), means.tolist(), deviations.tolist(), strict=True
             ):
@@ -330,13 +358,12 @@ class _Made:
         if len(of.n) < 2:
             return [None] * len(of.n)
         if isinstance(self.column, Number):
-            spread = self._spread(of)
-            return [_known(found) for found in standardised_differences(spread, spread.others()).tolist()]
+            return [_known(found) for found in of.differences[:, of.numbers[self.name]].tolist()]
         counts = self._counts(of)
         if not counts.shape[1]:
             return [None] * len(counts)
         if isinstance(self.column, Flag):  # the share of yes has a sign
-            counts = np.column_stack([of.n - self._missing(of) - counts[:, 0], counts[:, 0]])
+            counts = np.column_stack([of.n - self.missing(of) - counts[:, 0], counts[:, 0]])
         rest = counts.sum(axis=0) - counts  # exact: these are whole numbers
         shares, other_shares = (_shares(each) for each in (counts, rest))
         found = [standardised_difference_of_shares(one, other) for one, other in zip(shares, other_shares, strict=True)]
@@ -349,7 +376,7 @@ def _columns(study: Study) -> Iterator[_Made]:
     """Yield the variables of a study: classes first, then columns, numeric outcomes last."""
     if study.classes:
         classes = tuple(map(str, study.classes))
-        yield _Made(study.outcomes[0], None, classes, (), None, smallest=study.minimum_cell)
+        yield _Made(study.outcomes[0], None, classes, (), None)
     place = 0
     for name, column in study.used.items():
         sent = column.sent(name)
@@ -358,6 +385,10 @@ def _columns(study: Study) -> Iterator[_Made]:
         levels = column.values if isinstance(column, Category) else ("yes",) if isinstance(column, Flag) else ()
         yield _Made(name, column, levels, places, gap)
         place += len(sent)
+
+
+def _is_number(made: _Made) -> bool:
+    return isinstance(made.column, Number)
 
 
 def _few(groups: Array, n: Array, least: int) -> npt.NDArray[np.bool_]:
@@ -372,66 +403,52 @@ def _shares(counts: Array) -> Array:
     return found
 
 
-def _correlations(study: Study, whole: Moments, least: int, withheld: _Withheld) -> Correlations:
-    chosen = [made for made in _columns(study) if isinstance(made.column, Number | Flag)]
-    names = tuple(made.name for made in chosen)
-    if not chosen:
-        return Correlations((), (), (), ())
-    places = [made.places[0] for made in chosen]
-    has_gap = np.array([made.gap is not None for made in chosen])
-    gaps = [made.places[0] if made.gap is None else made.gap for made in chosen]
-    own, sums = whole.gram[np.ix_(places, places)], whole.cross.sum(axis=1)[places]
-    gap_gram = whole.gram[np.ix_(gaps, gaps)] * np.outer(has_gap, has_gap)
-    gap_products = whole.gram[np.ix_(places, gaps)] * has_gap
-    found, both = correlations(float(whole.n), own, sums, gap_gram, gap_products)
-    flags = np.array([isinstance(made.column, Flag) for made in chosen])
-    groups = _groups_behind(whole.n, both.astype(np.float64), flags, own, sums[:, None] - gap_products)
-    few = ((groups > 0) & (groups < least)).any(axis=0)
-    hidden = np.array([name in withheld.everywhere for name in names])
-    told_already = hidden[:, None] | hidden
-    pairs = [f"{names[i]} and {names[j]}" for i, j in np.argwhere(np.triu(few & ~told_already, 1)).tolist()]
-    shown, notes = ~(few | told_already), list[str]()
+def _correlations(study: Study, whole: Moments, hidden: Collection[str]) -> Correlations:
+    """Return the correlations of columns whose pooled figures are not hidden."""
+    chosen = [each for each in _columns(study) if isinstance(each.column, Number | Flag) and each.name not in hidden]
+    names, places = tuple(each.name for each in chosen), [each.places[0] for each in chosen]
+    has_gap = np.array([each.gap is not None for each in chosen], dtype=bool)
+    gaps = [each.places[0] if each.gap is None else each.gap for each in chosen]
+    gram, sums = whole.gram, whole.cross.sum(axis=1)[places]
+    own = gram[np.ix_(places, places)]
+    gap_products = gram[np.ix_(places, gaps)] * has_gap
+    found, both = correlations(
+        float(whole.n), own, sums, gram[np.ix_(gaps, gaps)] * np.outer(has_gap, has_gap), gap_products
+    )
+    flags = np.array([isinstance(each.column, Flag) for each in chosen], dtype=bool)
+    few, least = np.zeros(both.shape, dtype=bool), study.smallest_group
+    for sizes in _groups_behind(whole.n, both.astype(np.float64), flags, own, sums[:, None] - gap_products):
+        few |= (sizes > 0.5) & (sizes < least - 0.5)
+    notes = []
     if has_gap.any():
         notes.append(
-            "columns with missing values: the covariance over samples in which both are known, divided by the "
-            "standard deviations of all known values"
+            "columns with missing values: the covariance over samples in which both are known, divided by the standard "
+            "deviations of all known values"
         )
-    if pairs:
-        notes.append(f"withheld, because a group that they tell of has {_rule(least)}: {', '.join(pairs)}")
-
-    def told(matrix: npt.NDArray[Any]) -> Iterator[list[Any]]:
-        for values, allowed in zip(matrix.tolist(), shown.tolist(), strict=True):
-            yield [value if one else None for value, one in zip(values, allowed, strict=True)]
-
-    return Correlations(
-        names,
-        tuple(tuple(None if value is None else _known(value) for value in row) for row in told(found)),
-        tuple(map(tuple, told(both))),
-        tuple(notes),
-    )
+    if pairs := [f"{names[i]} and {names[j]}" for i, j in np.argwhere(np.triu(few, 1)).tolist()]:
+        notes.append(
+            f"withheld, because a group that they tell of has fewer than {least} samples (minimum_group): "
+            f"{', '.join(pairs)}"
+        )
+    if hidden:
+        notes.append(f"left out, because their own figures are withheld: {', '.join(sorted(hidden))}")
+    return Correlations(names, np.where(few, np.nan, found), np.where(few, 0, both), tuple(notes))
 
 
-def _groups_behind(n: int, both: Array, flags: npt.NDArray[np.bool_], products: Array, known: Array) -> Array:
-    """Return the sizes of the groups that a correlation of two columns tells of, (groups, d, d).
+def _groups_behind(n: int, both: Array, flags: npt.NDArray[np.bool_], products: Array, known: Array) -> Iterator[Array]:
+    """Yield the sizes of the groups that a correlation of two columns tells of, (d, d), 0 where there is none.
 
     `both` counts samples in which both columns are known; `known` are sums of each row's column in these. Of a flag,
     those with a yes and with a no are groups; of two flags, the four cells of their table.
     """
-    row, column = flags[:, None], flags[None, :]
-    pairs = row & column
-    groups = (
-        (both, True),
-        (n - both, True),
-        (known, row),
-        (both - known, row),
-        (known.T, column),
-        (both - known.T, column),
-        (products, pairs),
-        (known - products, pairs),
-        (known.T - products, pairs),
-        (both - known - known.T + products, pairs),
-    )
-    return np.rint([np.where(among, sizes, 0.0) for sizes, among in groups])
+    yield both
+    yield n - both
+    for yes, flag in ((known, flags[:, None]), (known.T, flags[None, :])):
+        yield np.where(flag, yes, 0.0)
+        yield np.where(flag, both - yes, 0.0)
+    pairs = np.outer(flags, flags)
+    for cell in (products, known - products, known.T - products, both - known - known.T + products):
+        yield np.where(pairs, cell, 0.0)
 
 
 def _notes(study: Study, sites: Sequence[Site]) -> Iterator[str]:
