@@ -183,6 +183,14 @@ def test_a_line_that_has_no_slope_is_named():
         assert [found.value for found in calibration_line(np.full(4, 0.25), truth, 0.95)] == [None, None]
 
 
+@examples(50)
+@given(st.lists(st.tuples(st.sampled_from([0.0, 1e-9, 0.5, 1 - 1e-9, 1.0]), st.booleans()), min_size=1, max_size=8))
+def test_extreme_probabilities_raise_and_warn_of_nothing(pairs):
+    for found in calibration_line(*arrays(pairs), 0.95):
+        assert (found.value is None) is bool(found.why)
+        assert found.value is None or np.isfinite([found.value, found.low, found.high]).all()
+
+
 def test_events_between_others_have_a_slope():
     event = np.array([False, True, True, False])
     _, slope = calibration_line(np.array([0.1, 0.5, 0.5, 0.9]), event, 0.95)

@@ -62,6 +62,17 @@ def test_an_outcome_that_does_not_vary_has_no_interval_of_r2():
     assert found["rmse"] is not None
 
 
+def test_resamples_of_one_value_do_not_count():
+    """Of three rows every ninth resample is three times the same row, of eight hardly any."""
+    errors, values = np.ones((3, 1)), np.array([[1.1], [2.2], [3.3]])
+    [found], _ = bootstrap_intervals(errors, values, level=0.95)
+    assert found["r2"] is None
+    [found], _ = bootstrap_intervals(errors, values, level=0.5)
+    assert found["r2"][0] > -100
+    [found], _ = bootstrap_intervals(np.ones((8, 1)), np.arange(8.0)[:, None], level=0.95)
+    assert found["r2"] is not None
+
+
 def test_one_row_has_no_interval():
     [found], resamples = bootstrap_intervals(np.array([[1.0]]), np.array([[5.0]]), level=0.95)
     assert (set(found.values()), resamples) == ({None}, 0)

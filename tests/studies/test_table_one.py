@@ -356,3 +356,13 @@ def test_features_of_images_have_no_figures_but_their_gaps():
     assert found["scan"].differences == (None, None)
     assert table.correlations.names == ("age",)
     assert found["age"].pooled.mean == pytest.approx(50 + 50 * x[:, -1].mean())
+
+
+def test_a_study_without_numbers_and_flags_has_no_correlations():
+    study = Study("wards", "y", {"ward": Category(WARDS)}, ("no", "yes"), **LIMITS)
+    x = np.eye(3)[np.arange(30) % 3][:, 1:]
+    y = np.array(study.classes)[np.arange(30) % 2]
+    moments = Moments.of(x, y, classes=study.classes, features=study.features, columns=study.sent)
+    table = describe(study, [("north", moments)])
+    assert table.variables[1].pooled.counts == (10, 10, 10)
+    assert table.correlations.fields() == {"names": [], "values": [], "samples": [], "notes": []}

@@ -255,17 +255,18 @@ def _logistic(x: Array, offset: Array, truth: Array) -> tuple[list[float], list[
     """Return the coefficients of a logistic regression with their standard errors; None if it does not settle."""
     beta, fit = np.zeros(x.shape[1]), _likelihood(offset, truth)
     for _ in range(STEPS):
-        chance = 1 / (1 + np.exp(-(offset + x @ beta)))
+        chance = (1 + np.tanh((offset + x @ beta) / 2)) / 2  # an exponential would overflow
         information = x.T @ (x * (chance * (1 - chance))[:, None])
         try:
             step = np.linalg.solve(information, x.T @ (truth - chance))
+            error = np.sqrt(np.linalg.inv(information).diagonal())
         except np.linalg.LinAlgError:
             return None
         while (after := _likelihood(offset + x @ (beta + step), truth)) < fit and np.abs(step).max() > SETTLED:
             step /= 2
         beta, fit = beta + step, after
         if np.abs(step).max() <= SETTLED * max(1.0, np.abs(beta).max()):
-            return beta.tolist(), np.sqrt(np.linalg.inv(information).diagonal()).tolist()
+            return beta.tolist(), error.tolist()
     return None
 
 

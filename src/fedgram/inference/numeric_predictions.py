@@ -3,6 +3,7 @@
 import numpy as np
 
 from fedgram.core.arrays import Array
+from fedgram.inference.descriptives import ROUNDED
 
 MOST, FEWEST = 2000, 200  # resamples of a small table, and of a very large one
 DRAWN = 2 * 10**8  # samples in all resamples together, where that is more than FEWEST
@@ -14,8 +15,8 @@ def bootstrap_intervals(
 ) -> tuple[list[dict[str, tuple[float, float] | None]], int]:
     """Return percentile intervals of RMSE, MAE and R² for each outcome, and the number of resamples.
 
-    Samples are drawn with replacement, the same ones for all outcomes. An interval is None for fewer than two samples,
-    and that of R² where an outcome hardly varies.
+    Samples are drawn with replacement, the same ones for all outcomes. An interval is None for fewer than two samples.
+    That of R² leaves out resamples in which the outcome does not vary, and is None if these are more than one tail.
 
     Parameters
     ----------
@@ -49,17 +50,18 @@ def bootstrap_intervals(
         one[:] = (times @ rows / n).reshape(4, t)
     squared, absolute, mean, square = np.moveaxis(means, 1, 0)
     spread = square - mean**2
-    explained = 1 - np.divide(squared, spread, out=np.full(spread.shape, np.nan), where=spread > 0)
-    ends = [(1 - level) / 2, (1 + level) / 2]
+    varies = spread > ROUNDED * square  # not where all values drawn are the same
+    explained = 1 - np.divide(squared, spread, out=np.full(spread.shape, np.nan), where=varies)
+    ends = (1 - level) / 2, (1 + level) / 2
     found = []
     for place in range(t):
         drawn = np.sqrt(squared[:, place]), absolute[:, place], explained[:, place]
-        found.append({name: _between(one, ends) for name, one in zip(MEASURES, drawn, strict=True)})
+        found.append({name: _between(one, *ends) for name, one in zip(MEASURES, drawn, strict=True)})
     return found, resamples
 
 
-def _between(drawn: Array, ends: list[float]) -> tuple[float, float] | None:
-    if np.isnan(drawn).any():
+def _between(drawn: Array, low: float, high: float) -> tuple[float, float] | None:
+    undefined = np.isnan(drawn)
+    if undefined.mean() > low:
         return None
-    low, high = np.quantile(drawn, ends).tolist()
-    return low, high
+    return float(np.quantile(drawn[~undefined], low)), float(np.quantile(drawn[~undefined], high))

@@ -296,10 +296,8 @@ class _Made:
         least, rule = study.smallest_group, "minimum_group"
         if self.column is None and study.minimum_cell > least:
             least, rule = study.minimum_cell, "minimum_cell"
-        hidden, few = (
-            bool(_few(self._groups(pooled), pooled.n, least).any()),
-            _few(self._groups(by_site), by_site.n, least),
-        )
+        hidden = bool(_few(self._groups(pooled), pooled.n, least).any())
+        few = _few(self._groups(by_site), by_site.n, least)
         where = ", ".join(site.name for site, found in zip(sites, few.tolist(), strict=True) if found)
         reason = f"has fewer than {least} samples ({rule})"
         if hidden:
@@ -405,10 +403,11 @@ def _shares(counts: Array) -> Array:
 
 def _correlations(study: Study, whole: Moments, hidden: Collection[str]) -> Correlations:
     """Return the correlations of columns whose pooled figures are not hidden."""
-    chosen = [each for each in _columns(study) if isinstance(each.column, Number | Flag) and each.name not in hidden]
-    names, places = tuple(each.name for each in chosen), [each.places[0] for each in chosen]
+    known = [each for each in _columns(study) if isinstance(each.column, Number | Flag)]
+    chosen, left_out = ([each for each in known if (each.name in hidden) is left] for left in (False, True))
+    names, places = tuple(each.name for each in chosen), np.array([each.places[0] for each in chosen], dtype=np.int64)
     has_gap = np.array([each.gap is not None for each in chosen], dtype=bool)
-    gaps = [each.places[0] if each.gap is None else each.gap for each in chosen]
+    gaps = np.array([each.places[0] if each.gap is None else each.gap for each in chosen], dtype=np.int64)
     gram, sums = whole.gram, whole.cross.sum(axis=1)[places]
     own = gram[np.ix_(places, places)]
     gap_products = gram[np.ix_(places, gaps)] * has_gap
@@ -430,8 +429,8 @@ def _correlations(study: Study, whole: Moments, hidden: Collection[str]) -> Corr
             f"withheld, because a group that they tell of has fewer than {least} samples (minimum_group): "
             f"{', '.join(pairs)}"
         )
-    if hidden:
-        notes.append(f"left out, because their own figures are withheld: {', '.join(sorted(hidden))}")
+    if left_out:
+        notes.append(f"left out, because their own figures are withheld: {', '.join(each.name for each in left_out)}")
     return Correlations(names, np.where(few, np.nan, found), np.where(few, 0, both), tuple(notes))
 
 
