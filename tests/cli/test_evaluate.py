@@ -106,5 +106,5 @@ def test_a_plot_needs_an_event(tmp_path, monkeypatch):
     assert "AUROC against the rest" in said
     assert "mean AUROC of the classes" in said
     said = fedgram("evaluate", "number.fit", "number.csv")
-    assert " EUR (" in said
+    assert [line.split()[0] for line in said.splitlines() if " EUR " in line] == ["y", "y"]
     assert "percentiles of 2,000 bootstrap resamples" in said

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from math import isnan
 from pathlib import Path
 from typing import Annotated
 
@@ -143,20 +144,21 @@ def _show_event(console: Console, judged: Judged, scores: EventScores) -> None:
     console.print()
     console.print(one_line(f"event: {judged.event} ({rule}; --event and --threshold choose others)"))
     hits, missed, alarms, rejected = scores.hits, scores.missed, scores.false_alarms, scores.rejected
+    rows = (
+        ("AUROC", scores.auroc, ""),
+        ("sensitivity", scores.sensitivity, f"{hits:,} of {hits + missed:,}"),
+        ("specificity", scores.specificity, f"{rejected:,} of {rejected + alarms:,}"),
+        ("PPV", scores.ppv, f"{hits:,} of {hits + alarms:,}"),
+        ("NPV", scores.npv, f"{rejected:,} of {rejected + missed:,}"),
+        ("Brier score of the event", Estimate(scores.brier), "0 is best"),
+        ("calibration in the large", scores.intercept, "0 is best"),
+        ("calibration slope", scores.slope, "1 is best"),
+    )
     table = Table(show_header=False, box=None, pad_edge=False)
-    table.add_row("AUROC", _told(scores.auroc), "")
-    for name, found, count, of in (
-        ("sensitivity", scores.sensitivity, hits, hits + missed),
-        ("specificity", scores.specificity, rejected, rejected + alarms),
-        ("PPV", scores.ppv, hits, hits + alarms),
-        ("NPV", scores.npv, rejected, rejected + missed),
-    ):
-        table.add_row(name, _told(found), f"{count:,} of {of:,}")
-    table.add_row("Brier score of the event", f"{scores.brier:.4f}", "0 is best")
-    table.add_row("calibration in the large", _told(scores.intercept), "0 is best")
-    table.add_row("calibration slope", _told(scores.slope), "1 is best")
+    for name, found, beside in rows:
+        table.add_row(name, _told(found), beside)
     console.print(table)
-    _explain(console, {"AUROC": scores.auroc})
+    _explain(console, {name: found for name, found, _ in rows})
     groups = Table("predicted", "observed", "samples", box=None, header_style="bold", pad_edge=False)
     for group in scores.groups:
         groups.add_row(f"{group.predicted:.3f}", _told(group.observed), f"{group.samples:,}")
@@ -169,31 +171,36 @@ def _show_errors(console: Console, judged: Judged) -> None:
     assert judged.errors is not None
     assert judged.units is not None
     assert judged.intervals is not None
-    table = Table("outcome", "RMSE", "MAE", "R²", box=None, header_style="bold", pad_edge=False)
+    table = Table("outcome", "measure", "value", "interval", box=None, header_style="bold", pad_edge=False)
     for name, errors in judged.errors.items():
         unit = f" {judged.units[name]}" if judged.units[name] else ""
-        row = [f"{errors.rmse:.4g}{unit}", f"{errors.mae:.4g}{unit}", f"{errors.r2:.4f}"]
-        ends = [judged.intervals[name][measure] for measure in ("rmse", "mae", "r2")]
-        shown = [
-            text + ("" if found is None else f" ({found[0]:.4g} to {found[1]:.4g})")
-            for text, found in zip(row, ends, strict=True)
-        ]
-        table.add_row(escape(name), *map(escape, shown))
+        shown = {
+            "RMSE": f"{errors.rmse:.4g}{unit}",
+            "MAE": f"{errors.mae:.4g}{unit}",
+            "R²": "none" if isnan(errors.r2) else f"{errors.r2:.4f}",
+        }
+        for (measure, text), ends in zip(shown.items(), judged.intervals[name].values(), strict=True):
+            interval = "none" if ends is None else f"{ends[0]:.4g} to {ends[1]:.4g}"
+            table.add_row(escape(name), measure, escape(text), interval)
     console.print(table)
     if judged.resamples:
         console.print(f"intervals: percentiles of {judged.resamples:,} bootstrap resamples of the rows")
 
 
 def _told(found: Estimate) -> str:
-    """Return a figure with its interval, or the reason why there is none."""
+    """Return a figure with its interval."""
     if found.value is None:
-        return f"none: {found.why}"
+        return "none"
     interval = "" if found.low is None or found.high is None else f" ({found.low:.4f} to {found.high:.4f}, {found.how})"
     return f"{found.value:.4f}{interval}"
 
 
 def _explain(console: Console, estimates: Mapping[str, Estimate]) -> None:
-    """Print why another interval than the usual one was taken."""
+    """Print why figures are missing, or have another interval than the usual one."""
+    reasons: dict[str, list[str]] = {}
     for name, found in estimates.items():
-        if found.why and found.value is not None:
-            console.print(one_line(f"{name}: {found.why}; {found.how}'s was taken"))
+        if found.why:
+            told = f"not defined ({found.why})" if found.value is None else f"{found.why}; {found.how}'s was taken"
+            reasons.setdefault(told, []).append(name)
+    for told, names in reasons.items():
+        console.print(one_line(f"{', '.join(names)}: {told}"))
