@@ -1,0 +1,1 @@
+"""Statistics with their uncertainty, computed from plain arrays: sums, scores and outcomes."""
