@@ -15,10 +15,10 @@ from fedgram.cli.report import print_tables
 from fedgram.cli.store_options import Json, StoreFolder, check_outside, existing
 from fedgram.core import terminal
 from fedgram.core.errors import InvalidParameter
+from fedgram.core.escaping import guarded
 from fedgram.core.filesystem import replace_file, writing
 from fedgram.core.progress_bars import spinner
 from fedgram.core.terminal import one_line, visible
-from fedgram.data.own.cells import guarded
 from fedgram.exchange.store.describing import describe as describe_store
 from fedgram.report import formats
 from fedgram.report.result_tables import NOTHING, Entry, Table

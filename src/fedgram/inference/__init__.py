@@ -1,1 +1,1 @@
-"""Statistics with their uncertainty, computed from plain arrays: sums, scores and outcomes."""
+"""Statistics with their uncertainty, computed from plain arrays: regression tables, sums, scores and outcomes."""

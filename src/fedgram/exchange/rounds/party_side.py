@@ -165,7 +165,7 @@ def summary_of(
 
     def written(found: PartySums) -> bytes:
         about: dict[str, Any] = {"samples": found.moments.n, "columns": study.sent, **_signing(party)}
-        data = encode("summary", found.moments, study=study, **about)
+        data = encode("summary", found.moments, study=study, dropped=found.dropped(study.smallest_group), **about)
         check(data)
         return data
 
