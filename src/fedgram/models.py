@@ -8,12 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgram.core import wire
-from fedgram.core.arrays import Array
+from fedgram.core.arrays import Array, as_sparse
 from fedgram.core.classes import NUMERIC, Classes
 from fedgram.core.columns import Columns, as_columns, samples_of
 from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch
 
 T = TypeVar("T")
+S = TypeVar("S", bound=Any)  # samples: an array, or a sparse one
 # Divisor that turns scores into log-probabilities; None if scores are that already, up to a constant per sample.
 Temperature: TypeAlias = Annotated[float | None, wire.Later()]
 
@@ -93,7 +94,7 @@ class BlockModel(ABC):
         """Return a probability per sample and class, (n, c)."""
         return probabilities(self, self.scores(x))
 
-    def checked(self, samples: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def checked(self, samples: S) -> S:
         """Return the samples; raise if they have another shape."""
         if not self.takes(samples.shape[1:]):
             wanted = ", ".join(map(str, ("n", *self.sample_shape)))
@@ -244,6 +245,14 @@ class LinearModel(BlockModel):
     def sample_shape(self) -> tuple[int, ...]:
         """(d,)."""
         return (len(self.weights),)
+
+    def scores(self, x: Any) -> Array:
+        """Return the scores (n, c) of samples: an array, a table with the model's columns, or a sparse matrix."""
+        rows = as_sparse(x)
+        if rows is None:
+            return super().scores(x)
+        self.checked(rows)
+        return finite(rows @ self.weights + (0.0 if self.intercept is None else self.intercept))
 
     def score_block(self, block: npt.NDArray[Any], out: Array) -> None:
         """Write the scores of samples (n, d), float32 or float64."""

@@ -18,22 +18,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from math import isfinite
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from fedgram.core import wire
-from fedgram.core.arrays import Array
+from fedgram.core.arrays import Array, as_sparse
 from fedgram.core.classes import Classes, Label, as_classes, read_classes, shorten, to_indices
 from fedgram.core.columns import Columns, as_columns, as_table, difference, names_of, order, samples_of
 from fedgram.core.errors import InvalidData, LostPrecision, Mismatch, NotMoments
 from fedgram.core.hashing import hash_bytes, readable
 from fedgram.models import LinearModel, sent_columns
-from fedgram.moments import far_columns, packing, solve
+from fedgram.moments import far_columns, packing, solve, sparse
 from fedgram.moments.accumulate import Accumulator, as_block, as_features, class_sums, not_finite
 from fedgram.moments.feasibility import MOST_SAMPLES, check_counts, check_factor, check_gram, nearest
 from fedgram.moments.regression import Regression
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 Counts: TypeAlias = npt.NDArray[np.int64]
 STUDY = "study:"  # the prefix of the fingerprint of a study's features
@@ -146,7 +149,8 @@ class Moments:
         Parameters
         ----------
         x
-            The features, an array or a table (pandas, polars, Arrow) with named columns.
+            The features: an array, a sparse matrix or array of SciPy, or a table (pandas, polars, Arrow) with named
+            columns.
         y
             The labels.
         classes
@@ -161,10 +165,29 @@ class Moments:
         """
         x, names = as_table(x), as_classes(classes)
         chosen = as_columns(columns) or names_of(x)
-        rows = as_features(samples_of(x, chosen) if chosen else x)
+        labels, sparse_rows = to_indices(y, names), as_sparse(x)
+        if sparse_rows is None:
+            rows = as_features(samples_of(x, chosen) if chosen else x)
+        else:
+            schema = Schema(names, sparse_rows.shape[1] + bias, features, bias, chosen)
+            if len(labels) >= schema.dimension / 4:
+                return cls._of_sparse(sparse_rows, labels, schema)
+            rows = sparse_rows.toarray()  # so few that their factor is kept, which is as large
         as_columns(chosen, rows.shape[1])
-        labels = to_indices(y, names)
         return cls.of_indices(rows, labels, classes=names, bias=bias, features=features, columns=chosen)
+
+    @classmethod
+    def _of_sparse(cls, rows: "csr_array", labels: Counts, schema: Schema) -> Self:
+        """Return the moments of sparse rows (n, d), without a dense copy of them."""
+        if rows.shape[0] != len(labels):
+            raise InvalidData(f"{rows.shape[0]} samples but {len(labels)} labels")
+        as_columns(schema.columns, rows.shape[1])
+        counts = np.bincount(labels, minlength=len(schema.classes))
+        with np.errstate(over="ignore", invalid="ignore"):  # infinite sums raise below
+            gram, sums = sparse.sums(rows, labels, len(schema.classes), bias=schema.bias)
+        if not isfinite(gram.diagonal().sum()):
+            raise sparse.not_finite(rows)
+        return cls(schema, sums=sums[counts > 0], counts=counts, packed=packing.pack(gram))
 
     @classmethod
     def of_indices(

@@ -1,22 +1,16 @@
 """Estimators for scikit-learn from moments that add up: a classifier and a regressor, and the base of both.
 
-The moments are of weighted samples with numeric targets. Unlike `Moments` they are never sent, so they need no integer
-counts, and they are kept about their means: columns far from zero (the year 2026, say) keep their digits. Classes are
-targets too, as one-hot rows.
+The moments are of weighted samples with numeric targets, see `fedgram.moments.weighted`. Classes are targets too, as
+one-hot rows.
 """
 
-import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from math import isfinite
 from numbers import Real
-from typing import Any, Literal, NamedTuple, Self, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import lapack
-from scipy.linalg.blas import dsyrk
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, RegressorMixin, clone
 from sklearn.utils import check_array
@@ -24,243 +18,12 @@ from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
-from fedgram.core import threads
 from fedgram.core.arrays import Array, unmasked
 from fedgram.core.columns import difference
-from fedgram.core.errors import InvalidData, InvalidParameter, LostPrecision, Mismatch, NotMoments
+from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch
 from fedgram.heads.least_squares import of_regression
-from fedgram.moments import packing, solve
-from fedgram.moments.accumulate import ROWS_AT_ONCE, class_sums
-from fedgram.moments.feasibility import TINY
-from fedgram.moments.regression import STEPS, Regression, Ridge
-
-# Rounding errors of sums and differences, in units of the rounding error expected of a single product.
-SLACK = 8
-# The share of a variance that a subtraction may lose without a warning.
-MOST_LOST = 1e-4
-
-
-class Samples(NamedTuple):
-    """Features (n, d), an array or a sparse matrix in CSR, with targets, and weights (n,) or None for ones.
-
-    Targets are numbers (n, t), or with `classes` indices (n,) of so many classes.
-    """
-
-    x: Any
-    y: npt.NDArray[Any]
-    weights: Array | None = None
-    classes: int = 0
-
-    def blocks(self) -> Iterator["Samples"]:
-        """Yield a few thousand samples at a time, features as an array; samples without weight are left out."""
-        for start in range(0, self.x.shape[0], ROWS_AT_ONCE):
-            block = slice(start, start + ROWS_AT_ONCE)
-            x, y = self.x[block], self.y[block]
-            x = x if isinstance(x, np.ndarray) else x.toarray()
-            weights = None if self.weights is None else self.weights[block]
-            if weights is not None and not weights.all():
-                [kept] = weights.nonzero()
-                x, y, weights = x[kept], y[kept], weights[kept]
-            if len(x):
-                yield Samples(x, y, weights, self.classes)
-
-    def targets(self) -> Array:
-        """Return the targets as numbers (n, t), classes as one-hot rows."""
-        return np.eye(self.classes)[self.y] if self.classes else self.y
-
-
-@dataclass(frozen=True, eq=False)
-class WeightedMoments:
-    """Σw(x - μ)(x - μ)ᵀ, packed, Σw(x - μ)(y - ν)ᵀ (d, t) and Σw(y - ν)² (t,) of n samples.
-
-    μ is `mean` (d,), ν `target_mean` (t,), and Σw `weight`. A sample of weight 2 counts as two equal samples. `handled`
-    (d,) is the diagonal of the sum of all terms that were added and subtracted, whose rounding errors remain.
-    """
-
-    n: int
-    weight: float
-    mean: Array
-    target_mean: Array
-    packed: Array
-    cross: Array
-    squares: Array
-    handled: Array
-
-    @classmethod
-    def of(cls, samples: Samples) -> Self:
-        """Return the moments of samples, block by block.
-
-        The first sample is subtracted from all samples, since the means are known only at the end: this needs one pass,
-        and a constant feature becomes exactly zero.
-        """
-        d, t = samples.x.shape[1], samples.classes or samples.y.shape[1]
-        # The full square matrix: for tall blocks that is a little faster than the packed one.
-        gram, cross, squares = np.zeros((d, d), order="F"), np.zeros((t, d)), np.zeros(t)
-        sums, target_sums, weight, n = np.zeros(d), np.zeros(t), 0.0, 0
-        first, first_target = np.zeros(d), np.zeros(t)
-        buffer = np.empty((min(samples.x.shape[0], ROWS_AT_ONCE), d))
-        for x, y, weights, classes in samples.blocks():
-            if not n:
-                first = x[0].astype(np.float64)
-                first_target = first_target if classes else y[0].astype(np.float64)
-            own = np.ones(len(x)) if weights is None else weights
-            roots = np.sqrt(own)
-            with np.errstate(over="ignore", invalid="ignore"):  # infinite sums raise below
-                rows = np.subtract(x, first, out=buffer[: len(x)])
-                if weights is not None:
-                    rows *= roots[:, None]
-                with threads.symmetric(rows.shape[1]):
-                    gram = dsyrk(1.0, rows.T, beta=1.0, c=gram, lower=1, overwrite_c=1)
-                if classes:
-                    masses = np.bincount(y, own, classes)
-                    products = class_sums(rows if weights is None else rows * roots[:, None], y, classes)
-                    sums += products.sum(axis=0)
-                    cross += products
-                    target_sums += masses
-                    squares += masses
-                else:
-                    targets = (y - first_target) * roots[:, None]
-                    products = np.column_stack([roots, targets]).T @ rows
-                    sums += products[0]
-                    cross += products[1:]
-                    target_sums += roots @ targets
-                    squares += (targets**2).sum(axis=0)
-            n, weight = n + len(x), weight + float(own.sum())
-        if not n or not isfinite(weight):
-            raise InvalidData(f"the weights of the samples add up to {weight}: they must be finite, and not all zero")
-        if not isfinite(gram.diagonal().sum() + squares.sum()):
-            raise InvalidData("features or targets are so large that their squares overflow: rescale them")
-        return cls(
-            n,
-            weight,
-            first + sums / weight,
-            first_target + target_sums / weight,
-            _rank_one(packing.pack(gram), sums, -1 / weight),
-            cross.T - np.outer(sums, target_sums) / weight,
-            np.maximum(squares - target_sums**2 / weight, 0.0),
-            SLACK * gram.diagonal(),
-        )
-
-    def __add__(self, other: Self) -> Self:
-        """Return the moments of both together: the scatter about each mean, plus that between the two means."""
-        weight = self.weight + other.weight
-        return self._combined(other, 1, weight, self.weight * other.weight / weight)
-
-    def __sub__(self, other: Self) -> Self:
-        """Return the moments without `other`, which was added before.
-
-        If the rest is small compared with the whole, a warning says how many digits it has lost to rounding.
-        """
-        weight = self.weight - other.weight
-        if other.n >= self.n or weight <= SLACK * solve.rounding_level(1, self.n) * self.weight:
-            raise NotMoments(
-                f"cannot subtract {other.n} samples of weight {other.weight:g} from {self.n} of weight {self.weight:g}:"
-                " nothing would be left"
-            )
-        between = self.weight * other.weight / weight
-        rest = self._combined(other, -1, weight, -between)
-        where, d = packing.diagonal(len(self.mean)), len(self.mean)
-        before, level = self.packed[where], SLACK * solve.rounding_level(d, self.n)
-        # Means far from zero have rounding errors, too, and so does the scatter between them.
-        apart = np.abs(other.mean - self.mean)
-        rounded = SLACK * solve.EPS * (np.abs(self.mean) + np.abs(other.mean))
-        blurred = between * (2 * apart * rounded + rounded**2)
-        length, unsure = np.linalg.norm(apart), np.linalg.norm(rounded)
-        noise = max(level * float(before.sum()) + between * float(2 * length * unsure + unsure**2), TINY)
-        if not solve.is_positive_semidefinite(rest.packed, d, noise):
-            raise NotMoments("cannot subtract: these are not the moments of samples that were added")
-        # A feature or target that varied only in `other` leaves rounding errors behind, which are set to zero.
-        left = np.abs(rest.packed[where])
-        varies = left > level * before + blurred
-        lost = np.where(varies, (level * before + blurred) / np.where(varies, left, 1.0), 0.0)
-        if (worst := float(lost.max(initial=0.0))) > MOST_LOST:
-            warnings.warn(
-                f"the remaining variance of feature {int(lost.argmax())} may be off by a share of {worst:.0e}: it is "
-                "small compared with the subtracted one; a new fit of the remaining samples is exact",
-                LostPrecision,
-                stacklevel=3,
-            )
-        target_varies = rest.squares > level * self.squares
-        full = packing.unpack(rest.packed, d)
-        full *= varies
-        full *= varies[:, None]
-        return replace(
-            rest,
-            packed=packing.pack(full),
-            cross=rest.cross * varies[:, None] * target_varies,
-            squares=rest.squares * target_varies,
-        )
-
-    def _combined(self, other: Self, sign: int, weight: float, between: float) -> Self:
-        """Return the sum or difference with `other`: `weight` of the result, `between` of the scatter between means."""
-        apart, target_apart, share = other.mean - self.mean, other.target_mean - self.target_mean, other.weight / weight
-        return replace(
-            self,
-            n=self.n + sign * other.n,
-            weight=weight,
-            mean=self.mean + sign * share * apart,
-            target_mean=self.target_mean + sign * share * target_apart,
-            packed=_rank_one(self.packed + sign * other.packed, apart, between),
-            cross=self.cross + sign * other.cross + between * np.outer(apart, target_apart),
-            squares=np.maximum(self.squares + sign * other.squares + between * target_apart**2, 0.0),
-            handled=self.handled + other.handled + SLACK * abs(between) * apart**2,
-        )
-
-    def spread(self, places: Any, count: int) -> Self:
-        """Return the moments with `count` targets: the present ones at `places`, and zeros elsewhere."""
-        target_mean, squares, cross = np.zeros(count), np.zeros(count), np.zeros((len(self.mean), count))
-        target_mean[places], squares[places], cross[:, places] = self.target_mean, self.squares, self.cross
-        return replace(self, target_mean=target_mean, squares=squares, cross=cross)
-
-    def regression(self, *, intercept: bool) -> Regression:
-        """Return the regression of the targets on the features."""
-        d, t = self.cross.shape
-        if intercept:
-            squares = float(self.squares.sum())
-            return Regression(
-                self.packed, self.cross, self.mean, self.target_mean, self.weight, True, squares, self.handled
-            )
-        return Regression(
-            _rank_one(self.packed, self.mean, self.weight),
-            self.cross + self.weight * np.outer(self.mean, self.target_mean),
-            np.zeros(d),
-            np.zeros(t),
-            self.weight,
-            False,
-            float((self.squares + self.weight * self.target_mean**2).sum()),
-            self.handled,
-        )
-
-
-def leave_one_out(problem: Regression, samples: Samples) -> float:
-    """Return the ridge of least squared leave-one-out error, among `STEPS` mean eigenvalues.
-
-    `problem` is the regression of these samples. A model without sample i misses its target by eᵢ / (1 - hᵢ), where eᵢ
-    is the residual of the model with it and hᵢ its element of the hat matrix's diagonal. If no feature varies, every
-    ridge gives the same model, and 1 is returned.
-    """
-    values, vectors = problem.eigenpairs
-    if not len(values):
-        return 1.0
-    ridges = STEPS * values.mean()
-    projected, errors = vectors.T @ problem.cross, np.zeros(len(ridges))
-    for block in samples.blocks():
-        rows, targets = (block.x - problem.mean) @ vectors, block.targets() - problem.target_mean
-        own = np.ones(len(rows)) if block.weights is None else block.weights
-        squares = rows**2
-        for i, ridge in enumerate(ridges):
-            kept = 1 / (values + ridge)
-            leverage = own * (squares @ kept + problem.intercept / problem.n)
-            residuals = targets - rows @ (projected * kept[:, None])
-            # A single sample may have leverage 1: there are no others to predict it from.
-            left = np.maximum(1 - leverage, solve.EPS)
-            errors[i] += own @ ((residuals / left[:, None]) ** 2).sum(axis=1)
-    return solve.least(ridges, errors)
-
-
-def _rank_one(packed: Array, vector: Array, factor: float) -> Array:
-    """Return a packed matrix plus factor · vector vectorᵀ."""
-    return np.asarray(lapack.dsfrk(len(vector), 1, factor, vector[:, None], 1.0, packed, trans="N", uplo="L"))
+from fedgram.moments.regression import Regression, Ridge
+from fedgram.moments.weighted import Samples, WeightedMoments, leave_one_out
 
 
 @dataclass(frozen=True, eq=False)
