@@ -7,7 +7,9 @@ year 2026, say) keep their digits. They add, subtract, and can be multiplied by 
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import isfinite
+from functools import reduce
+from math import isclose, isfinite
+from numbers import Real
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -17,7 +19,7 @@ from scipy.linalg.blas import dsyrk
 
 from fedgram.core import threads
 from fedgram.core.arrays import Array
-from fedgram.core.errors import InvalidData, LostPrecision, NotMoments
+from fedgram.core.errors import InvalidData, InvalidParameter, LostPrecision, NotMoments
 from fedgram.moments import packing, solve, sparse
 from fedgram.moments.accumulate import ROWS_AT_ONCE, class_sums
 from fedgram.moments.feasibility import TINY
@@ -157,8 +159,7 @@ class WeightedMoments:
         made = _Sums.of_rows if isinstance(samples.x, np.ndarray) else _Sums.of_sparse
         with np.errstate(over="ignore", invalid="ignore"):  # infinite sums raise below
             n, weight, first, first_target, gram, sums, cross, target_sums, squares = made(samples)
-        if not n or not isfinite(weight):
-            raise InvalidData(f"the weights of the samples add up to {weight}: they must be finite, and not all zero")
+        _check_weight(weight)
         if not isfinite(gram.diagonal().sum() + squares.sum()):
             raise InvalidData("features or targets are so large that their squares overflow: rescale them")
         return cls(
@@ -222,6 +223,20 @@ class WeightedMoments:
             squares=rest.squares * target_varies,
         )
 
+    def __mul__(self, factor: float) -> Self:
+        """Return the moments with all weights multiplied by a factor > 0, as if each sample had so much more weight."""
+        times = checked_factor(factor)
+        return replace(
+            self,
+            weight=times * self.weight,
+            packed=times * self.packed,
+            cross=times * self.cross,
+            squares=times * self.squares,
+            handled=times * self.handled,
+        )
+
+    __rmul__ = __mul__
+
     def _combined(self, other: Self, sign: int, weight: float, between: float) -> Self:
         """Return the sum or difference with `other`: `weight` of the result, `between` of the scatter between means."""
         apart, target_apart, share = other.mean - self.mean, other.target_mean - self.target_mean, other.weight / weight
@@ -261,6 +276,89 @@ class WeightedMoments:
             float((self.squares + self.weight * self.target_mean**2).sum()),
             self.handled,
         )
+
+
+@dataclass(frozen=True, eq=False)
+class ClassMoments:
+    """Moments of the samples of each class apart, None for a class without samples, so that classes can be balanced.
+
+    Balanced weights depend on the numbers of samples of all classes, which change with every sum and difference. So
+    they are applied last, to a Gram matrix for each class.
+    """
+
+    parts: tuple[WeightedMoments | None, ...]
+
+    @classmethod
+    def of(cls, samples: Samples) -> Self:
+        """Return the moments of samples with classes."""
+        x, y, weights, classes = samples
+        own = np.ones(len(y)) if weights is None else weights
+        masses, none = np.bincount(y, own, classes), np.zeros_like(y)
+        _check_weight(float(masses.sum()))
+        return cls(
+            tuple(
+                WeightedMoments.of(Samples(x, none, own * (y == place), 1)) if mass else None
+                for place, mass in enumerate(masses.tolist())
+            )
+        )
+
+    def balanced(self) -> WeightedMoments:
+        """Return the moments of all samples, weighted so that each class that has samples has the same weight.
+
+        The weight of all samples stays what it is.
+        """
+        count, there = len(self.parts), [(k, part) for k, part in enumerate(self.parts) if part is not None]
+        each = sum(part.weight for _, part in there) / len(there)
+        weighed = [part.spread([place], count) * (each / part.weight) for place, part in there]
+        return reduce(WeightedMoments.__add__, weighed)
+
+    def spread(self, places: Any, count: int) -> Self:
+        """Return the moments with `count` classes: the present ones at `places`, and none elsewhere."""
+        found: list[WeightedMoments | None] = [None] * count
+        for place, part in zip(places, self.parts, strict=True):
+            found[place] = part
+        return replace(self, parts=tuple(found))
+
+    def __add__(self, other: Self) -> Self:
+        """Return the moments of both together."""
+        pairs = zip(self.parts, other.parts, strict=True)
+        return replace(self, parts=tuple(b if a is None else a if b is None else a + b for a, b in pairs))
+
+    def __sub__(self, other: Self) -> Self:
+        """Return the moments without `other`, which was added before."""
+        left = tuple(_left(a, b) for a, b in zip(self.parts, other.parts, strict=True))
+        if not any(left):
+            raise NotMoments("cannot subtract all samples: nothing would be left")
+        return replace(self, parts=left)
+
+    def __mul__(self, factor: float) -> Self:
+        """Return the moments with all weights multiplied by a factor > 0."""
+        return replace(self, parts=tuple(part and part * factor for part in self.parts))
+
+    __rmul__ = __mul__
+
+
+def _check_weight(weight: float) -> None:
+    if not 0 < weight < np.inf:
+        raise InvalidData(f"the weights of the samples add up to {weight}: they must be finite, and not all zero")
+
+
+def _left(whole: WeightedMoments | None, other: WeightedMoments | None) -> WeightedMoments | None:
+    """Return what is left of a class's moments, None if it was all."""
+    if other is None:
+        return whole
+    if whole is None:
+        raise NotMoments(f"cannot subtract {other.n} samples of a class that has none")
+    if whole.n == other.n and isclose(whole.weight, other.weight, rel_tol=solve.rounding_level(1, whole.n)):
+        return None
+    return whole - other
+
+
+def checked_factor(factor: object) -> float:
+    """Return a factor of weights; raise for anything but a number > 0."""
+    if isinstance(factor, bool) or not isinstance(factor, Real) or not 0 < float(factor) < np.inf:
+        raise InvalidParameter(f"factor of moments: expected a number > 0, got {factor!r}; 0.99 forgets one per cent")
+    return float(factor)
 
 
 def leave_one_out(problem: Regression, samples: Samples) -> float:

@@ -4,6 +4,7 @@ The moments are of weighted samples with numeric targets, see `fedgram.moments.w
 one-hot rows.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Real
@@ -14,6 +15,7 @@ import numpy.typing as npt
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, RegressorMixin, clone
 from sklearn.utils import check_array
+from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
@@ -23,7 +25,7 @@ from fedgram.core.columns import difference
 from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch
 from fedgram.heads.least_squares import of_regression
 from fedgram.moments.regression import Regression, Ridge
-from fedgram.moments.weighted import Samples, WeightedMoments, leave_one_out
+from fedgram.moments.weighted import ClassMoments, Samples, WeightedMoments, leave_one_out
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,12 +69,15 @@ class Solution:
 
 
 Setting: TypeAlias = Ridge | Literal["loo"]
+Held: TypeAlias = WeightedMoments | ClassMoments
 # scikit-learn's checks convert features of other types to the first of these.
 DTYPES = (np.float64, np.float32)
 
 
 class GramEstimator(BaseEstimator):  # type: ignore[misc]
     """Base of least squares from moments that add up. Subclasses define the targets and the predictions."""
+
+    _dtype: np.dtype[Any]  # of the features: float32 gives predictions in float32
 
     def __init__(self, ridge: Setting = "auto", *, fit_intercept: bool = True) -> None:
         self.ridge = ridge
@@ -84,14 +89,14 @@ class GramEstimator(BaseEstimator):  # type: ignore[misc]
         return tags
 
     @property
-    def coef_(self) -> Array:
-        """The weights, in the shape that scikit-learn's linear models have."""
-        return np.asarray(self._shown(self._solution().weights.T))
+    def coef_(self) -> npt.NDArray[Any]:
+        """The weights, in the shape and type that scikit-learn's linear models have."""
+        return np.asarray(self._shown(self._solution().weights.T), dtype=self._dtype)
 
     @property
     def intercept_(self) -> Any:
         """The intercept; zero without one."""
-        return self._shown(self._solution().offset)
+        return self._dtype.type(self._shown(self._solution().offset))
 
     @property
     def ridge_(self) -> float:
@@ -108,29 +113,39 @@ class GramEstimator(BaseEstimator):  # type: ignore[misc]
         return solution
 
     def _scores(self, X: Any) -> Any:
-        """Return the predictions of `coef_` and `intercept_`."""
-        check_is_fitted(self, "moments_")
+        """Return the predictions of `coef_` and `intercept_`, float32 if both the fit and X are."""
+        solution = self._solution()
         X = validate_data(self, unmasked(X, "X"), accept_sparse="csr", dtype=DTYPES, reset=False)
-        return safe_sparse_dot(X, self.coef_.T, dense_output=True) + self.intercept_
+        weights, offset = np.asarray(self._shown(solution.weights.T)), self._shown(solution.offset)
+        scores = safe_sparse_dot(X, weights.T, dense_output=True) + offset
+        return scores.astype(np.result_type(self._dtype, X.dtype), copy=False)
 
     def _checked(self, X: Any, y: Any, sample_weight: Any, **options: Any) -> tuple[Any, Any, Array | None]:
         """Return features, targets and weights as scikit-learn checks them; the options are its own."""
+        first = options.get("reset", True)
         X, y = validate_data(self, unmasked(X, "X"), unmasked(y, "y"), accept_sparse="csr", dtype=DTYPES, **options)
+        self._dtype = X.dtype if first else np.result_type(self._dtype, X.dtype)
         return X, y, checked_weights(sample_weight, X)
+
+    def _sums(self, samples: Samples) -> Held:
+        """Return the sums of samples that are kept, from which the moments follow."""
+        return WeightedMoments.of(samples)
 
     def _fit(self, samples: Samples) -> None:
         """Fit these samples alone, and solve at once, so that warnings come from this call."""
         ridge = self._setting()
-        moments = WeightedMoments.of(samples)
+        held = self._sums(samples)
+        moments = held if isinstance(held, WeightedMoments) else held.balanced()
         if ridge == "loo":
             ridge = leave_one_out(moments.regression(intercept=self.fit_intercept), samples)
         model = Solution(moments, ridge, self.fit_intercept)
-        self.moments_, self._model, _ = moments, model, model.weights
+        self._held, self.moments_, self._model, _ = held, moments, model, model.weights
 
-    def _take(self, moments: WeightedMoments) -> None:
-        """Set these moments; the model is solved on first use."""
-        ridge = self._setting("partial_fit, + and -")
-        self.moments_, self._model = moments, Solution(moments, ridge, self.fit_intercept)
+    def _take(self, held: Held) -> None:
+        """Set these sums; the model is solved on first use."""
+        ridge = self._setting("partial_fit, +, - and *")
+        moments = held if isinstance(held, WeightedMoments) else held.balanced()
+        self._held, self.moments_, self._model = held, moments, Solution(moments, ridge, self.fit_intercept)
 
     def _setting(self, who: str = "") -> Any:
         """Return the ridge setting; raise if it is invalid, or if it needs all samples in the operation `who`."""
@@ -165,8 +180,15 @@ class GramEstimator(BaseEstimator):  # type: ignore[misc]
         mine, theirs = self._aligned(other)
         return self._with(mine - theirs, other)
 
-    def _aligned(self, other: "GramEstimator") -> tuple[WeightedMoments, WeightedMoments]:
-        """Return both moments for the same targets; raise for an estimator with other settings, features or targets."""
+    def __mul__(self, factor: float) -> Self:
+        """Return the fit with all weights of samples multiplied by a factor > 0: 0.99 forgets one per cent."""
+        check_is_fitted(self, "moments_")
+        return self._with(self._held * factor, self)
+
+    __rmul__ = __mul__
+
+    def _aligned(self, other: "GramEstimator") -> tuple[Any, Any]:
+        """Return the sums of both for the same targets; raise for other settings, features or targets."""
         check_is_fitted(self, "moments_")
         check_is_fitted(other, "moments_")
         if type(self) is not type(other):
@@ -187,15 +209,15 @@ class GramEstimator(BaseEstimator):  # type: ignore[misc]
             raise Mismatch(
                 f"cannot combine fits of {self.n_features_in_} and {other.n_features_in_} features: give both the same"
             )
-        return self.moments_, other.moments_
+        return self._held, other._held
 
-    def _with(self, moments: WeightedMoments, other: Self) -> Self:
-        """Return an estimator like this one, fitted to these moments of itself and `other`."""
+    def _with(self, held: Held, other: Self) -> Self:
+        """Return an estimator like this one, fitted to these sums of itself and `other`."""
         fitted: Self = clone(self)
-        fitted.n_features_in_ = self.n_features_in_
+        fitted.n_features_in_, fitted._dtype = self.n_features_in_, np.result_type(self._dtype, other._dtype)
         if hasattr(self, "feature_names_in_"):
             fitted.feature_names_in_ = self.feature_names_in_
-        fitted._take(moments)
+        fitted._take(held)
         return fitted
 
 
@@ -228,6 +250,10 @@ class GramClassifier(ClassifierMixin, GramEstimator):  # type: ignore[misc]
         that of least leave-one-out error, for `fit` only.
     fit_intercept : bool
         Whether there is an intercept, which no ridge shrinks.
+    class_weight : dict, "balanced" or None
+        The weights of classes by label, which multiply the weights of their samples; 1 for a class that is not named.
+        "balanced" gives all classes that have samples the same weight, in the sum of all fits: then a Gram matrix is
+        kept for each class.
 
     Notes
     -----
@@ -243,11 +269,21 @@ class GramClassifier(ClassifierMixin, GramEstimator):  # type: ignore[misc]
 
     """
 
+    def __init__(
+        self,
+        ridge: Setting = "auto",
+        *,
+        fit_intercept: bool = True,
+        class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
+    ) -> None:
+        super().__init__(ridge, fit_intercept=fit_intercept)
+        self.class_weight = class_weight
+
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit features X (n, d) and labels y (n,)."""
         X, y, weights = self._checked(X, y, sample_weight, reset=True)
         classes, indices = np.unique(y, return_inverse=True)
-        self._fit(Samples(X, indices, weights, len(classes)))
+        self._fit(self._weighed(Samples(X, indices, weights, len(classes)), classes))
         self.classes_ = classes
         return self
 
@@ -267,10 +303,34 @@ class GramClassifier(ClassifierMixin, GramEstimator):  # type: ignore[misc]
                 f"label {unknown[0]!r} is not among the classes {known.tolist()}: "
                 "name all classes in the first call, partial_fit(X, y, classes=…)"
             )
-        moments = WeightedMoments.of(Samples(X, known.searchsorted(y), weights, len(known)))
-        self._take(moments if first else self.moments_ + moments)
+        held: Any = self._sums(self._weighed(Samples(X, known.searchsorted(y), weights, len(known)), known))
+        self._take(held if first else self._held + held)
         self.classes_ = known
         return self
+
+    def _weighed(self, samples: Samples, classes: npt.NDArray[Any]) -> Samples:
+        """Return the samples with their weights multiplied by those of their classes, as far as samples decide them."""
+        given, own = self.class_weight, samples.weights
+        if isinstance(given, Mapping):
+            # scikit-learn refuses a label that is no class if another class has no weight: it may be misspelt.
+            by_class = compute_class_weight(dict(given), classes=classes, y=classes)
+            if not (np.isfinite(by_class).all() and (by_class >= 0).all()):
+                raise InvalidParameter(f"class_weight: expected finite numbers ≥ 0, got {given!r}")
+            factors = by_class[samples.y]
+        elif given == "balanced":
+            if self.ridge != "loo":
+                return samples  # weighed after sums and differences
+            masses = np.bincount(samples.y, own, len(classes))
+            factors = (masses.sum() / np.count_nonzero(masses) / np.where(masses > 0, masses, 1.0))[samples.y]
+        elif given is None:
+            return samples
+        else:
+            raise InvalidParameter(f"class_weight: expected weights by label, 'balanced' or None, got {given!r}")
+        return samples._replace(weights=factors if own is None else factors * own)
+
+    def _sums(self, samples: Samples) -> Held:
+        balanced = self.class_weight == "balanced" and self.ridge != "loo"
+        return ClassMoments.of(samples) if balanced else super()._sums(samples)
 
     def decision_function(self, X: Any) -> Array:
         """Return a score per class, (n, c), or with two classes the score of the second, (n,)."""
@@ -289,7 +349,7 @@ class GramClassifier(ClassifierMixin, GramEstimator):  # type: ignore[misc]
         """Return a probability per class, (n, c): softmax of the scores divided by `temperature_`."""
         scores = self._scores(X)
         if len(self.classes_) == 1:
-            return np.ones((len(scores), 1))
+            return np.ones_like(scores)
         scores = np.hstack([-scores, scores]) if len(self.classes_) == 2 else scores
         return np.asarray(softmax(scores / self.temperature_, axis=1))
 
@@ -303,7 +363,7 @@ class GramClassifier(ClassifierMixin, GramEstimator):  # type: ignore[misc]
         signed: Array = 2 * values - values.sum(axis=0)
         return signed[1:] if len(values) == 2 else signed
 
-    def _aligned(self, other: GramEstimator) -> tuple[WeightedMoments, WeightedMoments]:
+    def _aligned(self, other: GramEstimator) -> tuple[Any, Any]:
         mine, theirs = super()._aligned(other)
         assert isinstance(other, GramClassifier)
         classes = self._classes_with(other)
@@ -312,8 +372,8 @@ class GramClassifier(ClassifierMixin, GramEstimator):  # type: ignore[misc]
             theirs.spread(classes.searchsorted(other.classes_), len(classes)),
         )
 
-    def _with(self, moments: WeightedMoments, other: Self) -> Self:
-        fitted = super()._with(moments, other)
+    def _with(self, held: Held, other: Self) -> Self:
+        fitted = super()._with(held, other)
         fitted.classes_ = self._classes_with(other)
         return fitted
 
@@ -390,15 +450,15 @@ class GramRegressor(MultiOutputMixin, RegressorMixin, GramEstimator):  # type: i
     def _outcomes(self) -> str:
         return "shape (n,)" if self._flat else f"shape (n, {self.moments_.cross.shape[1]})"
 
-    def _aligned(self, other: GramEstimator) -> tuple[WeightedMoments, WeightedMoments]:
+    def _aligned(self, other: GramEstimator) -> tuple[Any, Any]:
         mine, theirs = super()._aligned(other)
         assert isinstance(other, GramRegressor)
         if self._outcomes() != other._outcomes():
             raise Mismatch(f"cannot combine fits of different outcomes: {self._outcomes()} and {other._outcomes()}")
         return mine, theirs
 
-    def _with(self, moments: WeightedMoments, other: Self) -> Self:
-        fitted = super()._with(moments, other)
+    def _with(self, held: Held, other: Self) -> Self:
+        fitted = super()._with(held, other)
         fitted._flat = self._flat
         return fitted
 
