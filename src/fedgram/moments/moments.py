@@ -38,6 +38,8 @@ from fedgram.moments.regression import Regression
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
+    from fedgram.moments.decayed import DecayedMoments
+
 Counts: TypeAlias = npt.NDArray[np.int64]
 STUDY = "study:"  # the prefix of the fingerprint of a study's features
 _FEATURES = re.compile(rf"{STUDY}(?P<name>.*)@(?P<fingerprint>[0-9a-f]{{64}})", re.DOTALL)
@@ -431,6 +433,14 @@ class Moments:
         for part in parts:
             total.add(part)
         return total.moments()
+
+    def __mul__(self, factor: float) -> "DecayedMoments":
+        """Return the moments with a weight for each sample, instead of counts: 0.99 forgets one per cent."""
+        from fedgram.moments.decayed import DecayedMoments
+
+        return DecayedMoments.of_moments(self) * factor
+
+    __rmul__ = __mul__
 
     def __radd__(self, other: object) -> Self:
         """Let `sum([a, b])` start from 0."""

@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from math import isclose, isfinite
 from numbers import Real
-from typing import Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import lapack
 from scipy.linalg.blas import dsyrk
 
-from fedgram.core import threads
+from fedgram.core import threads, wire
 from fedgram.core.arrays import Array
 from fedgram.core.errors import InvalidData, InvalidParameter, LostPrecision, NotMoments
 from fedgram.moments import packing, solve, sparse
@@ -132,6 +132,7 @@ class _Sums(NamedTuple):
         )
 
 
+@wire.message("weighted-moments", version=1)
 @dataclass(frozen=True, eq=False)
 class WeightedMoments:
     """Σw(x - μ)(x - μ)ᵀ, packed, Σw(x - μ)(y - ν)ᵀ (d, t) and Σw(y - ν)² (t,) of n samples.
@@ -142,12 +143,12 @@ class WeightedMoments:
 
     n: int
     weight: float
-    mean: Array
-    target_mean: Array
-    packed: Array
-    cross: Array
-    squares: Array
-    handled: Array
+    mean: Annotated[Array, wire.Shape("d")]
+    target_mean: Annotated[Array, wire.Shape("c")]
+    packed: Annotated[Array, wire.Shape("p")]
+    cross: Annotated[Array, wire.Shape("d", "c")]
+    squares: Annotated[Array, wire.Shape("c")]
+    handled: Annotated[Array, wire.Shape("d")]
 
     @classmethod
     def of(cls, samples: Samples) -> Self:
@@ -257,6 +258,18 @@ class WeightedMoments:
         target_mean, squares, cross = np.zeros(count), np.zeros(count), np.zeros((len(self.mean), count))
         target_mean[places], squares[places], cross[:, places] = self.target_mean, self.squares, self.cross
         return replace(self, target_mean=target_mean, squares=squares, cross=cross)
+
+    def check(self) -> None:
+        """Raise for arrays that no samples could have as their moments."""
+        d = len(self.mean)
+        if len(self.packed) != packing.size(d):
+            raise NotMoments(f"field 'packed' has {len(self.packed)} numbers; {d} features need {packing.size(d)}")
+        if not (self.n > 0 and self.weight > 0 and (self.squares >= 0).all() and (self.handled >= 0).all()):
+            raise NotMoments("fields 'n' and 'weight' must be more than 0, and 'squares' and 'handled' not negative")
+        level = SLACK * solve.rounding_level(d, self.n)
+        noise = level * float(self.packed[packing.diagonal(d)].sum() + self.handled.sum()) + TINY
+        if not solve.is_positive_semidefinite(self.packed, d, noise):
+            raise NotMoments("field 'packed' must be positive semidefinite: these are not the moments of any samples")
 
     def regression(self, *, intercept: bool) -> Regression:
         """Return the regression of the targets on the features."""
