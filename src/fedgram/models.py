@@ -1,7 +1,10 @@
 """Models, which methods return and which predict: the interface, the linear model, and base classes of other models."""
 
+import json
+import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated, Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
@@ -12,6 +15,8 @@ from fedgram.core.arrays import Array, as_sparse
 from fedgram.core.classes import NUMERIC, Classes
 from fedgram.core.columns import Columns, as_columns, samples_of
 from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch
+from fedgram.core.extras import require
+from fedgram.core.filesystem import replace_file, writing
 
 T = TypeVar("T")
 S = TypeVar("S", bound=Any)  # samples: an array, or a sparse one
@@ -42,7 +47,7 @@ class Model(Protocol):
         """Return the label of each sample, (n,)."""
 
 
-class BlockModel(ABC):
+class BlockModel(wire.Saved, ABC):
     """Base of models that score samples block by block; a subclass gives the shape of a sample and a block's scores.
 
     `features` is the fingerprint of the features that the model was made from, to be compared with those of samples.
@@ -112,7 +117,7 @@ class BlockModel(ABC):
             raise Mismatch(f"field 'temperature' must be more than 0, got {self.temperature}")
 
 
-class WrappedModel(ABC):
+class WrappedModel(wire.Saved, ABC):
     """Base of models that convert samples by `unwrap` and pass them on to an inner model."""
 
     model: Model
@@ -253,6 +258,55 @@ class LinearModel(BlockModel):
             return super().scores(x)
         self.checked(rows)
         return finite(rows @ self.weights + (0.0 if self.intercept is None else self.intercept))
+
+    def to_onnx(self, path: str | os.PathLike[str], *, centre: Array | None = None) -> None:
+        """Write the model as an ONNX file, which programs without Python can run.
+
+        The input is "samples", (n, d) in float32. The outputs are "scores" (n, c), and for classes "label" (n,), texts
+        or whole numbers, and "probabilities" (n, c). The names of the columns are in the file's metadata, as JSON.
+
+        Parameters
+        ----------
+        path : str or PathLike
+            The file to write.
+        centre : Array or None
+            Numbers (d,) to subtract from samples first, such as their means. The scores are the same, but float32 keeps
+            more digits of columns far from zero.
+
+        """
+        onnx = require("onnx", "onnx", "a model as an ONNX file")
+        made, graph, nodes = onnx.helper, [], []
+        where = np.zeros(len(self.weights)) if centre is None else centre.astype(np.float32).astype(np.float64)
+        offset = where @ self.weights + (0.0 if self.intercept is None else self.intercept)
+        limits = np.finfo(np.float32)
+        for name, values in (("centre", where), ("weights", self.weights), ("intercept", offset)):
+            narrow = np.clip(values, limits.min, limits.max).astype(np.float32)  # no class has a score of -infinity
+            graph.append(onnx.numpy_helper.from_array(narrow, name))
+        count, (real, whole) = self.width, (onnx.TensorProto.FLOAT, onnx.TensorProto.INT64)
+        nodes.append(made.make_node("Sub", ["samples", "centre"], ["centred"]))
+        nodes.append(made.make_node("Gemm", ["centred", "weights", "intercept"], ["scores"]))
+        outputs = [made.make_tensor_value_info("scores", real, ["n", count])]
+        if self.classes != NUMERIC:
+            names = isinstance(self.classes[0], str)
+            kind = onnx.TensorProto.STRING if names else whole
+            labels = [str(label).encode() if names else label for label in self.classes]
+            temperature = np.float32(1.0 if self.temperature is None else self.temperature)
+            graph.append(made.make_tensor("classes", kind, [count], labels))
+            graph.append(onnx.numpy_helper.from_array(temperature, "temperature"))
+            nodes.append(made.make_node("ArgMax", ["scores"], ["best"], axis=1, keepdims=0))
+            nodes.append(made.make_node("Gather", ["classes", "best"], ["label"]))
+            nodes.append(made.make_node("Div", ["scores", "temperature"], ["logits"]))
+            nodes.append(made.make_node("Softmax", ["logits"], ["probabilities"], axis=1))
+            outputs.append(made.make_tensor_value_info("label", kind, ["n"]))
+            outputs.append(made.make_tensor_value_info("probabilities", real, ["n", count]))
+        samples = made.make_tensor_value_info("samples", real, ["n", len(self.weights)])
+        # Versions of 2020, which any runtime of today reads.
+        versions: dict[str, Any] = {"opset_imports": [made.make_opsetid("", 13)], "ir_version": 7}
+        model = made.make_model(made.make_graph(nodes, "linear-model", [samples], outputs, graph), **versions)
+        made.set_model_props(model, {"columns": json.dumps(self.columns)})
+        onnx.checker.check_model(model, full_check=True)
+        with writing(Path(path)):
+            replace_file(Path(path), model.SerializeToString())
 
     def score_block(self, block: npt.NDArray[Any], out: Array) -> None:
         """Write the scores of samples (n, d), float32 or float64."""

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from importlib import import_module
 from math import inf
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -14,7 +13,7 @@ import numpy as np
 from fedgram.core import wire
 from fedgram.core.container import MOST_BYTES, is_exchanged
 from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch, MissingFile, RefusedMessage, UnknownName
-from fedgram.core.filesystem import read_regular, replace_file, writing
+from fedgram.core.filesystem import read_regular
 from fedgram.data.client import Client
 from fedgram.evaluation import BINS, Evaluation, NumericErrors, Performance, RightLabels
 from fedgram.models import Model
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 @wire.register_message
 @dataclass(frozen=True, eq=False)
-class Fit:
+class Fit(wire.Saved):
     """The result of `Method.fit`: models, evaluations, and the cost of the run.
 
     Parameters
@@ -334,18 +333,6 @@ class Fit:
             **({} if self.sites is None else {"validation": self.sites.report()}),
         }
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fit to one file, whole or not at all.
-
-        Parameters
-        ----------
-        path : str or PathLike
-            The file to write.
-
-        """
-        with writing(Path(path)):
-            replace_file(Path(path), wire.encode(self))
-
     def to_fields(self) -> dict[str, Any]:
         """Return the fit as fields of a message."""
         return {
@@ -399,7 +386,9 @@ def _client(given: object, what: str) -> Client:
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """Return the fit in a file of `Fit.save`, or the content of an `.fgm` file: a fit if published, or a party's model.
+    """Return what `save` wrote, a fit, a model or an estimator, or the content of an `.fgm` file.
+
+    An `.fgm` file holds a fit if it was published, or a party's model.
 
     A file is checked like a message of another party. The signature of an `.fgm` file must fit; without one there is a
     warning.
@@ -413,8 +402,8 @@ def load(path: str | os.PathLike[str]) -> Any:
     found = _read(path)
     if isinstance(found, bytes):
         return import_module("fedgram.exchange.rounds.party_side").loaded(path)  # a layer above, which few need
-    if not isinstance(found, Fit):
-        raise Mismatch(f"{os.fspath(path)} holds a {type(found).__name__}, not a fit")
+    if not isinstance(found, Fit) and not hasattr(found, "predict"):
+        raise Mismatch(f"{os.fspath(path)}: expected a saved fit, model or estimator, got a {type(found).__name__}")
     return found
 
 
@@ -449,6 +438,7 @@ def _read_studies() -> None:
 
 
 wire.when_unknown(_read_studies)
+wire.when_unknown(lambda: import_module("fedgram.sklearn.estimators"), "gram-classifier", "gram-regressor")
 
 
 def _read(path: str | os.PathLike[str]) -> Any:

@@ -4,11 +4,12 @@ The moments are of weighted samples with numeric targets, see `fedgram.moments.w
 one-hot rows.
 """
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Real
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, ClassVar, Literal, Self, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -20,10 +21,14 @@ from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
+from fedgram.core import schema, wire
 from fedgram.core.arrays import Array, unmasked
-from fedgram.core.columns import difference
-from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch
+from fedgram.core.classes import NUMERIC, as_classes
+from fedgram.core.columns import as_columns, difference
+from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch, RefusedMessage
 from fedgram.heads.least_squares import of_regression
+from fedgram.models import LinearModel
+from fedgram.moments import solve
 from fedgram.moments.regression import Regression, Ridge
 from fedgram.moments.weighted import ClassMoments, Samples, WeightedMoments, leave_one_out
 
@@ -74,9 +79,11 @@ Held: TypeAlias = WeightedMoments | ClassMoments
 DTYPES = (np.float64, np.float32)
 
 
-class GramEstimator(BaseEstimator):  # type: ignore[misc]
+class GramEstimator(wire.Saved, BaseEstimator):  # type: ignore[misc]
     """Base of least squares from moments that add up. Subclasses define the targets and the predictions."""
 
+    wire_version: ClassVar[int] = 1
+    wire_fields: ClassVar[Mapping[str, wire.Field]] = {}
     _dtype: np.dtype[Any]  # of the features: float32 gives predictions in float32
 
     def __init__(self, ridge: Setting = "auto", *, fit_intercept: bool = True) -> None:
@@ -187,6 +194,65 @@ class GramEstimator(BaseEstimator):  # type: ignore[misc]
 
     __rmul__ = __mul__
 
+    def to_onnx(self, path: str | os.PathLike[str]) -> None:
+        """Write the model as an ONNX file, see `LinearModel.to_onnx`.
+
+        Parameters
+        ----------
+        path : str or PathLike
+            The file to write.
+
+        """
+        self._linear_model().to_onnx(path, centre=self.moments_.mean)
+
+    def _linear_model(self) -> LinearModel:
+        """Return the model without its moments."""
+        raise NotImplementedError
+
+    def to_fields(self) -> dict[str, Any]:
+        """Return the fields for the wire: the settings, and the sums, so that a fit that was loaded still adds up."""
+        check_is_fitted(self, "moments_")
+        return {
+            "ridge": self.ridge if isinstance(self.ridge, str) else float(self.ridge),
+            "chosen": self._model.setting,
+            "fit_intercept": bool(self.fit_intercept),
+            "dtype": str(self._dtype),
+            "columns": list(getattr(self, "feature_names_in_", ())),
+            "sums": list(self._held.parts) if isinstance(self._held, ClassMoments) else [self._held],
+        }
+
+    @classmethod
+    def from_fields(cls, fields: dict[str, Any]) -> Self:
+        """Return the fit in fields from the wire, any of which may be wrong."""
+        plain = {name: schema.read(kind, fields[name], name, error=RefusedMessage) for name, kind in _PLAIN.items()}
+        settings = cls._settings(fields) | {"fit_intercept": plain["fit_intercept"]}
+        made, sums = cls(plain["ridge"], **settings), fields["sums"]
+        made._setting()
+        solve.check_ridge(0.0 if plain["chosen"] == "auto" else plain["chosen"])
+        if not all(part is None or isinstance(part, WeightedMoments) for part in sums):
+            raise RefusedMessage("field 'sums' must be moments")
+        there = [part for part in sums if part is not None]
+        if not there or len({len(part.mean) for part in there}) > 1:
+            raise RefusedMessage("field 'sums' must be moments of the same features")
+        made._dtype, made.n_features_in_ = np.dtype(plain["dtype"]), len(there[0].mean)
+        if columns := as_columns(plain["columns"], made.n_features_in_):
+            made.feature_names_in_ = np.array(columns, dtype=object)
+        made._read_targets(fields, sums)
+        made._model = Solution(made.moments_, plain["chosen"], made.fit_intercept)
+        return made
+
+    @classmethod
+    def _settings(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        """Return further settings from fields of the wire."""
+        return {}
+
+    def _read_targets(self, fields: dict[str, Any], sums: list[WeightedMoments | None]) -> None:
+        """Set the sums, and what targets they are of, from fields of the wire."""
+        raise NotImplementedError
+
+    def check(self) -> None:
+        """Accept the fit: its moments are checked when they are decoded."""
+
     def _aligned(self, other: "GramEstimator") -> tuple[Any, Any]:
         """Return the sums of both for the same targets; raise for other settings, features or targets."""
         check_is_fitted(self, "moments_")
@@ -221,6 +287,15 @@ class GramEstimator(BaseEstimator):  # type: ignore[misc]
         return fitted
 
 
+_PLAIN: dict[str, Any] = {
+    "ridge": float | Literal["auto", "loo"],
+    "chosen": float | Literal["auto"],
+    "fit_intercept": bool,
+    "dtype": Literal["float32", "float64"],
+    "columns": Sequence[str],
+}
+
+
 def checked_weights(sample_weight: Any, X: Any) -> Array | None:
     """Return weights ≥ 0 as an array, None for all ones; `X` has been checked."""
     if sample_weight is None:
@@ -239,6 +314,7 @@ def checked_weights(sample_weight: Any, X: Any) -> Array | None:
     return weights
 
 
+@wire.register_message
 class GramClassifier(ClassifierMixin, GramEstimator):  # type: ignore[misc]
     """The classifier of scikit-learn's `RidgeClassifier`, from moments that add up, and with probabilities.
 
@@ -268,6 +344,8 @@ class GramClassifier(ClassifierMixin, GramEstimator):  # type: ignore[misc]
     True
 
     """
+
+    wire_name: ClassVar[str] = "gram-classifier"
 
     def __init__(
         self,
@@ -318,8 +396,8 @@ class GramClassifier(ClassifierMixin, GramEstimator):  # type: ignore[misc]
                 raise InvalidParameter(f"class_weight: expected finite numbers ≥ 0, got {given!r}")
             factors = by_class[samples.y]
         elif given == "balanced":
-            if self.ridge != "loo":
-                return samples  # weighed after sums and differences
+            if self._by_class:
+                return samples
             masses = np.bincount(samples.y, own, len(classes))
             factors = (masses.sum() / np.count_nonzero(masses) / np.where(masses > 0, masses, 1.0))[samples.y]
         elif given is None:
@@ -329,8 +407,12 @@ class GramClassifier(ClassifierMixin, GramEstimator):  # type: ignore[misc]
         return samples._replace(weights=factors if own is None else factors * own)
 
     def _sums(self, samples: Samples) -> Held:
-        balanced = self.class_weight == "balanced" and self.ridge != "loo"
-        return ClassMoments.of(samples) if balanced else super()._sums(samples)
+        return ClassMoments.of(samples) if self._by_class else super()._sums(samples)
+
+    @property
+    def _by_class(self) -> bool:
+        """Whether moments are kept for each class, to be balanced after sums and differences; "loo" has none."""
+        return isinstance(self.class_weight, str) and self.class_weight == "balanced" and self.ridge != "loo"
 
     def decision_function(self, X: Any) -> Array:
         """Return a score per class, (n, c), or with two classes the score of the second, (n,)."""
@@ -363,6 +445,49 @@ class GramClassifier(ClassifierMixin, GramEstimator):  # type: ignore[misc]
         signed: Array = 2 * values - values.sum(axis=0)
         return signed[1:] if len(values) == 2 else signed
 
+    def _linear_model(self) -> LinearModel:
+        found = (self._solution().weights, self._solution().offset)
+        weights, offset = (2 * values - values.sum(axis=-1, keepdims=True) for values in found)
+        labels = self.classes_.tolist()
+        if self.classes_.dtype.kind in "bf" and all(label == int(label) for label in labels):
+            labels = [int(label) for label in labels]
+        columns = tuple(getattr(self, "feature_names_in_", ()))
+        return LinearModel(weights, as_classes(labels), offset, columns=columns, temperature=self.temperature_)
+
+    def to_fields(self) -> dict[str, Any]:
+        """Return the fields for the wire."""
+        check_is_fitted(self, "moments_")
+        labels, weights = self.classes_.tolist(), self.class_weight
+        if self.classes_.dtype.kind == "O" and not all(isinstance(label, str) for label in labels):
+            raise InvalidData(f"classes to save: expected texts or numbers, got {labels[:5]}; convert the labels first")
+        names, sent = self.classes_.dtype.kind in "OSU", cast("Any", weights)
+        if isinstance(weights, Mapping):
+            keys = [key.item() if isinstance(key, np.generic) else key for key in weights]
+            sent = {"labels": keys, "weights": [float(weight) for weight in weights.values()]}
+        return super().to_fields() | {"classes": labels if names else self.classes_, "class_weight": sent}
+
+    @classmethod
+    def _settings(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        given = fields["class_weight"]
+        if isinstance(given, Mapping):
+            kinds = {"labels": Sequence[str | bool | int | float], "weights": Sequence[float]}
+            found = {name: schema.read(kind, given[name], name, error=RefusedMessage) for name, kind in kinds.items()}
+            return {"class_weight": dict(zip(found["labels"], found["weights"], strict=True))}
+        return {"class_weight": schema.read(Literal["balanced"] | None, given, "class_weight", error=RefusedMessage)}
+
+    def _read_targets(self, fields: dict[str, Any], sums: list[WeightedMoments | None]) -> None:
+        labels = fields["classes"]
+        if not isinstance(labels, np.ndarray):
+            labels = np.array(schema.read(Sequence[str], labels, "classes", error=RefusedMessage))
+        if labels.ndim != 1 or not np.array_equal(labels, np.unique(labels)):
+            raise RefusedMessage("field 'classes' must be labels in order, each of them once")
+        each, count = (1, len(labels)) if self._by_class else (len(labels), 1)
+        if len(sums) != count or any(part is not None and len(part.target_mean) != each for part in sums):
+            raise RefusedMessage(f"field 'sums' must be moments of {len(labels)} classes")
+        self.classes_ = labels
+        held: Any = ClassMoments(tuple(sums)) if self._by_class else sums[0]
+        self._held, self.moments_ = held, held.balanced() if self._by_class else held
+
     def _aligned(self, other: GramEstimator) -> tuple[Any, Any]:
         mine, theirs = super()._aligned(other)
         assert isinstance(other, GramClassifier)
@@ -391,6 +516,7 @@ class GramClassifier(ClassifierMixin, GramEstimator):  # type: ignore[misc]
         return X, column_or_1d(y, warn=True), weights
 
 
+@wire.register_message
 class GramRegressor(MultiOutputMixin, RegressorMixin, GramEstimator):  # type: ignore[misc]
     """Ridge regression of one or several numeric outcomes, from moments that add up.
 
@@ -416,6 +542,8 @@ class GramRegressor(MultiOutputMixin, RegressorMixin, GramEstimator):  # type: i
     True
 
     """
+
+    wire_name: ClassVar[str] = "gram-regressor"
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit features X (n, d) and outcomes y, (n,) or (n, t)."""
@@ -446,6 +574,21 @@ class GramRegressor(MultiOutputMixin, RegressorMixin, GramEstimator):  # type: i
 
     def _shown(self, values: Array) -> Any:
         return values[0] if self._flat else values
+
+    def _linear_model(self) -> LinearModel:
+        solution, columns = self._solution(), tuple(getattr(self, "feature_names_in_", ()))
+        return LinearModel(solution.weights, NUMERIC, solution.offset, columns=columns)
+
+    def to_fields(self) -> dict[str, Any]:
+        """Return the fields for the wire."""
+        return super().to_fields() | {"flat": self._flat}
+
+    def _read_targets(self, fields: dict[str, Any], sums: list[WeightedMoments | None]) -> None:
+        self._flat = schema.read(bool, fields["flat"], "flat", error=RefusedMessage)
+        [first] = sums
+        if first is None or (self._flat and len(first.target_mean) != 1):
+            raise RefusedMessage("field 'sums' must be the moments of one outcome")
+        self._held = self.moments_ = first
 
     def _outcomes(self) -> str:
         return "shape (n,)" if self._flat else f"shape (n, {self.moments_.cross.shape[1]})"
