@@ -73,8 +73,8 @@ class DecayedMoments(WeightedMoments):
             raise InvalidData("moments of no samples: expected at least one; leave them out")
         if schema.bias:
             raise InvalidParameter(
-                "moments with a column of ones: expected moments without; make them without bias=True, since models "
-                "of decayed moments have an intercept anyway"
+                "moments with a column of ones: expected moments without one; make them without bias=True, since "
+                "models of weighted samples have an intercept anyway"
             )
         problem, counts = moments.regression(intercept=True), moments.counts.astype(np.float64)
         return cls(
