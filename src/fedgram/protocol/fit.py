@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from fedgram.core import wire
+from fedgram.core.classes import NUMERIC
 from fedgram.core.container import MOST_BYTES, is_exchanged
 from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch, MissingFile, RefusedMessage, UnknownName
 from fedgram.core.filesystem import read_regular
@@ -333,6 +334,32 @@ class Fit(wire.Saved):
             **({} if self.sites is None else {"validation": self.sites.report()}),
         }
 
+    def __repr__(self) -> str:
+        """Return about ten lines: the method, who took part, the model, how good it is, and the cost."""
+        settings = ", ".join(f"{name}={value!r}" for name, value in self.settings.items())
+        found, known = self.report(), {"clients": list(self.contributors), "absent": list(self.absent)}
+        lines = {what: f"{len(names):,}: {_shown(names)}" for what, names in known.items() if names}
+        if self.lost:
+            lines["lost"] = f"{len(self.lost):,} after they contributed: {_shown(list(self.lost))}"
+        if self.model is not None:
+            lines["model"] = _described(self.model)
+        if self.personal:
+            lines["personal models"] = f"{len(self.personal):,}: {_described(next(iter(self.personal.values())))}"
+        if found["accuracy"]:
+            words = {"pooled": "pooled", "client_mean": "mean of clients", "worst_decile": "worst tenth"}
+            lines["accuracy"] = ", ".join(f"{found['accuracy'][name]:.2%} {word}" for name, word in words.items())
+        for name, errors in found.get("errors", {}).items():
+            figures = (f"{what.upper()} {value:.4g}" for what, value in errors.items() if value is not None)
+            lines[f"errors in {name}"] = ", ".join(figures)
+        lines["bytes"] = f"{self.traffic.up:,} up, {self.traffic.down:,} down"
+        lines["seconds"] = f"{self.seconds:.2f}"
+        return "\n".join(
+            [
+                f"Fit of {self.method}({settings}), seed {self.seed}, engine {self.engine}",
+                *(f"  {what}: {text}" for what, text in lines.items()),
+            ]
+        )
+
     def to_fields(self) -> dict[str, Any]:
         """Return the fit as fields of a message."""
         return {
@@ -377,6 +404,16 @@ class Fit(wire.Saved):
 _LATER = ("study", "basis", "targets")  # written only if they are set
 _OTHERS = ("traffic", "evaluation", "rounds", "timing", "sites")
 _PLAIN = [each.name for each in fields(Fit) if each.name not in _OTHERS]
+
+
+def _shown(names: Sequence[str], most: int = 5) -> str:
+    return ", ".join(names[:most]) + (", …" if len(names) > most else "")
+
+
+def _described(model: Any) -> str:
+    """Return the kind of a model, with its number of classes."""
+    classes = getattr(model, "classes", NUMERIC)
+    return type(model).__name__ + ("" if classes == NUMERIC else f" of {len(classes):,} classes")
 
 
 def _client(given: object, what: str) -> Client:
