@@ -44,8 +44,8 @@ def sparse(n: int = 200_000, d: int = 2_000, filled: float = 0.002) -> None:
     product, moments, fit = cpu_seconds(*jobs, repeats=7)
     results = Results(f"Sparse features, n = {n:,}, d = {d:,}, {filled:.1%} filled")
     results.note("CPU seconds: S.T @ S, moments, a fit", f"{product:.3f}, {moments:.3f}, {fit:.3f}")
-    results.at_most("Moments.of / S.T @ S", moments / product, 4.0)
-    results.at_most("GramClassifier.fit / S.T @ S", fit / product, 8.0)
+    results.at_most("Moments.of / S.T @ S", moments / product, 3.0)
+    results.at_most("GramClassifier.fit / S.T @ S", fit / product, 5.0)
     results.show()
 
 

@@ -433,7 +433,7 @@ class GramClassifier(ClassifierMixin, GramEstimator):  # type: ignore[misc]
         if len(self.classes_) == 1:
             return np.ones_like(scores)
         scores = np.hstack([-scores, scores]) if len(self.classes_) == 2 else scores
-        return np.asarray(softmax(scores / self.temperature_, axis=1))
+        return np.asarray(softmax(scores / self.temperature_, axis=1), dtype=scores.dtype)
 
     @property
     def temperature_(self) -> float:
