@@ -164,6 +164,7 @@ def test_are_kept_as_bytes():
     np.testing.assert_array_equal((0.5 * again + total).packed, (0.5 * total + total).packed)
     np.testing.assert_array_equal(again.model(1.0).weights, total.model(1.0).weights)
     assert again.schema == total.schema
+    assert repr(again) == f"DecayedMoments(n={total.n}, weight={total.weight:g}, d=3, targets=3)"
     for field, value, told in (
         ("packed", -total.packed, "positive semidefinite"),
         ("packed", total.packed[:-1], "numbers; 3 features need 6"),

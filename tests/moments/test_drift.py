@@ -104,7 +104,7 @@ def test_columns_go_by_name():
         fg.drift(moments(x, ["age", "bmi"]), moments(y, ["age", "bp"]))
     with pytest.raises(Mismatch, match="got 2 and 1 features"):
         fg.drift(moments(x), moments(y[:, :1]))
-    with pytest.raises(InvalidData, match="expected moments, got a GramRegressor; .* its moments_"):
+    with pytest.raises(InvalidData, match="expected moments, got GramRegressor; .* its moments_"):
         fg.drift(moments(x), GramRegressor().fit(x, x))
     with pytest.raises(InvalidParameter, match="without bias=True"):
         fg.drift(moments(x), fg.Moments.of(x, np.zeros(50, int), classes=2, bias=True))

@@ -91,7 +91,7 @@ def test_a_class_that_has_left_does_not_count():
 
 def test_wrong_weights_are_refused():
     x, y, _ = table(np.random.default_rng(0))
-    for wrong in ("balance", {"lung": -1.0}, {"lung": np.inf}, 3):
+    for wrong in ("balance", {"lung": -1.0}, {"lung": np.inf}, {"lung": "much"}, 3):
         with pytest.raises(InvalidParameter, match="class_weight: expected"):
             GramClassifier(class_weight=wrong).fit(x, y)
     with pytest.raises(ValueError, match=r"'bone'.*not in class_weight"):

@@ -16,7 +16,7 @@ from fedgram.moments.weighted import SLACK, WeightedMoments
 
 
 @wire.message("decayed-moments", version=1)
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class DecayedMoments(WeightedMoments):
     """Moments with a weight for each sample: of `0.99 * moments`, and of its sums and differences with other moments.
 

@@ -112,7 +112,7 @@ def _weighted(moments: Moments | WeightedMoments) -> WeightedMoments:
         return DecayedMoments.of_moments(moments)
     if not isinstance(moments, WeightedMoments):
         raise InvalidData(
-            f"drift: expected moments, got a {type(moments).__name__}; of a fit, give its total, of an estimator its "
+            f"drift: expected moments, got {type(moments).__name__}; of a fit, give its total, of an estimator its "
             "moments_"
         )
     return moments

@@ -259,6 +259,10 @@ class WeightedMoments:
         target_mean[places], squares[places], cross[:, places] = self.target_mean, self.squares, self.cross
         return replace(self, target_mean=target_mean, squares=squares, cross=cross)
 
+    def __repr__(self) -> str:
+        sizes = f"d={len(self.mean)}, targets={len(self.target_mean)}"
+        return f"{type(self).__name__}(n={self.n}, weight={self.weight:g}, {sizes})"
+
     def check(self) -> None:
         """Raise for arrays that no samples could have as their moments."""
         d = len(self.mean)

@@ -390,11 +390,10 @@ class GramClassifier(ClassifierMixin, GramEstimator):  # type: ignore[misc]
         """Return the samples with their weights multiplied by those of their classes, as far as samples decide them."""
         given, own = self.class_weight, samples.weights
         if isinstance(given, Mapping):
-            # scikit-learn refuses a label that is no class if another class has no weight: it may be misspelt.
-            by_class = compute_class_weight(dict(given), classes=classes, y=classes)
-            if not (np.isfinite(by_class).all() and (by_class >= 0).all()):
+            if not all(isinstance(weight, Real) and 0 <= float(weight) < np.inf for weight in given.values()):
                 raise InvalidParameter(f"class_weight: expected finite numbers ≥ 0, got {given!r}")
-            factors = by_class[samples.y]
+            # scikit-learn refuses a label that is no class if another class has no weight: it may be misspelt.
+            factors = compute_class_weight(dict(given), classes=classes, y=classes)[samples.y]
         elif given == "balanced":
             if self._by_class:
                 return samples
