@@ -262,8 +262,9 @@ class LinearModel(BlockModel):
     def to_onnx(self, path: str | os.PathLike[str], *, centre: Array | None = None) -> None:
         """Write the model as an ONNX file, which programs without Python can run.
 
-        The input is "samples", (n, d) in float32. The outputs are "scores" (n, c), and for classes "label" (n,), texts
-        or whole numbers, and "probabilities" (n, c). The names of the columns are in the file's metadata, as JSON.
+        The input is "samples", (n, d) in float32: features of a backbone, if the model was made from these. The outputs
+        are "scores" (n, c), and for classes "label" (n,), texts or whole numbers, and "probabilities" (n, c). The names
+        of the columns are in the file's metadata, as JSON.
 
         Parameters
         ----------

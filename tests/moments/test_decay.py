@@ -110,6 +110,17 @@ def test_a_window_rolls():
     assert relative_error(faded.model(1.0).weights, want.model(1.0).weights) < 1e-10
 
 
+def test_few_samples_that_are_kept_as_their_factor():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(20, 40)), np.arange(20) % 3
+    parts = [fg.Moments.of(x[rows], y[rows], classes=3) for rows in (slice(0, 8), slice(8, 20))]
+    assert parts[0].factor is not None
+    total = 0.5 * parts[0] + parts[1]
+    want = WeightedMoments.of(Samples(x, y, np.where(np.arange(20) < 8, 0.5, 1.0), 3))
+    assert relative_error(total.packed, want.packed) < 1e-12
+    assert relative_error(total.cross, want.cross) < 1e-12
+
+
 def test_moments_about_a_centre_and_columns_in_another_order():
     rng = np.random.default_rng(0)
     centre = np.array([2026.0, 0.0, 1e5])

@@ -366,7 +366,7 @@ def _left(whole: WeightedMoments | None, other: WeightedMoments | None) -> Weigh
         return whole
     if whole is None:
         raise NotMoments(f"cannot subtract {other.n} samples of a class that has none")
-    if whole.n == other.n and isclose(whole.weight, other.weight, rel_tol=solve.rounding_level(1, whole.n)):
+    if whole.n == other.n and isclose(whole.weight, other.weight, rel_tol=SLACK * solve.rounding_level(1, whole.n)):
         return None
     return whole - other
 
