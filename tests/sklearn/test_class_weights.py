@@ -99,3 +99,7 @@ def test_wrong_weights_are_refused():
     balanced = GramClassifier(class_weight="balanced").fit(x, y)
     with pytest.raises(Mismatch, match="different class_weight: 'balanced' and None"):
         balanced + GramClassifier().fit(x, y)
+    changed = GramClassifier().fit(x, y).set_params(class_weight="balanced")
+    for wrong in (lambda: changed + balanced, lambda: changed.partial_fit(x, y)):
+        with pytest.raises(Mismatch, match="class_weight was changed after a fit"):
+            wrong()

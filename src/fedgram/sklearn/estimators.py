@@ -275,7 +275,13 @@ class GramEstimator(wire.Saved, BaseEstimator):  # type: ignore[misc]
             raise Mismatch(
                 f"cannot combine fits of {self.n_features_in_} and {other.n_features_in_} features: give both the same"
             )
+        self._check_kept(other._held)
         return self._held, other._held
+
+    def _check_kept(self, other: Held) -> None:
+        """Raise for other sums than those that were kept: a setting was changed after the fit."""
+        if type(self._held) is not type(other):
+            raise Mismatch("class_weight was changed after a fit: fit anew with the class_weight that both have now")
 
     def _with(self, held: Held, other: Self) -> Self:
         """Return an estimator like this one, fitted to these sums of itself and `other`."""
@@ -382,6 +388,8 @@ class GramClassifier(ClassifierMixin, GramEstimator):  # type: ignore[misc]
                 "name all classes in the first call, partial_fit(X, y, classes=…)"
             )
         held: Any = self._sums(self._weighed(Samples(X, known.searchsorted(y), weights, len(known)), known))
+        if not first:
+            self._check_kept(held)
         self._take(held if first else self._held + held)
         self.classes_ = known
         return self
