@@ -8,9 +8,11 @@ from scipy.linalg import sqrtm
 
 import fedgram as fg
 from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch
-from fedgram.sklearn import GramClassifier, GramRegressor
 from support.campaign import examples
 from support.problems import seeds
+
+pytest.importorskip("sklearn")
+from fedgram.sklearn import GramClassifier, GramRegressor
 
 
 def moments(x, columns=()):

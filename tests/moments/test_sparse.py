@@ -11,9 +11,11 @@ from scipy import sparse
 import fedgram as fg
 from fedgram.core.errors import InvalidData, LostPrecision
 from fedgram.moments.weighted import Samples, WeightedMoments
-from fedgram.sklearn import GramClassifier, GramRegressor
 from support.campaign import examples
 from support.problems import seeds
+
+pytest.importorskip("sklearn")
+from fedgram.sklearn import GramClassifier, GramRegressor
 
 
 def sparse_table(rng, n=None):
