@@ -137,8 +137,9 @@ class _Sums(NamedTuple):
 class WeightedMoments:
     """Σw(x - μ)(x - μ)ᵀ, packed, Σw(x - μ)(y - ν)ᵀ (d, t) and Σw(y - ν)² (t,) of n samples.
 
-    μ is `mean` (d,), ν `target_mean` (t,), and Σw `weight`. A sample of weight 2 counts as two equal samples. `handled`
-    (d,) is the diagonal of the sum of all terms that were added and subtracted, whose rounding errors remain.
+    μ is `mean` (d,), ν `target_mean` (t,), and Σw `weight`. A sample of weight 2 counts as two equal samples. Weights
+    that add up to less than n, as normalised ones do, count as if they added up to n. `handled` (d,) is the diagonal of
+    the sum of all terms that were added and subtracted, whose rounding errors remain.
     """
 
     n: int
@@ -253,6 +254,11 @@ class WeightedMoments:
             handled=self.handled + other.handled + SLACK * abs(between) * apart**2,
         )
 
+    @property
+    def effective(self) -> float:
+        """The number of samples from which a ridge and probabilities are chosen."""
+        return max(self.weight, float(self.n))
+
     def spread(self, places: Any, count: int) -> Self:
         """Return the moments with `count` targets: the present ones at `places`, and zeros elsewhere."""
         target_mean, squares, cross = np.zeros(count), np.zeros(count), np.zeros((len(self.mean), count))
@@ -281,14 +287,14 @@ class WeightedMoments:
         if intercept:
             squares = float(self.squares.sum())
             return Regression(
-                self.packed, self.cross, self.mean, self.target_mean, self.weight, True, squares, self.handled
+                self.packed, self.cross, self.mean, self.target_mean, self.effective, True, squares, self.handled
             )
         return Regression(
             _rank_one(self.packed, self.mean, self.weight),
             self.cross + self.weight * np.outer(self.mean, self.target_mean),
             np.zeros(d),
             np.zeros(t),
-            self.weight,
+            self.effective,
             False,
             float((self.squares + self.weight * self.target_mean**2).sum()),
             self.handled,
@@ -388,6 +394,7 @@ def leave_one_out(problem: Regression, samples: Samples) -> float:
     values, vectors = problem.eigenpairs
     if not len(values):
         return 1.0
+    weight = float(samples.x.shape[0] if samples.weights is None else samples.weights.sum())
     ridges = STEPS * values.mean()
     projected, errors = vectors.T @ problem.cross, np.zeros(len(ridges))
     for block in samples.blocks():
@@ -396,7 +403,7 @@ def leave_one_out(problem: Regression, samples: Samples) -> float:
         squares = rows**2
         for i, ridge in enumerate(ridges):
             kept = 1 / (values + ridge)
-            leverage = own * (squares @ kept + problem.intercept / problem.n)
+            leverage = own * (squares @ kept + problem.intercept / weight)
             residuals = targets - rows @ (projected * kept[:, None])
             # A single sample may have leverage 1: there are no others to predict it from.
             left = np.maximum(1 - leverage, solve.EPS)

@@ -26,7 +26,7 @@ from fedgram.core.arrays import Array, unmasked
 from fedgram.core.classes import NUMERIC, as_classes
 from fedgram.core.columns import as_columns, difference
 from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch, RefusedMessage
-from fedgram.heads.least_squares import of_regression
+from fedgram.heads.least_squares import Confidence, of_regression
 from fedgram.models import LinearModel
 from fedgram.moments import solve
 from fedgram.moments.regression import Regression, Ridge
@@ -66,8 +66,8 @@ class Solution:
         return np.zeros(self.weights.shape[1]) if offset is None else offset
 
     @cached_property
-    def temperature(self) -> float:
-        """The difference of scores that stands for odds of e, if the targets are classes."""
+    def confidence(self) -> Confidence:
+        """The temperature and the offsets of scores, if the targets are classes."""
         counts = self.moments.weight * self.moments.target_mean
         freedom = self._problem.degrees_of_freedom(self.ridge) - self.intercept
         return of_regression(self._problem, counts, self.weights, freedom)
@@ -435,17 +435,29 @@ class GramClassifier(ClassifierMixin, GramEstimator):  # type: ignore[misc]
         return np.asarray(self.classes_[chosen])
 
     def predict_proba(self, X: Any) -> Array:
-        """Return a probability per class, (n, c): softmax of the scores divided by `temperature_`."""
+        """Return a probability per class, (n, c): softmax(scores / `temperature_` + `offsets_`).
+
+        Where classes differ in frequency, the most probable class may be another than the predicted one.
+        """
         scores = self._scores(X)
         if len(self.classes_) == 1:
             return np.ones_like(scores)
         scores = np.hstack([-scores, scores]) if len(self.classes_) == 2 else scores
-        return np.asarray(softmax(scores / self.temperature_, axis=1), dtype=scores.dtype)
+        return np.asarray(softmax(scores / self.temperature_ + self.offsets_, axis=1), dtype=scores.dtype)
 
     @property
     def temperature_(self) -> float:
         """The divisor that turns scores into log-odds; chosen from moments alone, see `fedgram.heads.least_squares`."""
-        return 2 * self._solution().temperature  # the scores shown are for targets 1 and -1, not 1 and 0
+        temperature = self._solution().confidence.temperature
+        assert temperature is not None
+        return 2 * temperature  # the scores shown are for targets 1 and -1, not 1 and 0
+
+    @property
+    def offsets_(self) -> Array:
+        """The offsets of the classes in log-odds, (c,), zero for equally frequent classes; from moments alone, too."""
+        offsets = self._solution().confidence.offsets
+        assert offsets is not None
+        return offsets
 
     def _shown(self, values: Array) -> Array:
         """Return the values for targets 1 and -1, as in `RidgeClassifier`; with two classes, those of the second."""
@@ -459,7 +471,9 @@ class GramClassifier(ClassifierMixin, GramEstimator):  # type: ignore[misc]
         if self.classes_.dtype.kind in "bf" and all(label == int(label) for label in labels):
             labels = [int(label) for label in labels]
         columns = tuple(getattr(self, "feature_names_in_", ()))
-        return LinearModel(weights, as_classes(labels), offset, columns=columns, temperature=self.temperature_)
+        return LinearModel(
+            weights, as_classes(labels), offset, columns=columns, temperature=self.temperature_, offsets=self.offsets_
+        )
 
     def to_fields(self) -> dict[str, Any]:
         """Return the fields for the wire."""
