@@ -16,6 +16,8 @@ from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch
 T = TypeVar("T")
 # Divisor that turns scores into log-probabilities; None if scores are that already, up to a constant per sample.
 Temperature: TypeAlias = Annotated[float | None, wire.Later()]
+# Numbers (c,) that are then added to the scores of each sample; None for zeros.
+Offsets: TypeAlias = Annotated[Annotated[Array, wire.Shape("c")] | None, wire.Later()]
 
 
 @runtime_checkable
@@ -46,14 +48,16 @@ class BlockModel(ABC):
 
     `features` is the fingerprint of the features that the model was made from, to be compared with those of samples.
     `columns` are their names, if they came from a table: the columns of a table to be scored are put in their order,
-    while an array must have that order. `temperature` is the divisor that turns scores into log-probabilities, None if
-    they are that already.
+    while an array must have that order. Log-probabilities are scores / temperature + offsets; None stands for 1 and 0.
+    With offsets, which models of unequally frequent classes have, the highest score, which `predict` returns, may not
+    have the highest probability.
     """
 
     classes: Classes
     features: str
     columns: Columns
     temperature: float | None = None
+    offsets: Array | None = None
 
     @property
     def at_once(self) -> int:
@@ -135,6 +139,11 @@ class WrappedModel(ABC):
         """The number that scores are divided by to be log-probabilities, None where they are that already."""
         return temperature_of(self.model)
 
+    @property
+    def offsets(self) -> Array | None:
+        """The numbers (c,) that are then added to the scores of each sample, None for zeros."""
+        return offsets_of(self.model)
+
     def scores(self, x: Any) -> Array:
         """Return one score per sample and class."""
         return self.model.scores(self.unwrap(x))
@@ -161,8 +170,13 @@ def temperature_of(model: Model) -> float | None:
     return getattr(model, "temperature", None)
 
 
+def offsets_of(model: Model) -> Array | None:
+    """Return the numbers (c,) that turn a model's scores, divided by the temperature, into log-probabilities."""
+    return getattr(model, "offsets", None)
+
+
 def probabilities(model: Model, scores: Array) -> Array:
-    """Return the probabilities (n, c) that go with a model's scores (n, c).
+    """Return the probabilities (n, c) that go with a model's scores (n, c): softmax(scores / temperature + offsets).
 
     >>> sure, unsure = (LinearModel(np.eye(2), ("cat", "dog"), temperature=degrees) for degrees in (0.1, 1.0))
     >>> scores = sure.scores([[0.3, 0.7]])
@@ -177,6 +191,9 @@ def probabilities(model: Model, scores: Array) -> Array:
     if temperature is not None:
         with np.errstate(over="ignore"):  # infinite scores raise
             scores = finite(scores / temperature)
+    offsets = offsets_of(model)
+    if offsets is not None:
+        scores = scores + offsets
     return np.asarray(softmax(scores, axis=1))
 
 
@@ -209,6 +226,8 @@ class LinearModel(BlockModel):
         The names of the features, () where they have none.
     temperature : float or None
         The number that scores are divided by to be log-probabilities; None where they are that already.
+    offsets : Array or None
+        The numbers (c,) that are then added to the scores of each sample; None for zeros.
 
     Examples
     --------
@@ -224,6 +243,7 @@ class LinearModel(BlockModel):
     features: str = ""
     columns: Columns = ()
     temperature: Temperature = None
+    offsets: Offsets = None
 
     def __post_init__(self) -> None:
         """Raise Mismatch for arrays that do not fit together; lay out the weights in C order, as the wire does."""

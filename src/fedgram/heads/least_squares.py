@@ -1,22 +1,34 @@
-"""The least-squares model of moments, and the temperature that turns its scores into probabilities.
+"""The least-squares model of moments, and what turns its scores into probabilities.
 
-Scores of least squares are not probabilities; softmax(scores / temperature) are, for the right temperature. It is
-chosen from moments alone, so equal moments give equal temperatures. Moments tell the means of the scores in each class
-and their covariance within classes, and the scores are taken to be normal. Two things keep them from looking better
-than they are:
+Scores of least squares are not probabilities; softmax(scores / temperature + offsets) are, for the right temperature
+and offsets. Offsets are the rarity of the classes, -log(frequency), times a factor: where classes differ in frequency,
+least squares scores the rare ones too low, and no temperature mends that. If all classes are equally frequent, there
+are no offsets, and the highest score has the highest probability.
 
+Temperature and factor are chosen from moments alone, so equal moments give equal probabilities. Moments tell the means
+of the scores in each class and their covariance within classes, pooled. They do not tell how classes differ in that,
+nor the shape of the distributions. So labels are made most likely on average over two assumptions, both with the pooled
+covariance:
+
+- All classes scatter alike.
+- A class scatters as probabilities with its means would. A class with scores near its target scatters little, and a
+  rare class half-way to its target most: classes of real tables are closer to this.
+
+Three things keep scores from looking better than they are:
+
+- Their distribution has heavy tails. This costs little if scores are normal, and gains much if they are not.
 - A model has seen the samples of its moments. Leaving a sample out moves its score away from its target y, to
   y - (y - s)/(1 - h) with leverage h; here the mean leverage is taken, as in generalised cross-validation.
-- Right answers on all samples do not prove certainty: each class is expected a little more often than it was seen.
+- Right answers on all samples do not prove certainty: each class has a part of a sample more, of unknown label.
 
 A client has samples: it takes the temperature under which its labels are most likely, by scores of models without them.
 """
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
-from scipy.special import ndtri, softmax
+from scipy.special import gammaincinv, ndtri
 
 from fedgram.core.arrays import Array, Blocks, as_blocks, lazily
 from fedgram.heads.adapt import OwnRidge
@@ -27,119 +39,186 @@ from fedgram.moments.moments import Moments
 from fedgram.moments.regression import Regression
 from fedgram.moments.targets import ClassTargets, Targets
 
-# Unseen samples that are expected of each class. With 1, probabilities are too cautious for the 142 samples of wine.
-DOUBT = 0.1
-POINTS = 2048  # points at which the likelihood is evaluated, and as many mirrored ones
+# Imaginary samples of each class whose label may be any. With 1, probabilities are too cautious for the 142 samples of
+# wine; with 0.2, too sure of spam of which there are a dozen e-mails.
+DOUBT = 0.5
+# Degrees of freedom of the scores' distribution, Student's. With 4, the log-loss of normal scores is 4 % above that of
+# logistic regression where 1 % of samples are positive; with 10, that of counted words of e-mails rises by 5 %.
+TAILS = 7.0
+# Points at which the likelihood is evaluated, and as many mirrored ones: divided by the classes, and fewest.
+POINTS, FEWEST_POINTS = 2**14, 2**11
 MOST_CLASSES = 256  # classes whose samples are considered; of more, every second or third and so on
-# The temperatures that are considered, in units of the size of targets.
+# The temperatures that are considered.
 COLDEST, HOTTEST = 1e-6, 1e3
 # The expected temperature of a client's own regression: its right scores are near 0 and 1, so nearly sure.
 EXPECTED = 0.1
+# The expected factor of rarity. Samples find 0.2 to 0.8 where scores tell the classes apart.
+FACTOR = 0.5
 
 
 class ClassScores(NamedTuple):
-    """The distribution of a classifier's scores, from moments.
+    """The distribution of a classifier's scores on samples that it has not seen, from moments.
 
-    `means` (c, c) has a row of mean scores for each class, `targets` (c, c) the scores aimed at, `covariance` (c, c)
-    the scores' covariance within classes. `frequencies` (c,) are those of the classes, `leverage` is the samples' mean
-    leverage, `n` their number.
+    `means` (c, c) has a row of mean scores for each class, `covariance` (c, c) is that of scores within classes, and
+    `counts` (c,) are the classes' samples. `targeted` says that scores aim at 1 for the sample's class and at 0 for the
+    others, as in least squares.
     """
 
     means: Array
-    targets: Array
     covariance: Array
-    frequencies: Array
-    leverage: float
-    n: float
+    counts: Array
+    targeted: bool = True
+
+    @classmethod
+    def left_out(cls, means: Array, covariance: Array, counts: Array, leverage: float) -> Self:
+        """Return the distribution of least-squares scores if each sample, of a mean leverage, is left out."""
+        n, targets = counts.sum(), np.eye(len(counts))
+        kept = 1 - min(leverage, n / (n + 1))
+        return cls(targets - (targets - means) / kept, covariance / kept**2, counts)
 
 
-def temperature(known: ClassScores) -> float:
-    """Return the temperature of the largest expected log-likelihood.
+class Confidence(NamedTuple):
+    """What turns scores into log-probabilities: scores / temperature + offsets (c,). None stands for 1 and for 0."""
 
-    >>> targets = np.eye(2)
-    >>> sure, unsure = (
-    ...     ClassScores(targets, targets, spread * np.eye(2), np.array([0.5, 0.5]), leverage=0.01, n=1000)
-    ...     for spread in (0.01, 1.0)
-    ... )
-    >>> temperature(sure) < 0.2 < 0.8 < temperature(unsure)
+    temperature: float | None = None
+    offsets: Array | None = None
+
+
+def confidence(known: ClassScores) -> Confidence:
+    """Return the temperature and the offsets of the largest expected log-likelihood; offsets for targeted scores only.
+
+    >>> means, covariance = np.array([[0.9, 0.1], [0.6, 0.4]]), 0.01 * np.array([[1.0, -1.0], [-1.0, 1.0]])
+    >>> confidence(ClassScores(means, covariance, np.array([500.0, 500.0]))).offsets
+    array([0., 0.])
+    >>> common, rare = confidence(ClassScores(means, covariance, np.array([990.0, 10.0]))).offsets
+    >>> bool(rare > common)
     True
     """
-    from scipy.optimize import brentq  # which takes as long to import as the rest of us
-
-    [present] = known.frequencies.nonzero()
+    [present] = known.counts.nonzero()
     present = present[:: -(-len(present) // MOST_CLASSES)]
-    count = len(known.frequencies)
-    kept = 1 - min(known.leverage, known.n / (known.n + 1))
-    values, vectors = np.linalg.eigh(known.covariance)
-    root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T / kept
-    centres = known.targets - (known.targets - known.means) / kept
-    points = _points(count, POINTS // len(present)) @ root
-    scores = centres[present, None, :] + points  # (present, points, c)
-    weights = known.frequencies[present] / known.frequencies[present].sum()
-    hoped = np.full((len(present), count), DOUBT / (known.n + DOUBT * count))
-    hoped[np.arange(len(present)), present] += known.n / (known.n + DOUBT * count)
-    wanted = float(weights @ (hoped * centres[present]).sum(axis=1))  # mirrored points cancel
-
-    def gradient(log_sharpness: float) -> float:
-        """Return the derivative of the expected log-likelihood by 1 / temperature, which falls steadily."""
-        probabilities = softmax(np.exp(log_sharpness) * scores, axis=2)
-        return wanted - float(weights @ (probabilities * scores).sum(axis=2).mean(axis=1))
-
-    size = float(np.abs(known.targets).max())
-    low, high = -np.log(HOTTEST * size), -np.log(COLDEST * size)
-    if gradient(low) <= 0:
-        return HOTTEST * size  # the scores say nothing
-    if gradient(high) >= 0:
-        return COLDEST * size
-    return float(np.exp(-brentq(gradient, low, high, xtol=1e-13)))
+    count, seen = len(known.counts), known.counts[present]
+    doubt = (DOUBT / (seen + DOUBT))[:, None]
+    labels = (1 - doubt) * np.eye(count)[present] + doubt / count
+    scores = _points(known._replace(means=known.means[present], counts=seen), doubt)
+    each = scores.shape[1]
+    scores = scores.reshape(-1, count)
+    experts = [Expert(scores, 1 / EXPECTED, 1 / COLDEST)]
+    rarity = rarity_of(known.counts)
+    if known.targeted:
+        experts.append(Expert(np.broadcast_to(rarity, scores.shape), FACTOR, _deviation(rarity), -np.inf))
+    mass = np.repeat(labels * (seen / each)[:, None], each, axis=0)
+    sharpness, *factors = best_weights(experts, np.zeros_like(scores), mass).values.tolist()
+    return Confidence(1 / max(sharpness, 1 / HOTTEST), factors[0] * rarity if factors else None)
 
 
-def of_regression(problem: Regression, counts: Array, weights: Array, freedom: float) -> float:
-    """Return the temperature of weights (d, c) that solve the regression of classes, with `counts` (c,) samples.
+def rarity_of(counts: Array) -> Array:
+    """Return the rarity of each class, (c,): 0 for the most frequent one, and for classes without samples."""
+    return np.asarray(np.log(counts.max() / np.where(counts > 0, counts, counts.max())))
 
-    `freedom` is the trace of the hat matrix without the intercept.
+
+def _deviation(rarity: Array) -> float:
+    """Return the standard deviation of the factor of rarity.
+
+    It is the factor for two normal classes, the rarest and the most frequent one, that scores can hardly tell apart:
+    1 for classes of nearly the same frequency, 11 if a class has 1 % of the samples.
     """
-    # Where there is no sample of a class, its mean is of no account.
-    apart = (problem.cross / np.where(counts > 0, counts, 1.0)).T @ weights
-    scatter = weights.T @ packing.unpack(problem.packed, len(weights)) @ weights - (apart.T * counts) @ apart
-    n = problem.n
-    leverage = (freedom + problem.intercept) / n
-    scores = apart + problem.target_mean
-    return temperature(ClassScores(scores, np.eye(len(counts)), scatter / n, counts / n, leverage, n))
+    largest = float(rarity.max())
+    return float(np.sinh(largest) / largest) if largest else 1.0
 
 
-class Calibrated(NamedTuple):
-    """The temperature of left-out samples' scores, and how likely the labels are under it: their log-likelihood."""
+def _points(known: ClassScores, doubt: Array) -> Array:
+    """Return points of the distribution of each class's scores, (classes, points, c): half for each assumption.
 
-    temperature: float
-    log_likelihood: float
-
-
-def calibrated(scores: Array | Blocks[Array], labels: Labels | Blocks[Labels], expected: float) -> Calibrated:
-    """Return the temperature for scores (n, c) of samples by models that have not seen them; both may be in blocks.
-
-    `expected` is the temperature to take if the samples say nothing about it. It is a weak prior: the standard
-    deviation of 1 / temperature is as large as its mean.
+    `doubt` (classes, 1) is the share of a class's samples whose label may be any.
     """
-    sharpness = 1 / expected
-    offset = lazily(np.zeros_like, as_blocks(scores))
-    found = best_weights([Expert(scores, sharpness, sharpness)], offset, labels)
-    return Calibrated(1 / max(float(found.values[0]), sharpness / HOTTEST), found.log_likelihood)
+    classes, count = known.means.shape
+    half, root = max(POINTS // count, FEWEST_POINTS) // classes // 2, _power(known.covariance, 0.5)
+    if not known.targeted:
+        return np.asarray(known.means[:, None, :] + _heavy_tailed(count, 2 * half) @ root)
+    points, share = _heavy_tailed(count, half), known.counts / known.counts.sum()
+    # Probabilities with the means m scatter as diag(m) - mmᵀ, which √m∘z - m√mᵀz does for normal z.
+    likely = np.maximum(known.means, 0.0)
+    likely = (1 - doubt) * likely / np.maximum(likely.sum(axis=1, keepdims=True), 1e-300) + doubt / count
+    pooled = np.diag(share @ likely) - (likely.T * share) @ likely
+    # All rows have the sum 0, so what is added for an inverse changes nothing.
+    scaled = root @ _power(pooled + 1 / count, -0.5)
+    apart = [(np.sqrt(m) * points - np.outer(points @ np.sqrt(m), m)) @ scaled.T for m in likely]
+    alike = np.broadcast_to(points @ root, (classes, *points.shape))
+    return np.asarray(known.means[:, None, :] + np.concatenate([alike, np.array(apart)], axis=1))
 
 
-def _points(dimensions: int, count: int) -> Array:
-    """Return evenly spread points of the normal distribution, and their mirror images."""
+def _power(symmetric: Array, exponent: float) -> Array:
+    values, vectors = np.linalg.eigh(symmetric)
+    smallest = 0.0 if exponent > 0 else np.finfo(float).tiny
+    return np.asarray((vectors * np.maximum(values, smallest) ** exponent) @ vectors.T)
+
+
+def _heavy_tailed(dimensions: int, count: int) -> Array:
+    """Return evenly spread points of Student's distribution with the covariance 1, and their mirror images."""
     from scipy.stats import qmc  # loading it takes half a second, and few ask for probabilities
 
     exponent = int(np.log2(max(count, 1)))
     # Not scrambled, the points are corners of a grid of steps 2^-exponent; half a step further, none is 0.
-    uniform = qmc.Sobol(dimensions, scramble=False).random_base2(exponent) + 0.5 ** (exponent + 1)
-    points = np.asarray(ndtri(uniform))
+    uniform = qmc.Sobol(dimensions + 1, scramble=False).random_base2(exponent) + 0.5 ** (exponent + 1)
+    lengths = np.sqrt((TAILS / 2 - 1) / gammaincinv(TAILS / 2, uniform[:, -1:]))
+    points = np.asarray(ndtri(uniform[:, :-1]) * lengths)
     return np.concatenate([points, -points])
 
 
+def of_regression(problem: Regression, counts: Array, weights: Array, freedom: float) -> Confidence:
+    """Return the confidence of weights (d, c) that solve the regression of classes.
+
+    `counts` (c,) are the samples of each class, or the sums of their weights. `freedom` is the trace of the hat matrix
+    without the intercept.
+    """
+    # Where there is no sample of a class, its mean is of no account.
+    apart = (problem.cross / np.where(counts > 0, counts, 1.0)).T @ weights
+    scatter = weights.T @ packing.unpack(problem.packed, len(weights)) @ weights - (apart.T * counts) @ apart
+    n, leverage, total = problem.n, (freedom + problem.intercept) / problem.n, counts.sum()
+    means = apart + problem.target_mean
+    return confidence(ClassScores.left_out(means, scatter / total, counts * (n / total), leverage))
+
+
+class Calibrated(NamedTuple):
+    """The confidence of left-out samples' scores, and the labels' log-likelihood under a temperature alone.
+
+    Without offsets, the likelihood compares models by their scores, as accuracy does.
+    """
+
+    temperature: float
+    log_likelihood: float
+    offsets: Array | None = None
+
+
+def calibrated(
+    scores: Array | Blocks[Array],
+    labels: Labels | Blocks[Labels],
+    expected: float,
+    offsets: Array | None = None,
+    deviation: float = 1.0,
+) -> Calibrated:
+    """Return the confidence for scores (n, c) of samples by models that have not seen them; both may be in blocks.
+
+    `expected` is the temperature to take if the samples say nothing about it, and `offsets` are the offsets to take, or
+    else a multiple. These are weak priors: the standard deviation of 1 / temperature is as large as its mean, and that
+    of the multiple is `deviation`.
+    """
+    sharpness = 1 / expected
+    zeros = lazily(np.zeros_like, as_blocks(scores))
+    of_scores = Expert(scores, sharpness, sharpness)
+    found = best_weights([of_scores], zeros, labels)
+    weight, likelihood = float(found.values[0]), found.log_likelihood
+    if offsets is not None and offsets.any():
+        usual = offsets
+        same = lazily(lambda block: np.broadcast_to(usual, block.shape), as_blocks(scores))
+        both = [of_scores, Expert(same, 1.0, deviation, -np.inf)]
+        weight, factor = best_weights(both, zeros, labels).values.tolist()
+        offsets = factor * usual
+    return Calibrated(1 / max(weight, sharpness / HOTTEST), likelihood, offsets)
+
+
 def least_squares(moments: Moments, ridge: float, targets: Targets | None = None, *, intercept: bool) -> LinearModel:
-    """Return the model of least squared error; for classes, with the temperature of its probabilities.
+    """Return the model of least squared error; for classes, with the confidence of its scores.
 
     Parameters
     ----------
@@ -157,14 +236,16 @@ def least_squares(moments: Moments, ridge: float, targets: Targets | None = None
     problem = targets.regression(moments, intercept=intercept)
     factor = problem.factor(ridge)
     weights = factor.solve(problem.cross)
-    temperature = None
+    sure = Confidence()
     if targets.has_classes:
-        temperature = of_regression(problem, moments.counts.astype(float), weights, factor.freedom(ridge))
+        sure = of_regression(problem, moments.counts.astype(float), weights, factor.freedom(ridge))
     columns, features = targets.feature_columns(moments), moments.schema.features
-    return LinearModel(weights, targets.scored, problem.offset(weights), features, columns, temperature)
+    return LinearModel(weights, targets.scored, problem.offset(weights), features, columns, *sure)
 
 
 def own_classifier(moments: Moments, own: OwnRidge, labels: Labels | Blocks[Labels], *, intercept: bool) -> LinearModel:
-    """Return the classifier of a client's own samples with the chosen ridge, and a temperature from left-out scores."""
+    """Return the classifier of a client's own samples with the chosen ridge, and the confidence of left-out scores."""
     model = moments.model(own.ridge, intercept=intercept)
-    return replace(model, temperature=calibrated(own.left_out, labels, EXPECTED).temperature)
+    rarity = rarity_of(moments.counts.astype(float))
+    found = calibrated(own.left_out, labels, EXPECTED, FACTOR * rarity, _deviation(rarity) / FACTOR)
+    return replace(model, temperature=found.temperature, offsets=found.offsets)

@@ -28,7 +28,7 @@ from fedgram.core import threads
 from fedgram.core.arrays import Array, unmasked
 from fedgram.core.columns import difference
 from fedgram.core.errors import InvalidData, InvalidParameter, LostPrecision, Mismatch, NotMoments
-from fedgram.heads.least_squares import of_regression
+from fedgram.heads.least_squares import Confidence, of_regression
 from fedgram.moments import packing, solve
 from fedgram.moments.accumulate import ROWS_AT_ONCE, class_sums
 from fedgram.moments.feasibility import TINY
@@ -73,8 +73,9 @@ class Samples(NamedTuple):
 class WeightedMoments:
     """Σw(x - μ)(x - μ)ᵀ, packed, Σw(x - μ)(y - ν)ᵀ (d, t) and Σw(y - ν)² (t,) of n samples.
 
-    μ is `mean` (d,), ν `target_mean` (t,), and Σw `weight`. A sample of weight 2 counts as two equal samples. `handled`
-    (d,) is the diagonal of the sum of all terms that were added and subtracted, whose rounding errors remain.
+    μ is `mean` (d,), ν `target_mean` (t,), and Σw `weight`. A sample of weight 2 counts as two equal samples. Weights
+    that add up to less than n, as normalised ones do, count as if they added up to n. `handled` (d,) is the diagonal of
+    the sum of all terms that were added and subtracted, whose rounding errors remain.
     """
 
     n: int
@@ -206,6 +207,11 @@ class WeightedMoments:
             handled=self.handled + other.handled + SLACK * abs(between) * apart**2,
         )
 
+    @property
+    def effective(self) -> float:
+        """The number of samples from which a ridge and probabilities are chosen."""
+        return max(self.weight, float(self.n))
+
     def spread(self, places: Any, count: int) -> Self:
         """Return the moments with `count` targets: the present ones at `places`, and zeros elsewhere."""
         target_mean, squares, cross = np.zeros(count), np.zeros(count), np.zeros((len(self.mean), count))
@@ -218,14 +224,14 @@ class WeightedMoments:
         if intercept:
             squares = float(self.squares.sum())
             return Regression(
-                self.packed, self.cross, self.mean, self.target_mean, self.weight, True, squares, self.handled
+                self.packed, self.cross, self.mean, self.target_mean, self.effective, True, squares, self.handled
             )
         return Regression(
             _rank_one(self.packed, self.mean, self.weight),
             self.cross + self.weight * np.outer(self.mean, self.target_mean),
             np.zeros(d),
             np.zeros(t),
-            self.weight,
+            self.effective,
             False,
             float((self.squares + self.weight * self.target_mean**2).sum()),
             self.handled,
@@ -242,6 +248,7 @@ def leave_one_out(problem: Regression, samples: Samples) -> float:
     values, vectors = problem.eigenpairs
     if not len(values):
         return 1.0
+    weight = float(samples.x.shape[0] if samples.weights is None else samples.weights.sum())
     ridges = STEPS * values.mean()
     projected, errors = vectors.T @ problem.cross, np.zeros(len(ridges))
     for block in samples.blocks():
@@ -250,7 +257,7 @@ def leave_one_out(problem: Regression, samples: Samples) -> float:
         squares = rows**2
         for i, ridge in enumerate(ridges):
             kept = 1 / (values + ridge)
-            leverage = own * (squares @ kept + problem.intercept / problem.n)
+            leverage = own * (squares @ kept + problem.intercept / weight)
             residuals = targets - rows @ (projected * kept[:, None])
             # A single sample may have leverage 1: there are no others to predict it from.
             left = np.maximum(1 - leverage, solve.EPS)
@@ -296,8 +303,8 @@ class Solution:
         return np.zeros(self.weights.shape[1]) if offset is None else offset
 
     @cached_property
-    def temperature(self) -> float:
-        """The difference of scores that stands for odds of e, if the targets are classes."""
+    def confidence(self) -> Confidence:
+        """The temperature and the offsets of scores, if the targets are classes."""
         counts = self.moments.weight * self.moments.target_mean
         freedom = self._problem.degrees_of_freedom(self.ridge) - self.intercept
         return of_regression(self._problem, counts, self.weights, freedom)
@@ -523,17 +530,29 @@ class GramClassifier(ClassifierMixin, GramEstimator):  # type: ignore[misc]
         return np.asarray(self.classes_[chosen])
 
     def predict_proba(self, X: Any) -> Array:
-        """Return a probability per class, (n, c): softmax of the scores divided by `temperature_`."""
+        """Return a probability per class, (n, c): softmax(scores / `temperature_` + `offsets_`).
+
+        Where classes differ in frequency, the most probable class may be another than the predicted one.
+        """
         scores = self._scores(X)
         if len(self.classes_) == 1:
             return np.ones((len(scores), 1))
         scores = np.hstack([-scores, scores]) if len(self.classes_) == 2 else scores
-        return np.asarray(softmax(scores / self.temperature_, axis=1))
+        return np.asarray(softmax(scores / self.temperature_ + self.offsets_, axis=1))
 
     @property
     def temperature_(self) -> float:
         """The divisor that turns scores into log-odds; chosen from moments alone, see `fedgram.heads.least_squares`."""
-        return 2 * self._solution().temperature  # the scores shown are for targets 1 and -1, not 1 and 0
+        temperature = self._solution().confidence.temperature
+        assert temperature is not None
+        return 2 * temperature  # the scores shown are for targets 1 and -1, not 1 and 0
+
+    @property
+    def offsets_(self) -> Array:
+        """The offsets of the classes in log-odds, (c,), zero for equally frequent classes; from moments alone, too."""
+        offsets = self._solution().confidence.offsets
+        assert offsets is not None
+        return offsets
 
     def _shown(self, values: Array) -> Array:
         """Return the values for targets 1 and -1, as in `RidgeClassifier`; with two classes, those of the second."""
