@@ -48,8 +48,10 @@ TAILS = 7.0
 # Points at which the likelihood is evaluated, and as many mirrored ones: divided by the classes, and fewest.
 POINTS, FEWEST_POINTS = 2**14, 2**11
 MOST_CLASSES = 256  # classes whose samples are considered; of more, every second or third and so on
+MOST_SAMPLES = 1e6  # as many have the likelihood: with more, its rounding errors hide what a step gains
 # The temperatures that are considered.
 COLDEST, HOTTEST = 1e-6, 1e3
+TINY = 1e-300
 # The expected temperature of a client's own regression: its right scores are near 0 and 1, so nearly sure.
 EXPECTED = 0.1
 # The expected factor of rarity. Samples find 0.2 to 0.8 where scores tell the classes apart.
@@ -99,13 +101,13 @@ def confidence(known: ClassScores) -> Confidence:
     count, seen = len(known.counts), known.counts[present]
     doubt = (DOUBT / (seen + DOUBT))[:, None]
     labels = (1 - doubt) * np.eye(count)[present] + doubt / count
-    scores = _points(known._replace(means=known.means[present], counts=seen), doubt)
-    each = scores.shape[1]
-    scores = scores.reshape(-1, count)
+    points = _points(known._replace(means=known.means[present], counts=seen), doubt)
+    each, scores = points.shape[1], points.reshape(-1, count)
     experts = [Expert(scores, 1 / EXPECTED, 1 / COLDEST)]
     rarity = rarity_of(known.counts)
     if known.targeted:
         experts.append(Expert(np.broadcast_to(rarity, scores.shape), FACTOR, _deviation(rarity), -np.inf))
+    seen = seen * min(1.0, MOST_SAMPLES / seen.sum())
     mass = np.repeat(labels * (seen / each)[:, None], each, axis=0)
     sharpness, *factors = best_weights(experts, np.zeros_like(scores), mass).values.tolist()
     return Confidence(1 / max(sharpness, 1 / HOTTEST), factors[0] * rarity if factors else None)
@@ -131,38 +133,43 @@ def _points(known: ClassScores, doubt: Array) -> Array:
 
     `doubt` (classes, 1) is the share of a class's samples whose label may be any.
     """
-    classes, count = known.means.shape
-    half, root = max(POINTS // count, FEWEST_POINTS) // classes // 2, _power(known.covariance, 0.5)
+    (classes, count), root = known.means.shape, _power(known.covariance, 0.5)
+    points = _heavy_tailed(classes, max(POINTS // count, FEWEST_POINTS) // classes // 2, count)
+    alike, share = points @ root, known.counts / known.counts.sum()
     if not known.targeted:
-        return np.asarray(known.means[:, None, :] + _heavy_tailed(count, 2 * half) @ root)
-    points, share = _heavy_tailed(count, half), known.counts / known.counts.sum()
+        return np.asarray(known.means[:, None, :] + alike)
     # Probabilities with the means m scatter as diag(m) - mmᵀ, which √m∘z - m√mᵀz does for normal z.
     likely = np.maximum(known.means, 0.0)
-    likely = (1 - doubt) * likely / np.maximum(likely.sum(axis=1, keepdims=True), 1e-300) + doubt / count
+    likely = (1 - doubt) * likely / np.maximum(likely.sum(axis=1, keepdims=True), TINY) + doubt / count
+    roots = np.sqrt(likely)[:, None, :]
+    apart = roots * points - (points * roots).sum(axis=2, keepdims=True) * likely[:, None, :]
     pooled = np.diag(share @ likely) - (likely.T * share) @ likely
-    # All rows have the sum 0, so what is added for an inverse changes nothing.
-    scaled = root @ _power(pooled + 1 / count, -0.5)
-    apart = [(np.sqrt(m) * points - np.outer(points @ np.sqrt(m), m)) @ scaled.T for m in likely]
-    alike = np.broadcast_to(points @ root, (classes, *points.shape))
-    return np.asarray(known.means[:, None, :] + np.concatenate([alike, np.array(apart)], axis=1))
+    # The components of `apart` add up to 0, so what is added to `pooled`, for an inverse, changes nothing.
+    apart = apart @ _power(pooled + 1 / count, -0.5) @ root
+    return np.asarray(known.means[:, None, :] + np.concatenate([alike, apart], axis=1))
 
 
 def _power(symmetric: Array, exponent: float) -> Array:
+    """Return the power of a symmetric matrix without negative eigenvalues."""
     values, vectors = np.linalg.eigh(symmetric)
-    smallest = 0.0 if exponent > 0 else np.finfo(float).tiny
-    return np.asarray((vectors * np.maximum(values, smallest) ** exponent) @ vectors.T)
+    return np.asarray((vectors * np.maximum(values, TINY) ** exponent) @ vectors.T)
 
 
-def _heavy_tailed(dimensions: int, count: int) -> Array:
-    """Return evenly spread points of Student's distribution with the covariance 1, and their mirror images."""
+def _heavy_tailed(classes: int, count: int, dimensions: int) -> Array:
+    """Return points of Student's distribution with the covariance 1 and their mirror images, (classes, points, d).
+
+    All points together are evenly spread, and so are those of each class, at most `count` before mirroring.
+    """
     from scipy.stats import qmc  # loading it takes half a second, and few ask for probabilities
 
-    exponent = int(np.log2(max(count, 1)))
+    each = 1 << (max(count, 1).bit_length() - 1)
+    exponent = (classes * each - 1).bit_length()
     # Not scrambled, the points are corners of a grid of steps 2^-exponent; half a step further, none is 0.
     uniform = qmc.Sobol(dimensions + 1, scramble=False).random_base2(exponent) + 0.5 ** (exponent + 1)
-    lengths = np.sqrt((TAILS / 2 - 1) / gammaincinv(TAILS / 2, uniform[:, -1:]))
-    points = np.asarray(ndtri(uniform[:, :-1]) * lengths)
-    return np.concatenate([points, -points])
+    uniform = uniform[: classes * each].reshape(classes, each, dimensions + 1)
+    lengths = np.sqrt((TAILS / 2 - 1) / gammaincinv(TAILS / 2, uniform[..., -1:]))
+    points = np.asarray(ndtri(uniform[..., :-1]) * lengths)
+    return np.concatenate([points, -points], axis=1)
 
 
 def of_regression(problem: Regression, counts: Array, weights: Array, freedom: float) -> Confidence:
