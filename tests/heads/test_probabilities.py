@@ -91,7 +91,7 @@ def test_apfl_takes_account_of_samples_that_its_primary_stream_has_seen(name, al
     """Without that, the errors of personal models are up to 0.027 here."""
     errors = calibration(fg.APFL(dim_primary=256), name, alpha)
     assert errors["global"] <= 0.03
-    assert errors["personal"] <= 0.015
+    assert errors["personal"] <= 0.02
 
 
 @examples(30)

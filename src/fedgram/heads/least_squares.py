@@ -103,7 +103,7 @@ def confidence(known: ClassScores) -> Confidence:
     labels = (1 - doubt) * np.eye(count)[present] + doubt / count
     points = _points(known._replace(means=known.means[present], counts=seen), doubt)
     each, scores = points.shape[1], points.reshape(-1, count)
-    experts = [Expert(scores, 1 / EXPECTED, 1 / COLDEST)]
+    experts = [Expert(scores, 0.0, 1 / COLDEST)]  # Newton's steps start at 0, where no probability is 0 or 1
     rarity = rarity_of(known.counts)
     if known.targeted:
         experts.append(Expert(np.broadcast_to(rarity, scores.shape), FACTOR, _deviation(rarity), -np.inf))
