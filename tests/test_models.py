@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import fedgram as fg
+from fedgram.core import wire
 from fedgram.core.classes import Classes
 from fedgram.core.columns import Columns
 from fedgram.core.errors import InvalidData, Mismatch
@@ -115,6 +116,16 @@ def test_probabilities_are_those_of_the_scores(name):
         assert np.array_equal(warm.scores(x), scores)
 
 
+@pytest.mark.parametrize("name", ["linear", "two streams", "layer-wise"])
+def test_offsets_change_probabilities_but_no_prediction(name):
+    model, x = MODELS[name], np.random.default_rng(2).normal(size=(7, 3))
+    other = wire.decode(wire.encode(replace(model, temperature=0.5, offsets=np.array([0.0, 9.0]))))
+    want = np.exp(2 * model.scores(x) + [0.0, 9.0])
+    np.testing.assert_allclose(other.predict_proba(x), want / want.sum(axis=1, keepdims=True), rtol=1e-9)
+    assert np.array_equal(other.predict(x), model.predict(x))
+    assert np.array_equal(Pipeline(other, None, columns=COLUMNS).predict_proba(x), other.predict_proba(x))
+
+
 @pytest.mark.parametrize("name", ["linear", "two streams"])
 @pytest.mark.parametrize("degrees", [0.0, -1.0])
 def test_a_temperature_is_positive(name, degrees):
@@ -123,7 +134,7 @@ def test_a_temperature_is_positive(name, degrees):
 
 
 def test_a_model_in_another_basis_has_the_same_probabilities():
-    model = fg.LinearModel(np.eye(2), PETS, columns=("a", "b"), temperature=0.5)
+    model = fg.LinearModel(np.eye(2), PETS, columns=("a", "b"), temperature=0.5, offsets=np.array([1.0, 0.0]))
     basis = Basis.of({"a": ({"x": 2.0}, 1.0), "b": ({"y": 1.0}, 0.0)}, ("x", "y"))
     x = np.random.default_rng(3).normal(size=(6, 2))
     want = model.predict_proba(basis.apply(x))

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csc_array, csr_array
+from scipy.special import ndtri
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits
 from sklearn.linear_model import Ridge, RidgeClassifier
@@ -107,6 +108,53 @@ def test_a_weight_is_a_number_of_samples(seed, kind, ridge):
     repeated = kind(ridge).fit(np.repeat(x, weights, axis=0), np.repeat(y, weights, axis=0))
     if kind is GramRegressor or len(repeated.classes_) == len(weighted.classes_):
         assert_same(weighted, repeated, x)
+
+
+def rare(rng, n=400, share=0.1):
+    """Return features and labels of which few are "ill"."""
+    x = rng.normal(size=(n, 4))
+    return x, np.where(x[:, 0] + rng.normal(size=n) > np.sqrt(2) * ndtri(1 - share), "ill", "well")
+
+
+@examples(20)
+@given(seeds, st.booleans(), st.sampled_from(["auto", "loo"]), st.floats(1e-6, 1.0))
+def test_weights_of_any_sum_up_to_n_give_the_same(seed, fit_intercept, ridge, total):
+    rng = np.random.default_rng(seed)
+    x, y = rare(rng)
+    weights = rng.random(len(y)) + 0.01
+    whole = GramClassifier(ridge, fit_intercept=fit_intercept).fit(x, y, weights / weights.mean())
+    normalised = GramClassifier(ridge, fit_intercept=fit_intercept).fit(x, y, total * weights / weights.sum())
+    assert normalised.ridge_ / total == pytest.approx(whole.ridge_ / len(y), rel=1e-9)
+    np.testing.assert_allclose(normalised.predict_proba(x), whole.predict_proba(x), rtol=1e-7)
+    np.testing.assert_array_equal(normalised.predict(x), whole.predict(x))
+
+
+@examples(20)
+@given(seeds, st.booleans(), st.integers(2, 8))
+def test_probabilities_of_rare_classes_are_those_of_all_samples(seed, fit_intercept, parts):
+    rng = np.random.default_rng(seed)
+    x, y = rare(rng)
+    whole = GramClassifier(fit_intercept=fit_intercept).fit(x, y)
+    blocks = np.array_split(rng.permutation(len(y)), parts)
+    added = sum(GramClassifier(fit_intercept=fit_intercept).fit(x[block], y[block]) for block in blocks)
+    assert np.ptp(whole.offsets_) > 0.1
+    for other in (added, added + added - added):
+        np.testing.assert_allclose(other.offsets_, whole.offsets_, atol=1e-7)
+        np.testing.assert_allclose(other.predict_proba(x), whole.predict_proba(x), rtol=1e-7)
+
+
+def test_rare_classes_are_probable_before_they_are_predicted():
+    """Scores are those of `RidgeClassifier`, and so are predictions; probabilities are right all the same."""
+    x, y = rare(np.random.default_rng(0), n=20_000)
+    model = GramClassifier().fit(x[::2], y[::2])
+    probability = model.predict_proba(x[1::2])[:, 0]
+    np.testing.assert_array_equal(
+        model.predict(x[1::2]), RidgeClassifier(model.ridge_).fit(x[::2], y[::2]).predict(x[1::2])
+    )
+    surest = np.argsort(probability)[-500:]
+    assert probability[surest].mean() == pytest.approx((y[1::2][surest] == "ill").mean(), abs=0.04)
+    assert probability.mean() == pytest.approx((y == "ill").mean(), abs=0.005)
+    assert (probability > 0.5).sum() > 2 * (model.predict(x[1::2]) == "ill").sum()
 
 
 @pytest.mark.parametrize("kind", BOTH)
