@@ -11,12 +11,12 @@ from fedgram.heads.least_squares import DOUBT, HOTTEST, ClassScores, confidence,
 from support.campaign import examples
 
 
-def known(classes=3, *, spread=0.1, n=1e6, pull=0.6, shares=None):
+def known(classes=3, *, spread=0.1, n=1e6, pull=0.6, shares=None, leverage=0.0):
     """Return scores whose class means are somewhat nearer to each other than the targets."""
     shares = np.full(classes, 1 / classes) if shares is None else np.asarray(shares)
     targets = np.eye(len(shares))
     means = pull * targets + (1 - pull) * shares
-    return ClassScores(means, spread * (np.diag(shares) - np.outer(shares, shares)), n * shares)
+    return ClassScores(means, spread * (np.diag(shares) - np.outer(shares, shares)), n * shares, leverage)
 
 
 def at_mean(scores):
@@ -30,17 +30,17 @@ def test_what_makes_a_model_less_sure(classes):
     plain = known(classes)
     assert at_mean(known(classes, spread=0.3)) < at_mean(plain)
     assert at_mean(known(classes, n=20)) < at_mean(plain)
-    assert at_mean(ClassScores.left_out(*plain[:3], leverage=0.3)) < at_mean(plain)
+    assert at_mean(plain._replace(leverage=0.3)) < at_mean(plain._replace(leverage=0.1)) < at_mean(plain)
 
 
-@pytest.mark.parametrize("classes", [2, 3, 10])
-def test_leverage_is_what_leaving_a_sample_out_does(classes):
-    """A score s with target y becomes y - (y - s) / (1 - h): the means move, and they scatter more."""
-    h, pull, spread = 0.3, 0.8, 0.1
-    out = known(classes, pull=1 - (1 - pull) / (1 - h), spread=spread / (1 - h) ** 2)
-    left = ClassScores.left_out(*known(classes, pull=pull, spread=spread)[:3], leverage=h)
-    np.testing.assert_allclose(left.means, out.means)
-    np.testing.assert_allclose(left.covariance, out.covariance)
+@pytest.mark.parametrize("leverage", [0.01, 0.3, 0.9, 1.0])
+def test_leverage_is_what_leaving_a_sample_out_does(leverage):
+    """Errors y - s become (y - s) / (1 - h), where samples further out have more of the mean leverage."""
+    squares = np.array([[[0.5], [1.0], [4.0]]])
+    factors = least_squares._left_out(squares, known(leverage=leverage, n=1000))
+    found = 1 - 1 / factors
+    assert found.mean() == pytest.approx(min(leverage, 1000 / 1001), rel=1e-9)
+    assert (np.diff(found.ravel()) > 0).all()
 
 
 @examples(25)

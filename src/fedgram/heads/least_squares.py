@@ -18,16 +18,17 @@ Three things keep scores from looking better than they are:
 
 - Their distribution has heavy tails. This costs little if scores are normal, and gains much if they are not.
 - A model has seen the samples of its moments. Leaving a sample out moves its score away from its target y, to
-  y - (y - s)/(1 - h) with leverage h; here the mean leverage is taken, as in generalised cross-validation.
+  y - (y - s)/(1 - h) with leverage h. The mean leverage is known, and samples far out have more.
 - Right answers on all samples do not prove certainty: each class has a part of a sample more, of unknown label.
 
 A client has samples: it takes the temperature under which its labels are most likely, by scores of models without them.
 """
 
 from dataclasses import replace
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from scipy.special import gammaincinv, ndtri
 
 from fedgram.core.arrays import Array, Blocks, as_blocks, lazily
@@ -51,7 +52,7 @@ MOST_CLASSES = 256  # classes whose samples are considered; of more, every secon
 MOST_SAMPLES = 1e6  # as many have the likelihood: with more, its rounding errors hide what a step gains
 # The temperatures that are considered.
 COLDEST, HOTTEST = 1e-6, 1e3
-TINY = 1e-300
+TINY, MOST_LEVERAGE = 1e-300, 1 - 1e-9
 # The expected temperature of a client's own regression: its right scores are near 0 and 1, so nearly sure.
 EXPECTED = 0.1
 # The expected factor of rarity. Samples find 0.2 to 0.8 where scores tell the classes apart.
@@ -59,24 +60,18 @@ FACTOR = 0.5
 
 
 class ClassScores(NamedTuple):
-    """The distribution of a classifier's scores on samples that it has not seen, from moments.
+    """The distribution of a classifier's scores, from moments.
 
     `means` (c, c) has a row of mean scores for each class, `covariance` (c, c) is that of scores within classes, and
-    `counts` (c,) are the classes' samples. `targeted` says that scores aim at 1 for the sample's class and at 0 for the
-    others, as in least squares.
+    `counts` (c,) are the classes' samples. `leverage` is the samples' mean leverage if the classifier has seen them.
+    `targeted` says that scores aim at 1 for the sample's class and at 0 for the others, as in least squares.
     """
 
     means: Array
     covariance: Array
     counts: Array
+    leverage: float = 0.0
     targeted: bool = True
-
-    @classmethod
-    def left_out(cls, means: Array, covariance: Array, counts: Array, leverage: float) -> Self:
-        """Return the distribution of least-squares scores if each sample, of a mean leverage, is left out."""
-        n, targets = counts.sum(), np.eye(len(counts))
-        kept = 1 - min(leverage, n / (n + 1))
-        return cls(targets - (targets - means) / kept, covariance / kept**2, counts)
 
 
 class Confidence(NamedTuple):
@@ -101,7 +96,7 @@ def confidence(known: ClassScores) -> Confidence:
     count, seen = len(known.counts), known.counts[present]
     doubt = (DOUBT / (seen + DOUBT))[:, None]
     labels = (1 - doubt) * np.eye(count)[present] + doubt / count
-    points = _points(known._replace(means=known.means[present], counts=seen), doubt)
+    points = _points(known._replace(means=known.means[present], counts=seen), present, doubt)
     each, scores = points.shape[1], points.reshape(-1, count)
     experts = [Expert(scores, 0.0, 1 / COLDEST)]  # Newton's steps start at 0, where no probability is 0 or 1
     rarity = rarity_of(known.counts)
@@ -128,16 +123,17 @@ def _deviation(rarity: Array) -> float:
     return float(np.sinh(largest) / largest) if largest else 1.0
 
 
-def _points(known: ClassScores, doubt: Array) -> Array:
-    """Return points of the distribution of each class's scores, (classes, points, c): half for each assumption.
+def _points(known: ClassScores, labels: npt.NDArray[np.intp], doubt: Array) -> Array:
+    """Return points of the distribution of some classes' scores, (classes, points, c): half for each assumption.
 
-    `doubt` (classes, 1) is the share of a class's samples whose label may be any.
+    `labels` (classes,) are the classes in `known`, `doubt` (classes, 1) is the share of samples with any label.
     """
-    (classes, count), root = known.means.shape, _power(known.covariance, 0.5)
-    points = _heavy_tailed(classes, max(POINTS // count, FEWEST_POINTS) // classes // 2, count)
+    classes, count = known.means.shape
+    root, means = _power(known.covariance, 0.5), known.means[:, None, :]
+    points, squares = _heavy_tailed(classes, max(POINTS // count, FEWEST_POINTS) // classes // 2, count)
     alike, share = points @ root, known.counts / known.counts.sum()
     if not known.targeted:
-        return np.asarray(known.means[:, None, :] + alike)
+        return np.asarray(means + alike)
     # Probabilities with the means m scatter as diag(m) - mmᵀ, which √m∘z - m√mᵀz does for normal z.
     likely = np.maximum(known.means, 0.0)
     likely = (1 - doubt) * likely / np.maximum(likely.sum(axis=1, keepdims=True), TINY) + doubt / count
@@ -146,7 +142,29 @@ def _points(known: ClassScores, doubt: Array) -> Array:
     pooled = np.diag(share @ likely) - (likely.T * share) @ likely
     # The components of `apart` add up to 0, so what is added to `pooled`, for an inverse, changes nothing.
     apart = apart @ _power(pooled + 1 / count, -0.5) @ root
-    return np.asarray(known.means[:, None, :] + np.concatenate([alike, apart], axis=1))
+    targets = np.eye(count)[labels][:, None, :]
+    errors = targets - means - np.concatenate([alike, apart], axis=1)
+    return np.asarray(targets - errors * _left_out(np.tile(squares, (1, 2, 1)), known))
+
+
+def _left_out(squares: Array, known: ClassScores) -> Array:
+    """Return the factors by which the errors at some points grow if these samples are left out.
+
+    They are 1 / (1 - h) = 1 + qu, where u is the square of how much further out a point is than a normal one, and q
+    gives the mean leverage.
+    """
+    from scipy.optimize import brentq  # which takes as long to import as the rest of us
+
+    n = float(known.counts.sum())
+    leverage = min(known.leverage, n / (n + 1), MOST_LEVERAGE)
+    if leverage <= 0:
+        return np.ones_like(squares)
+
+    def missing(log_q: float) -> float:
+        kept: float = (1 / (1 + np.exp(log_q) * squares)).mean()
+        return kept - (1 - leverage)
+
+    return np.asarray(1 + np.exp(brentq(missing, -80.0, 80.0, xtol=1e-13)) * squares)
 
 
 def _power(symmetric: Array, exponent: float) -> Array:
@@ -155,8 +173,9 @@ def _power(symmetric: Array, exponent: float) -> Array:
     return np.asarray((vectors * np.maximum(values, TINY) ** exponent) @ vectors.T)
 
 
-def _heavy_tailed(classes: int, count: int, dimensions: int) -> Array:
-    """Return points of Student's distribution with the covariance 1 and their mirror images, (classes, points, d).
+def _heavy_tailed(classes: int, count: int, dimensions: int) -> tuple[Array, Array]:
+    """Return points of Student's distribution with the covariance 1 and their mirror images, (classes, points, d), and
+    the squared factors, (classes, points, 1), by which they are further out than normal points.
 
     All points together are evenly spread, and so are those of each class, at most `count` before mirroring.
     """
@@ -169,7 +188,7 @@ def _heavy_tailed(classes: int, count: int, dimensions: int) -> Array:
     uniform = uniform[: classes * each].reshape(classes, each, dimensions + 1)
     lengths = np.sqrt((TAILS / 2 - 1) / gammaincinv(TAILS / 2, uniform[..., -1:]))
     points = np.asarray(ndtri(uniform[..., :-1]) * lengths)
-    return np.concatenate([points, -points], axis=1)
+    return np.concatenate([points, -points], axis=1), np.tile(lengths**2, (1, 2, 1))
 
 
 def of_regression(problem: Regression, counts: Array, weights: Array, freedom: float) -> Confidence:
@@ -218,8 +237,7 @@ def _of_weights(problem: Regression, counts: Array, weights: Array, level: Array
     apart = (problem.cross / np.where(counts > 0, counts, 1.0)).T @ weights
     scatter = weights.T @ packing.unpack(problem.packed, len(weights)) @ weights - (apart.T * counts) @ apart
     total = counts.sum()
-    known = ClassScores.left_out(apart + level, scatter / total, counts * (problem.n / total), leverage)
-    return confidence(known)
+    return confidence(ClassScores(apart + level, scatter / total, counts * (problem.n / total), leverage))
 
 
 class Calibrated(NamedTuple):
