@@ -36,6 +36,8 @@ from fedgram.moments.regression import STEPS, Regression, Ridge
 
 # Rounding errors of sums and differences, in units of the rounding error expected of a single product.
 SLACK = 8
+# The share of the weight below which a class counts as empty.
+LEAST_SHARE = 1e-12
 # The share of a variance that a subtraction may lose without a warning.
 MOST_LOST = 1e-4
 
@@ -305,7 +307,9 @@ class Solution:
     @cached_property
     def confidence(self) -> Confidence:
         """The temperature and the offsets of scores, if the targets are classes."""
-        counts = self.moments.weight * self.moments.target_mean
+        shares = self.moments.target_mean
+        # Of a class whose samples have left, rounding errors remain.
+        counts = self.moments.weight * np.where(shares > LEAST_SHARE, shares, 0.0)
         freedom = self._problem.degrees_of_freedom(self.ridge) - self.intercept
         return of_regression(self._problem, counts, self.weights, freedom)
 
