@@ -214,6 +214,8 @@ def test_a_class_whose_samples_have_left_is_not_predicted():
     rest = stays + leaves - leaves
     assert rest.classes_.tolist() == ["bone", "lung", "skin"]
     np.testing.assert_array_equal(rest.predict(x), stays.predict(x))
+    assert rest.offsets_[1] == 0
+    assert rest.predict_proba(x)[:, 1].mean() < 0.1
     assert relative_error(np.diff(rest.coef_[[0, 2]], axis=0) / 2, stays.coef_) < 1e-9
 
 

@@ -34,6 +34,9 @@ from fedgram.moments import packing, solve
 from fedgram.moments.regression import Regression, Ridge
 from fedgram.moments.weighted import SLACK, ClassMoments, Samples, WeightedMoments, leave_one_out
 
+# The share of the weight below which a class counts as empty.
+LEAST_SHARE = 1e-12
+
 
 @dataclass(frozen=True, eq=False)
 class Solution:
@@ -70,7 +73,9 @@ class Solution:
     @cached_property
     def confidence(self) -> Confidence:
         """The temperature and the offsets of scores, if the targets are classes."""
-        counts = self.moments.weight * self.moments.target_mean
+        shares = self.moments.target_mean
+        # Of a class whose samples have left, rounding errors remain.
+        counts = self.moments.weight * np.where(shares > LEAST_SHARE, shares, 0.0)
         freedom = self._problem.degrees_of_freedom(self.ridge) - self.intercept
         return of_regression(self._problem, counts, self.weights, freedom)
 
