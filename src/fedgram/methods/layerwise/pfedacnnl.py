@@ -83,7 +83,7 @@ class PFedACnnL(FedACnnL):
 
     """
 
-    revision: ClassVar[int] = 4
+    revision: ClassVar[int] = 5
     personal = True
     quick = MappingProxyType({"groups": "auto"})
 
