@@ -44,14 +44,18 @@ class Study:
         self.roster = Roster(name, BOSS.public, public, keys, needed, minimum_parties)
         self.witnesses = [Witness(self.roster, key) for key in self.witness_keys]
         self.coordinator = Coordinator(self.roster, BOSS, self.witnesses)
-        self.parties = {name: SecureParty(self.roster, name, key, "1") for name, key in self.party_keys.items()}
+        self.parties = {name: SecureParty(self.roster, name, key) for name, key in self.party_keys.items()}
+        self.versions = dict.fromkeys(self.names, "1")
 
-    def collected(self, names=None, coordinator=None, numbers=None, step="summarize", round=0):
+    def collected(self, names=None, coordinator=None, step="summarize", round=0):
         """Return the uploads of some parties to a new request."""
         found = (coordinator or self.coordinator).collect(step, round, digest=DIGEST, count=COUNT)
         for name in self.names if names is None else names:
-            found.add(name, self.parties[name].upload(found.request, (numbers or numbers_of)(name)))
+            found.add(name, self.upload(name, found.request))
         return found
+
+    def upload(self, name, request, rows="training"):
+        return self.parties[name].upload(request, numbers_of(name), version=self.versions[name], rows=rows)
 
     def sum_of(self, names=None, **options):
         return self.coordinator.total(self.collected(names, **options))
@@ -124,9 +128,30 @@ def test_fewer_parties_than_the_study_requires_are_not_summed():
 def test_a_party_with_other_data_is_refused_after_an_answer():
     study = Study(5)
     study.sum_of()
-    study.parties["p1"] = SecureParty(study.roster, "p1", study.party_keys["p1"], "2")
-    with pytest.raises(RefusedMessage, match="version of the data of 'p1'"):
+    study.versions["p1"] = "2"
+    with pytest.raises(RefusedMessage, match="version of the training rows of 'p1'"):
         study.sum_of()
+
+
+def test_sums_over_test_rows_are_judged_by_themselves():
+    """Parties without test rows send nothing, since zeros hide nobody; the others' sum shows no training rows."""
+    study = Study(6)
+    study.sum_of()
+
+    def tested(names):
+        found = study.coordinator.collect("evaluate", 0, digest=DIGEST, count=COUNT)
+        for name in names:
+            found.add(name, study.upload(name, found.request, rows="test"))
+        return study.coordinator.total(found)
+
+    assert tested(study.names[1:]) == plain_sum(study.names[1:])
+    with pytest.raises(RefusedMessage, match="got 1"):
+        tested(study.names[2:])
+    mixed = study.coordinator.collect("evaluate", 0, digest=DIGEST, count=COUNT)
+    for name in study.names:
+        mixed.add(name, study.upload(name, mixed.request, rows="test" if name == "p0" else "training"))
+    with pytest.raises(RefusedMessage, match="got both"):
+        study.coordinator.total(mixed)
 
 
 def test_a_restarted_witness_remembers(tmp_path):
@@ -160,6 +185,7 @@ def changed(signed, key, **fields):
         {"round": 4},
         {"digest": "0e" * 32},
         {"count": COUNT + 1},
+        {"rows": "test"},
         {"version": "2"},
         {"upload": "0d" * 32},
     ],
@@ -210,7 +236,7 @@ def test_a_seed_does_not_open_in_another_study():
 def test_a_false_witness_key_changes_the_identity_of_the_study():
     study = Study()
     false = replace(study.roster, witnesses=(KEYS[-1].public, study.roster.witnesses[1]))
-    study.parties["p1"] = SecureParty(false, "p1", study.party_keys["p1"], "1")
+    study.parties["p1"] = SecureParty(false, "p1", study.party_keys["p1"])
     with pytest.raises(RefusedMessage, match="compare the fingerprints"):
         study.collected()
     for other in (replace(study.roster, minimum_parties=4), replace(study.roster, study="runs")):
@@ -257,7 +283,7 @@ def test_parties_that_were_asked_for_different_things_are_not_summed():
     one = study.coordinator.collect("gradient", 1, digest=DIGEST, count=COUNT)
     other = Request(one.request.run, one.request.number, "gradient", 1, "0a" * 32, COUNT)
     with pytest.raises(RefusedMessage, match="does not open"):
-        one.add("p0", study.parties["p0"].upload(other, numbers_of("p0")))
+        one.add("p0", study.upload("p0", other))
     headers = study.collected(["p1", "p2"]).headers | study.collected(["p3"]).headers
     with pytest.raises(RefusedMessage, match="expected the same of all parties"):
         study.witnesses[0].answer(list(headers.values()))
@@ -266,7 +292,7 @@ def test_parties_that_were_asked_for_different_things_are_not_summed():
 def test_uploads_of_another_party_a_second_one_and_altered_ones_are_refused():
     study = Study()
     collected = study.coordinator.collect("summarize", 0, digest=DIGEST, count=COUNT)
-    upload = study.parties["p0"].upload(collected.request, numbers_of("p0"))
+    upload = study.upload("p0", collected.request)
     with pytest.raises(RefusedMessage, match="expected its answer to this request"):
         collected.add("p1", upload)
     for place in (3, 40, len(upload) - 20):
@@ -282,12 +308,12 @@ def test_uploads_of_another_party_a_second_one_and_altered_ones_are_refused():
 def test_a_party_answers_a_request_once_and_none_that_is_older():
     study = Study()
     first, second = (study.coordinator.collect("summarize", 0, digest=DIGEST, count=COUNT) for _ in range(2))
-    study.parties["p0"].upload(second.request, numbers_of("p0"))
+    study.upload("p0", second.request)
     for collected in (first, second):
         with pytest.raises(RefusedMessage, match="number of the request: expected more than 1"):
-            study.parties["p0"].upload(collected.request, numbers_of("p0"))
+            study.upload("p0", collected.request)
     with pytest.raises(RefusedMessage, match="count of the request"):
-        study.parties["p1"].upload(first.request, Fixed.zeros(COUNT + 1))
+        study.parties["p1"].upload(first.request, Fixed.zeros(COUNT + 1), version="1")
 
 
 class Altering(Witness):

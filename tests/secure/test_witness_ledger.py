@@ -34,7 +34,7 @@ def singled_out(families, least):
 
 
 def members(row):
-    return frozenset((str(party), "1") for party in np.flatnonzero(row))
+    return frozenset((str(party), "training", "1") for party in np.flatnonzero(row))
 
 
 def judged(families, least):
@@ -93,7 +93,7 @@ def test_the_algebra_finds_what_is_singled_out():
 def test_a_ledger_never_holds_sets_that_the_rule_forbids(sets, least):
     ledger = WitnessLedger.begin("study", least)
     for parties in sets:
-        chosen = frozenset((party, "1") for party in parties)
+        chosen = frozenset((party, "training", "1") for party in parties)
         before = ledger.sets
         try:
             ledger.admit(chosen)
@@ -108,8 +108,8 @@ def test_a_ledger_never_holds_sets_that_the_rule_forbids(sets, least):
     ledger.close()
 
 
-def some(*names, version="1"):
-    return frozenset((name, version) for name in names)
+def some(*names, version="1", rows="training"):
+    return frozenset((name, rows, version) for name in names)
 
 
 def test_all_then_all_but_one_is_refused_whatever_the_round():
@@ -128,9 +128,12 @@ def test_all_then_all_but_one_is_refused_whatever_the_round():
 def test_a_party_comes_with_one_version_of_its_data():
     ledger = WitnessLedger.begin("study", 3)
     ledger.admit(some(*"abc"))
-    with pytest.raises(RefusedMessage, match="version of the data of 'a': expected the one in earlier answers"):
+    with pytest.raises(
+        RefusedMessage, match="version of the training rows of 'a': expected the one in earlier answers"
+    ):
         ledger.admit(some(*"abc", version="2"))
-    with pytest.raises(RefusedMessage, match="each party once"):
+    ledger.admit(some(*"abcd", version="2", rows="test"))
+    with pytest.raises(RefusedMessage, match="expected each once"):
         ledger.admit(some(*"xyz") | some("x", version="2"))
     ledger.close()
 
@@ -201,7 +204,7 @@ from pathlib import Path
 from fedgram.secure.witness_ledger import WitnessLedger
 ledger = WitnessLedger.open(Path(sys.argv[1]), "study")
 for number in range(int(sys.argv[2]), 10**6):
-    ledger.admit(frozenset((f"{number}{letter}", "1") for letter in "abc"))
+    ledger.admit(frozenset((f"{number}{letter}", "training", "1") for letter in "abc"))
     print(number, flush=True)
 """
 

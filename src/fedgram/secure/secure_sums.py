@@ -13,8 +13,8 @@ Uploads, headers and answers are bytes, so they can cross any wire.
 >>> coordinator = Coordinator(roster, coordinator_key, [Witness(roster, key) for key in witnesses])
 >>> collected = coordinator.collect("summarize", 0, digest="0f" * 32, count=2)
 >>> for name, key in keys.items():
-...     party = SecureParty(roster, name, key, version="1")
-...     collected.add(name, party.upload(collected.request, Fixed.of(np.array([1.0, -0.5]), parties=3)))
+...     numbers, party = Fixed.of(np.array([1.0, -0.5]), parties=3), SecureParty(roster, name, key)
+...     collected.add(name, party.upload(collected.request, numbers, version="1"))
 >>> coordinator.total(collected).floats()
 array([ 3. , -1.5])
 """
@@ -22,7 +22,7 @@ array([ 3. , -1.5])
 import json
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from itertools import combinations
 from typing import Any, NamedTuple, Self
@@ -37,7 +37,7 @@ from fedgram.core.schema import Count, Natural, annotations_of, read
 from fedgram.secure.masks import masked, new_seed, sum_of_streams
 from fedgram.secure.sealing import open_message, seal_message
 from fedgram.secure.signing_keys import PrivateKey, PublicKey
-from fedgram.secure.witness_ledger import Members, WitnessLedger
+from fedgram.secure.witness_ledger import TRAINING, Members, WitnessLedger
 
 MOST_WITNESSES = 5
 FEWEST_PARTIES = 3  # with two, each knows the other's part of a sum
@@ -170,6 +170,7 @@ class _Header:
     identity: str
     request: Mapping[str, Any]
     party: str
+    rows: str
     version: str
     upload: str
     seeds: Sequence[Sequence[str]]
@@ -201,8 +202,8 @@ class _Header:
 
     def context(self, stream: int, receiver: PublicKey) -> bytes:
         """Return what a seed is bound to: it opens in no other study, run, request or upload, and for nobody else."""
-        bound = {"identity": self.identity, "request": self.request, "party": self.party, "version": self.version}
-        return _json(bound | {"upload": self.upload, "stream": stream, "receiver": receiver.text})
+        bound = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "seeds"}
+        return _json(bound | {"stream": stream, "receiver": receiver.text})
 
 
 def _json(value: Any) -> bytes:
@@ -230,20 +231,30 @@ class SecureParty:
         The party's name.
     key
         Its private key.
-    version
-        A keyed digest of its rows: the same in all uploads until rows change, and telling nothing about them.
 
     """
 
-    def __init__(self, roster: Roster, name: str, key: PrivateKey, version: str) -> None:
-        self._roster, self._name, self._key, self._version = roster, name, key, version
+    def __init__(self, roster: Roster, name: str, key: PrivateKey) -> None:
+        self._roster, self._name, self._key = roster, name, key
         self._answered: dict[str, int] = {}  # the last request of each run
 
-    def upload(self, request: Request, numbers: Fixed) -> bytes:
+    def upload(self, request: Request, numbers: Fixed, *, version: str, rows: str = TRAINING) -> bytes:
         """Return the masked numbers with the sealed seeds, signed, and sealed to the coordinator.
 
         A request that was answered, or is older than one that was, is refused: two answers under different masks could
         be of different numbers.
+
+        Parameters
+        ----------
+        request
+            The request.
+        numbers
+            The party's numbers, of at least one row: zeros of parties without rows would hide nothing.
+        version
+            A keyed digest of the rows: the same in all uploads until rows change, and telling nothing about them.
+        rows
+            The rows that the numbers are of, "training" or "test".
+
         """
         if request.number <= (last := self._answered.get(request.run, -1)):
             raise RefusedMessage(
@@ -254,7 +265,8 @@ class SecureParty:
         self._answered[request.run] = request.number
         seeds = [new_seed() for _ in self._roster.holders]
         hidden = masked(numbers, seeds)
-        header = _Header(self._roster.identity, asdict(request), self._name, self._version, _digest(hidden), ())
+        bound = self._roster.identity, asdict(request), self._name, rows, version, _digest(hidden)
+        header = _Header(*bound, ())
         sealed = [
             [
                 seal_message(seed, self._witness(place), header.context(stream, self._witness(place))).hex()
@@ -372,10 +384,11 @@ class Witness:
 
 
 def _members(headers: Sequence[_Header]) -> Members:
-    members = frozenset((header.party, header.version) for header in headers)
-    if len(dict(members)) < len(headers):
+    if len({header.party for header in headers}) < len(headers):
         raise RefusedMessage("parties of a sum: expected each once, got one twice")
-    return members
+    if len({header.rows for header in headers}) > 1:
+        raise RefusedMessage("rows of a sum: expected the training or the test rows of all parties, got both")
+    return frozenset((header.party, header.rows, header.version) for header in headers)
 
 
 def _chain(roster: Roster, chain: Sequence[Members]) -> bytes:
@@ -406,7 +419,7 @@ class Collected:
     def __init__(self, roster: Roster, key: PrivateKey, request: Request) -> None:
         self.request = request
         self.headers: dict[str, Signed] = {}  # by party
-        self.versions: dict[str, str] = {}
+        self.members: Members = frozenset()
         self.hidden = Fixed.zeros(request.count)
         self._roster, self._key = roster, key
 
@@ -424,13 +437,9 @@ class Collected:
             raise RefusedMessage(f"upload of {party!r}: expected its answer to this request, got another")
         if party in self.headers:
             raise RefusedMessage(f"upload of {party!r}: expected one, got a second")
-        self.headers[party], self.versions[party] = signed, header.version
+        self.headers[party] = signed
+        self.members |= {(party, header.rows, header.version)}
         self.hidden = self.hidden.wrapped_sum(numbers)
-
-    @property
-    def members(self) -> Members:
-        """The parties with the versions of their data."""
-        return frozenset(self.versions.items())
 
 
 class Coordinator:

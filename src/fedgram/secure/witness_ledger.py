@@ -2,11 +2,11 @@
 
 A coordinator that knows the sums over two sets knows their difference, too. So a witness keeps all sets that it has
 ever answered in a study, over all runs, steps and rounds, and judges a new one together with them. An element of a set
-is a party with the version of its data. Two elements are alike if they are in the same sets. Any combination of the
-sums counts alike elements equally often, so it cannot tell them apart. The rule is that each class of alike elements
-has as many parties as the study requires.
+is a party's training rows or its test rows, with their version. Two elements are alike if they are in the same sets.
+Any combination of the sums counts alike elements equally often, so it cannot tell them apart. The rule is that each
+class of alike elements has as many parties as the study requires.
 
->>> everyone = frozenset(("abcdef"[k], "1") for k in range(6))
+>>> everyone = frozenset(("abcdef"[k], TRAINING, "1") for k in range(6))
 >>> allowed([everyone, frozenset(list(everyone)[:3])], least=3)
 True
 >>> allowed([everyone, frozenset(list(everyone)[:5])], least=3)  # the difference is a single party
@@ -24,8 +24,9 @@ from typing import Self, TypeAlias
 from fedgram.core.errors import InvalidData, RefusedMessage
 from fedgram.core.filesystem import new_file
 
-Element: TypeAlias = tuple[str, str]  # a party, and the version of its data
+Element: TypeAlias = tuple[str, str, str]  # a party, which of its rows, and their version
 Members: TypeAlias = frozenset[Element]  # of a set that is answered
+TRAINING, TEST = "training", "test"  # rows of a party; sums over the ones say nothing of the others
 _SCHEMA = 1
 _BEGIN = (
     "CREATE TABLE study (schema INTEGER NOT NULL, study TEXT NOT NULL, least INTEGER NOT NULL)",
@@ -125,14 +126,14 @@ class WitnessLedger:
     def _add(self, write: sqlite3.Connection, known: list[Members], added: Sequence[Members]) -> None:
         least = self._study()[2]
         for members in added:
-            versions = dict(element for each in known for element in each)
-            if len(dict(members)) < len(members):
-                raise RefusedMessage("set of parties: expected each party once, got one with two versions of its data")
-            for party, version in sorted(members):
-                if versions.get(party, version) != version:
+            versions = {(party, rows): version for each in known for party, rows, version in each}
+            if len({party for party, *_ in members}) < len(members):
+                raise RefusedMessage("set of parties: expected each once, got one twice")
+            for party, rows, version in sorted(members):
+                if versions.get((party, rows), version) != version:
                     raise RefusedMessage(
-                        f"version of the data of {party!r}: expected the one in earlier answers, got another; the "
-                        "difference of two sums would show what has changed: agree on a new study"
+                        f"version of the {rows} rows of {party!r}: expected the one in earlier answers, got another; "
+                        "the difference of two sums would show what has changed: agree on a new study"
                     )
             known.append(members)
             if not allowed(known, least):
@@ -149,7 +150,7 @@ class WitnessLedger:
             rows = connection.execute("SELECT number, members FROM answered ORDER BY number").fetchall()
             if [number for number, _ in rows] != list(range(1, len(rows) + 1)):
                 raise ValueError(f"of {len(rows)} sets some are missing")
-            return [frozenset((party, version) for party, version in json.loads(text)) for _, text in rows]
+            return [frozenset((party, rows, version) for party, rows, version in json.loads(text)) for _, text in rows]
         except (sqlite3.Error, ValueError, TypeError) as error:
             raise _damaged(self._where, error) from error
 
