@@ -88,6 +88,10 @@ class Fixed:
             found[part] = np.where(negative, -size, size)
         return found
 
+    def part(self, start: int, end: int) -> Self:
+        """Return the numbers from one place to before another."""
+        return type(self)(self.high[start:end], self.low[start:end])
+
     def wholes(self) -> npt.NDArray[np.int64]:
         """Return whole numbers as they were before `whole`; raise for numbers with fractions."""
         if self.low.any():

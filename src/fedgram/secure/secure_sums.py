@@ -463,6 +463,11 @@ class Coordinator:
         self._chain: list[Members] = []
         self._approvals: dict[int, bytes] = {}
 
+    @property
+    def upcoming(self) -> dict[str, Any]:
+        """The run and the number of the next request, which the parties must know."""
+        return {"run": self._run, "number": self._asked}
+
     def collect(self, step: str, round: int, *, digest: str, count: int) -> Collected:
         """Return an empty collection of uploads for a new request."""
         request = Request(self._run, self._asked, step, round, digest, count)
