@@ -131,6 +131,8 @@ class Channel:
 
         def read(client: str, answer: bytes) -> None:
             found = wire.decode(answer, sender=client, sealed=not self.transport.trusted)
+            if found is None:  # nothing to add
+                return
             upload = found.get("upload") if isinstance(found, dict) and len(found) == 1 else None
             if not isinstance(upload, np.ndarray) or upload.dtype != np.uint8:
                 raise RefusedMessage(f"reply: expected a masked one, got {type(found).__name__}")

@@ -1,6 +1,6 @@
 """The server's side of a run on secure sums: it asks clients for steps, and sees the sum of their replies alone."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from fedgram.core.errors import FedgramError, InvalidParameter
@@ -19,7 +19,7 @@ from fedgram.protocol.pool import Pool
 from fedgram.protocol.quorum import Quorum
 from fedgram.protocol.reply_layouts import Layout, layout_of, size_of, value_of
 from fedgram.protocol.transport import Reply
-from fedgram.secure.secure_sums import Coordinator
+from fedgram.secure.secure_sums import Collected, Coordinator
 
 T = TypeVar("T")
 
@@ -76,12 +76,12 @@ class MaskedClients(Clients):
 
     def sum(self, step: Callable[..., T], payload: Payload = None, *, validate: bool = False, **options: Any) -> T:
         """Return the sum of the replies; what is known of single clients, which `validate` asks for, is left out."""
-        total, _ = self._total(step, payload, options)
+        total = self._total(step, payload, options)
         return cast("T", self._seen(total) if isinstance(total, Moments) else total)
 
     def pool(self, step: Callable[..., Moments]) -> Pool:
         """Return the pooled moments, without a record of what each client contributed."""
-        total, _ = self._total(step, None, {})
+        total = self._total(step, None, {})
         if not isinstance(total, Moments):
             raise InvalidParameter(f"step {step.__name__!r} must reply with moments, got a {type(total).__name__}")
         return self._pooled(total, None)
@@ -99,8 +99,7 @@ class MaskedClients(Clients):
         """Return the mean of the replies, weighted by numbers of samples, which clients multiply in."""
         if weights is not None or heard is not None:
             raise _hidden(f"each client's weight or reply to {step.__name__!r}")
-        total, _ = self._total(step, payload, options, weighted=weighted, divided=True)
-        return total
+        return self._total(step, payload, options, weighted=weighted, divided=True)
 
     def sample(self, share: float, *, up_to: float | None = None) -> list[str]:
         """Return all clients; a random share of them is refused, since sums over two shares would show some clients."""
@@ -118,8 +117,11 @@ class MaskedClients(Clients):
         if len(able) < self._coordinator.roster.minimum_parties:
             return None
         layout = layout_of_evaluation(self.targets)
-        sums, weight = self._masked("evaluate", able, model, layout, counted=False)
-        untested = len(self.present) - len(able)
+        collected = self._collected("evaluate", able, model, layout, counted=False)
+        if len(collected.headers) < self._coordinator.roster.minimum_parties:  # the others have no model to judge
+            return None
+        sums, weight = self._opened(collected, layout)
+        untested = len(self.present) - len(collected.headers)
         mean = sums["accuracy"] / weight / PERCENT if "accuracy" in sums else None
         return Evaluation.of_sum(performance(self.targets, sums), Summed(weight, untested, mean))
 
@@ -131,8 +133,8 @@ class MaskedClients(Clients):
         *,
         weighted: bool = False,
         divided: bool = False,
-    ) -> tuple[Any, int]:
-        """Return the sum or the mean of all clients' replies, and the sum of their weights."""
+    ) -> Any:
+        """Return the sum or the mean of all clients' replies."""
         name = step.__name__
         if options.get("per_client") is not None:
             raise _hidden(f"a payload of its own for each client in {name!r}")
@@ -140,22 +142,24 @@ class MaskedClients(Clients):
             raise _hidden(f"a reply of some of the clients to {name!r}")
         question = self.agreement.question(self.names[0], payload, self.round)
         layout = layout_of(kind_of(self._method, name, question), question, f"reply to {name!r}")
-        found, weight = self._masked(name, self.names, payload, layout, weighted=weighted, divided=divided)
-        for client in self.names:
+        collected = self._collected(name, self.names, payload, layout, weighted=weighted)
+        if not collected.headers:
+            raise self._quorum.unanswered(during=f"step {name!r}")
+        for client in collected.headers:
             self._count(client)
-        return found, weight
+        return self._opened(collected, layout, divided=divided)[0]
 
-    def _masked(
+    def _collected(
         self,
         step: str,
-        names: list[str],
+        names: Sequence[str],
         payload: Payload,
         layout: Layout,
         *,
         weighted: bool = False,
-        divided: bool = False,
         counted: bool = True,
-    ) -> tuple[Any, int]:
+    ) -> Collected:
+        """Return the masked replies of clients, added up."""
         count = size_of(weighed(layout))
         asked = {**self._coordinator.upcoming, "count": count, "weighted": weighted}
         request = self._channel.encoded(step, payload, self.agreement, self.round, secure=asked)
@@ -163,9 +167,11 @@ class MaskedClients(Clients):
         failed = self._channel.collect(step, names, request, collected, round=self.round, counted=counted)
         if failed:
             self._quorum.lose(failed, during=f"step {step!r}")
-        if not collected.headers:
-            raise self._quorum.unanswered(during=f"step {step!r}")
-        total = self._coordinator.total(collected)
+        return collected
+
+    def _opened(self, collected: Collected, layout: Layout, *, divided: bool = False) -> tuple[Any, int]:
+        """Return the sum of the replies, or with `divided` their mean, and the sum of their weights."""
+        total, count = self._coordinator.total(collected), collected.request.count
         weight = int(total.part(count - 1, count).wholes()[0])  # the last number of `weighed`
         return value_of(layout, total.part(0, count - 1), over=weight if divided else None), weight
 

@@ -237,13 +237,19 @@ class Method:
 
     def check_secure(self) -> None:
         """Raise if the server looks at single replies, so that sums alone are not enough."""
+        # Besides those that the run asks for.
+        expected = {name: replies.expected(type(self), name) for name in self.steps()}  # type: ignore[arg-type]
+        others = {"hello", "column_sums", "evaluate"}
+        own = {repr(name): kind for name, kind in expected.items() if kind is not None and name not in others}
         if not self.adds:
-            own = {"hello", "column_sums", "evaluate"}  # the run asks for these
-            expected: dict[str, Any] = {name: replies.expected(type(self), name) for name in self.steps()}  # type: ignore[arg-type]
-            read = [repr(name) for name, kind in expected.items() if kind is not None and name not in own]
             raise InvalidParameter(
                 "secure: expected a method whose server only adds replies up, such as fedgram or fedavg, got "
-                f"{self.name}, which needs each client's reply to {', '.join(read)}; run it without secure"
+                f"{self.name}, which needs each client's reply to {', '.join(own)}; run it without secure"
+            )
+        if undeclared := [name for name, kind in own.items() if kind is SOMETHING]:
+            raise InvalidParameter(
+                f"secure: expected steps that declare the form of their replies, got {', '.join(undeclared)} of "
+                f"{self.name}; give @step(reply=...), or annotate a step that replies with nothing with -> None"
             )
 
     @property
