@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.measure import Results, cpu_seconds, peak_bytes
 from fedgram import Moments
 from fedgram.core.fixed_point import Fixed
-from fedgram.secure.masks import blurred
+from fedgram.secure.masks import blurred, new_seed
 from fedgram.secure.secure_sums import Collected, Request, Roster, SecureParty, Witness
 from fedgram.secure.signing_keys import PrivateKey
 
@@ -22,6 +22,7 @@ COUNT = D * (D + 1) // 2 + CLASSES * D + CLASSES
 
 def main() -> None:
     x = np.random.default_rng(0).normal(scale=1e3, size=COUNT)
+    secret = new_seed()
     keys = {f"party-{k:04d}": PrivateKey.new() for k in range(PARTIES)}
     own, witnesses = PrivateKey.new(), [PrivateKey.new(), PrivateKey.new()]
     public = {name: key.public for name, key in keys.items()}
@@ -29,7 +30,7 @@ def main() -> None:
     request = Request("run", 0, "summarize", 0, "0" * 64, COUNT)
 
     def upload(name: str) -> bytes:
-        numbers = blurred(Fixed.of(x, parties=PARTIES), x, 53)
+        numbers = blurred(Fixed.of(x, parties=PARTIES), x, 53, secret)
         return SecureParty(roster, name, keys[name]).upload(request, numbers, version="1")
 
     def collect(uploads: dict[str, bytes]) -> Collected:

@@ -138,7 +138,7 @@ def test_the_last_bits_of_a_party_of_one_sample_are_seen_in_an_exact_sum_unless_
     units = [Fixed.of(np.rint(x / UNIT) * UNIT) for x in large]
     assert np.array_equal(last_bits(added([exact[0], *units])), last_bits(exact[0]))
 
-    hidden = [blurred(part, x, 53) for part, x in zip(exact, parts, strict=True)]
+    hidden = [blurred(part, x, 53, new_seed()) for part, x in zip(exact, parts, strict=True)]
     seen = last_bits(added(hidden))
     counts = np.bincount((seen >> np.uint64(SMALL - 8)).astype(np.int64), minlength=256)
     assert chi2.sf(float(((counts - count / 256) ** 2 / (count / 256)).sum()), 255) > FAILS
@@ -151,16 +151,25 @@ def test_the_last_bits_of_a_party_of_one_sample_are_seen_in_an_exact_sum_unless_
 @examples(100)
 def test_blurring_changes_a_number_by_at_most_half_a_unit(values, bits):
     x = np.array(values)
-    change = (blurred(Fixed.of(x), x, bits) - Fixed.of(x)).floats()
+    change = (blurred(Fixed.of(x), x, bits, new_seed()) - Fixed.of(x)).floats()
     unit = np.ldexp(1.0, np.frexp(x)[1] - bits)
     assert (np.abs(change) <= unit / 2).all()
     assert not change[x == 0].any()
-    assert blurred(Fixed.of(x), x, 0) == Fixed.of(x)
+
+
+def test_the_same_numbers_are_blurred_alike_so_that_asking_again_tells_no_more():
+    x, secret = np.random.default_rng(4).normal(size=100), new_seed()
+    once, again = (blurred(Fixed.of(x), x, 53, secret) for _ in range(2))
+    assert once == again
+    for other in (blurred(Fixed.of(x), x, 53, new_seed()), blurred(Fixed.of(x), x, 24, secret)):
+        assert not (once.low == other.low).any()
+    y = np.append(x[:-1], x[-1] + 1)
+    assert not (once.low == blurred(Fixed.of(y), y, 53, secret).low).any()
 
 
 def test_the_blur_of_a_number_is_uniform_and_about_zero():
     x = np.full(100_000, 3.0)
-    change = (blurred(Fixed.of(x), x, 24) - Fixed.of(x)).floats() / 2.0**-22
+    change = (blurred(Fixed.of(x), x, 24, new_seed()) - Fixed.of(x)).floats() / 2.0**-22
     assert abs(change.mean()) < 5 / np.sqrt(12 * len(x))
     counts = np.histogram(change, bins=64, range=(-0.5, 0.5))[0]
     assert chi2.sf(float(((counts - len(x) / 64) ** 2 / (len(x) / 64)).sum()), 63) > FAILS
@@ -201,9 +210,10 @@ def test_a_message_opens_with_its_key_and_context_alone():
 
 def test_no_seeded_generator_is_near_a_key_or_a_mask():
     """Randomness of this folder is the operating system's: `secrets`, and the keys that `cryptography` generates."""
-    folder = Path(fg.__file__).parent / "secure"
+    package = Path(fg.__file__).parent
     words = re.compile(r"np\.random|numpy\.random|default_rng|\brandom\.|import random|core\.randomness|generator\(")
-    files = sorted(folder.glob("*.py"))
+    files = sorted((package / "secure").glob("*.py"))
+    files += [package / "protocol" / f"{name}.py" for name in ("masking", "masked_clients", "reply_layouts")]
     assert {"masks.py", "sealing.py", "signing_keys.py"} <= {path.name for path in files}
     assert not [path.name for path in files if words.search(path.read_text(encoding="utf-8"))]
     assert masks.new_seed() != masks.new_seed()

@@ -24,7 +24,7 @@ from fedgram.secure.secure_sums import (
     _chain,
 )
 from fedgram.secure.signing_keys import PrivateKey
-from fedgram.secure.witness_ledger import WitnessLedger
+from fedgram.secure.witness_ledger import StoredLedger, WitnessLedger
 from support.campaign import examples
 
 KEYS = [PrivateKey.new() for _ in range(24)]
@@ -156,15 +156,13 @@ def test_sums_over_test_rows_are_judged_by_themselves():
 
 def test_a_restarted_witness_remembers(tmp_path):
     study, path = Study(5, 1), tmp_path / "w.db"
-    ledger = WitnessLedger.begin(study.roster.identity, 3, path)
+    ledger = StoredLedger.begin(path, study.roster.identity, 3)
     coordinator = Coordinator(study.roster, BOSS, [Witness(study.roster, study.witness_keys[0], ledger)])
     assert coordinator.total(study.collected(coordinator=coordinator)) == plain_sum(study.names)
-    ledger.close()
-    ledger = WitnessLedger.open(path, study.roster.identity)
+    ledger = StoredLedger(path, study.roster.identity)
     coordinator = Coordinator(study.roster, BOSS, [Witness(study.roster, study.witness_keys[0], ledger)])
     with pytest.raises(RefusedMessage, match="got 1"):
         coordinator.total(study.collected(study.names[1:], coordinator=coordinator))
-    ledger.close()
 
 
 # Seeds and uploads in the wrong place.
@@ -396,7 +394,7 @@ def test_the_stated_number_of_plotters_learns_nothing_and_one_more_does(counts, 
     outcomes = []
     for cut in range(len(honest) + 1):
         for witness in honest:
-            witness._ledger = WitnessLedger.begin(study.roster.identity, 3)
+            witness._ledger = WitnessLedger(3)
         try:
             all_of_them = taken(study, [*plotting, *honest[:cut]], study.names)
             others = taken(study, [*plotting, *honest[cut:]], study.names[1:])
@@ -415,7 +413,7 @@ def test_ledgers_of_their_own_would_not_do_where_not_all_witnesses_must_answer()
     sets = [study.names, study.names[:3], study.names[3:6]]
     asked = [(0, 1), (1, 2), (0, 2)]
     total = []
-    ledgers = [WitnessLedger.begin(study.roster.identity, 3) for _ in range(3)]
+    ledgers = [WitnessLedger(3) for _ in range(3)]
 
     class Alone:
         """A ledger as witnesses would have it without a chain."""

@@ -4,6 +4,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from itertools import combinations
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedgram.core.errors import InvalidData, RefusedMessage
-from fedgram.secure.witness_ledger import WitnessLedger, allowed, smallest_class
+from fedgram.secure.witness_ledger import StoredLedger, WitnessLedger, allowed, smallest_class
 from support.campaign import examples, size
 
 
@@ -91,7 +92,7 @@ def test_the_algebra_finds_what_is_singled_out():
 @given(st.lists(st.frozensets(st.sampled_from("abcdefgh"), min_size=1), min_size=1, max_size=5), st.integers(2, 4))
 @examples(100)
 def test_a_ledger_never_holds_sets_that_the_rule_forbids(sets, least):
-    ledger = WitnessLedger.begin("study", least)
+    ledger = WitnessLedger(least)
     for parties in sets:
         chosen = frozenset((party, "training", "1") for party in parties)
         before = ledger.sets
@@ -105,7 +106,6 @@ def test_a_ledger_never_holds_sets_that_the_rule_forbids(sets, least):
             assert ledger.sets == (before if chosen in before else [*before, chosen])
     held = ledger.sets
     assert not held or smallest_class(held) >= least
-    ledger.close()
 
 
 def some(*names, version="1", rows="training"):
@@ -113,7 +113,7 @@ def some(*names, version="1", rows="training"):
 
 
 def test_all_then_all_but_one_is_refused_whatever_the_round():
-    ledger = WitnessLedger.begin("study", 3)
+    ledger = WitnessLedger(3)
     ledger.admit(some(*"abcdef"))
     with pytest.raises(RefusedMessage, match="at least 3 in each group that sums tell apart, got 1"):
         ledger.admit(some(*"abcde"))
@@ -122,11 +122,10 @@ def test_all_then_all_but_one_is_refused_whatever_the_round():
     ledger.admit(some(*"abc"))
     with pytest.raises(RefusedMessage, match="got 1"):
         ledger.admit(some("a", "d", "x", "y", "z"))
-    ledger.close()
 
 
 def test_a_party_comes_with_one_version_of_its_data():
-    ledger = WitnessLedger.begin("study", 3)
+    ledger = WitnessLedger(3)
     ledger.admit(some(*"abc"))
     with pytest.raises(
         RefusedMessage, match="version of the training rows of 'a': expected the one in earlier answers"
@@ -135,12 +134,11 @@ def test_a_party_comes_with_one_version_of_its_data():
     ledger.admit(some(*"abcd", version="2", rows="test"))
     with pytest.raises(RefusedMessage, match="expected each once"):
         ledger.admit(some(*"xyz") | some("x", version="2"))
-    ledger.close()
 
 
 def test_two_chains_that_differ_are_not_both_followed():
     first, second, other = some(*"abc"), some(*"defg"), some(*"hij")
-    ledger = WitnessLedger.begin("study", 3)
+    ledger = WitnessLedger(3)
     ledger.follow([first, second])
     ledger.follow([first])  # an earlier part may be asked for again
     with pytest.raises(RefusedMessage, match="expected one that continues the 2 sets"):
@@ -152,57 +150,52 @@ def test_two_chains_that_differ_are_not_both_followed():
     with pytest.raises(RefusedMessage, match="at least 3"):
         ledger.follow([first, second, other, some("k"), some(*"lmn")])
     assert ledger.sets == [first, second, other]
-    ledger.close()
 
 
 def test_a_file_keeps_the_sets_for_the_next_process(tmp_path):
     path = tmp_path / "w.db"
-    ledger = WitnessLedger.begin("study", 3, path)
+    ledger = StoredLedger.begin(path, "study", 3)
     ledger.admit(some(*"abcdef"))
-    ledger.close()
-    ledger = WitnessLedger.open(path, "study")
+    ledger = StoredLedger(path, "study")
     with pytest.raises(RefusedMessage, match="at least 3"):
         ledger.admit(some(*"abcde"))
-    ledger.close()
 
 
 def test_a_missing_ledger_is_not_begun_by_itself(tmp_path):
     path = tmp_path / "w.db"
     with pytest.raises(InvalidData, match="got none; a witness without its whole ledger needs new keys"):
-        WitnessLedger.open(path, "study")
-    WitnessLedger.begin("study", 3, path).close()
+        StoredLedger(path, "study")
+    StoredLedger.begin(path, "study", 3)
     with pytest.raises(InvalidData, match="expected a new file"):
-        WitnessLedger.begin("study", 3, path)
+        StoredLedger.begin(path, "study", 3)
     with pytest.raises(InvalidData, match="expected the ledger of study other"):
-        WitnessLedger.open(path, "other")
+        StoredLedger(path, "other")
 
 
 @pytest.mark.parametrize("damage", [b"", b"text", None, "missing"])
 def test_a_damaged_ledger_is_refused(tmp_path, damage):
     path = tmp_path / "w.db"
-    ledger = WitnessLedger.begin("study", 3, path)
+    ledger = StoredLedger.begin(path, "study", 3)
     ledger.admit(some(*"abc"))
     ledger.admit(some(*"def"))
-    ledger.close()
     if isinstance(damage, bytes):
         path.write_bytes(damage)
     else:
-        with sqlite3.connect(path) as found:
+        with closing(sqlite3.connect(path)) as found, found:
             found.execute(
                 "DELETE FROM answered WHERE number = 1"
                 if damage == "missing"
                 else "UPDATE answered SET members = '[1]' WHERE number = 1"
             )
-        found.close()
-    with pytest.raises(InvalidData, match="damaged file"):
-        WitnessLedger.open(path, "study").admit(some(*"ghi"))
+    with pytest.raises(InvalidData, match="got one that cannot"):
+        StoredLedger(path, "study").admit(some(*"ghi"))
 
 
 WORKER = """
 import sys
 from pathlib import Path
-from fedgram.secure.witness_ledger import WitnessLedger
-ledger = WitnessLedger.open(Path(sys.argv[1]), "study")
+from fedgram.secure.witness_ledger import StoredLedger
+ledger = StoredLedger(Path(sys.argv[1]), "study")
 for number in range(int(sys.argv[2]), 10**6):
     ledger.admit(frozenset((f"{number}{letter}", "training", "1") for letter in "abc"))
     print(number, flush=True)
@@ -212,7 +205,7 @@ for number in range(int(sys.argv[2]), 10**6):
 @pytest.mark.campaign
 def test_a_killed_witness_has_kept_all_that_it_has_answered(tmp_path):
     path, last = tmp_path / "w.db", 0
-    WitnessLedger.begin("study", 3, path).close()
+    StoredLedger.begin(path, "study", 3)
     for kill in range(size(4)):
         process = subprocess.Popen([sys.executable, "-c", WORKER, path, str(last)], stdout=subprocess.PIPE, text=True)
         for _ in range(3 + kill % 3):
@@ -222,7 +215,6 @@ def test_a_killed_witness_has_kept_all_that_it_has_answered(tmp_path):
         process.wait()
         process.stdout.close()
         told = int(rest[-1]) if rest else told
-        ledger = WitnessLedger.open(path, "study")
+        ledger = StoredLedger(path, "study")
         assert len(ledger.sets) in (told + 1, told + 2)
         last = len(ledger.sets)
-        ledger.close()

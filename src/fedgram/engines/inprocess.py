@@ -135,7 +135,6 @@ class Room:
         self.coordinator: Coordinator | None = None
         self._masking: dict[str, MaskingClient] = {}
         if engine.secure is not None:
-            method.check_secure()
             self._mask(engine.secure)
 
     def _mask(self, witnesses: "Witnesses") -> None:

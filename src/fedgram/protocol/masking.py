@@ -4,7 +4,6 @@ The list holds whatever the server asks for: a client that takes part in such a 
 """
 
 from collections.abc import Mapping
-from functools import cache
 from hashlib import sha256
 from hmac import digest as keyed_digest
 from secrets import token_bytes
@@ -77,6 +76,7 @@ class MaskingClient:
     def __init__(self, party: SecureParty, side: ClientSide, parties: int) -> None:
         self._party, self._side, self._parties = party, side, parties
         self._secret = token_bytes(32)
+        self._versions: dict[str, str] = {}
 
     def sent(self, method: "Method", request: Mapping[str, Any], reply: Any, digest: str) -> bytes:
         """Return the bytes that leave the client in reply to a request with this SHA-256 digest."""
@@ -97,7 +97,7 @@ class MaskingClient:
             layout = layout_of(kind, question)
         times = side.n if asked["weighted"] else 1
         value, layout = {"value": reply, "weight": 1}, weighed(layout)
-        numbers = numbers_of(layout, value, parties=self._parties, times=times)
+        numbers = numbers_of(layout, value, parties=self._parties, secret=self._secret, times=times)
         bound = Request(asked["run"], asked["number"], step, request["round"], digest, asked["count"])
         upload = self._party.upload(bound, numbers, version=self._version(rows), rows=rows)
         return wire.encode({"upload": np.frombuffer(upload, dtype=np.uint8)}, sealed=False)
@@ -118,9 +118,13 @@ class MaskingClient:
             side.targets,
         )
 
-    @cache  # noqa: B019 - as long as the client, whose data do not change
     def _version(self, rows: str) -> str:
         """Return a digest of the client's rows under a secret of its own: it changes with them, and tells nothing."""
+        if rows not in self._versions:  # the data do not change in a run
+            self._versions[rows] = self._digest(rows)
+        return self._versions[rows]
+
+    def _digest(self, rows: str) -> str:
         data = self._side.data
         x, y = (data.x_test, data.y_test) if rows == TEST else (data.x, data.y)
         found = sha256()

@@ -4,7 +4,7 @@ A layout follows from the kind that a step declares (see `replies`) and from wha
 a client's data: a missing class or a smaller array would tell of them. Replies whose form depends on data have none.
 
 >>> layout = layout_of({"w": Numbers((2,)), "n": Number(whole=True)}, question=None)
->>> sent = [numbers_of(layout, {"w": np.array([w, 0.0]), "n": 1}, parties=3) for w in (0.5, 0.25)]
+>>> sent = [numbers_of(layout, {"w": np.array([w, 0.0]), "n": 1}, parties=3, secret=bytes(32)) for w in (0.5, 0.25)]
 >>> value_of(layout, sent[0] + sent[1])
 {'n': 2, 'w': array([0.75, 0.  ])}
 """
@@ -132,10 +132,10 @@ def _parts(layout: Layout) -> Iterator[Part]:
             yield from _parts(item)
 
 
-def numbers_of(layout: Layout, value: Any, *, parties: int, times: int = 1) -> Fixed:
+def numbers_of(layout: Layout, value: Any, *, parties: int, secret: bytes, times: int = 1) -> Fixed:
     """Return a reply, times a whole number, as numbers in fixed point, with room for a sum over this many parties.
 
-    The last bits of numbers with fractions are random (see `masks.blurred`).
+    The last bits of numbers with fractions depend on the client's `secret` (see `masks.blurred`).
     """
     from fedgram.secure.masks import blurred
 
@@ -145,7 +145,7 @@ def numbers_of(layout: Layout, value: Any, *, parties: int, times: int = 1) -> F
             found.append(Fixed.whole(np.asarray(array, dtype=np.int64).ravel() * times))
         else:
             x = np.asarray(array, dtype=np.float64).ravel() * times
-            found.append(blurred(Fixed.of(x, parties=parties, name="a reply"), x, BITS[part.dtype]))
+            found.append(blurred(Fixed.of(x, parties=parties, name="a reply"), x, BITS[part.dtype], secret))
     return _joined(found)
 
 

@@ -13,10 +13,10 @@ numbers.
 import secrets
 from collections.abc import Iterable
 from functools import cache
+from hmac import digest as keyed_digest
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from fedgram.core.arrays import Array
 from fedgram.core.errors import InvalidData
@@ -60,13 +60,14 @@ def sum_of_streams(seeds: Iterable[bytes], count: int) -> Fixed:
     return masked(Fixed.zeros(count), seeds)
 
 
-def blurred(numbers: Fixed, x: Array, bits: npt.ArrayLike) -> Fixed:
+def blurred(numbers: Fixed, x: Array, bits: int, secret: bytes) -> Fixed:
     """Return numbers with random bits below their own precision, so that a sum's last bits are not one party's.
 
     A number x of this many significant `bits` is a multiple of its unit in the last place. Sums in fixed point lose
     nothing, so the part of a sum below the unit of all large numbers would be that of the smallest number alone: the
     last bits of a party with few samples would be seen. So a random number from -½ to ½ unit is added. It is as large
-    as the rounding error that x has already. Zeros stay zeros.
+    as the rounding error that x has already. Zeros stay zeros. The same numbers get the same random bits, so that these
+    cannot be averaged away by asking again.
 
     Parameters
     ----------
@@ -75,13 +76,14 @@ def blurred(numbers: Fixed, x: Array, bits: npt.ArrayLike) -> Fixed:
     x
         The numbers as floats, (m,).
     bits
-        The significant bits of each number, 53 for float64 and 24 for float32, or 0 for whole numbers, which stay as
-        they are.
+        The significant bits of each number: 53 for float64, 24 for float32.
+    secret
+        32 random bytes that never leave the party.
 
     """
-    width = np.frexp(x)[1] - np.asarray(bits) + 64  # bits of the unit in the last place, in fixed point
-    width = np.where((x == 0) | (np.asarray(bits) == 0), 0, np.clip(width, 0, 127))
-    noise = stream(new_seed(), len(x))
+    width = np.frexp(x)[1] - bits + 64  # bits of the unit in the last place, in fixed point
+    width = np.where(x == 0, 0, np.clip(width, 0, 127))
+    noise = stream(keyed_digest(secret, bytes([bits]) + x.astype("<f8").tobytes(), "sha256"), len(x))
     # Arithmetic shifts leave signed random numbers of so many bits, from -½ to ½ unit.
     high, low = noise.high.view(np.int64), noise.low.view(np.int64)
     narrow, none = width <= 64, width == 0

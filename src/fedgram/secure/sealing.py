@@ -30,6 +30,7 @@ from fedgram.secure.signing_keys import PrivateKey, PublicKey
 START = b"fedgram sealed "
 VERSION = 1
 PART = 1 << 16  # bytes of content in a part
+MOST_MESSAGE = (1 << 31) - 64  # bytes that can be encrypted at once
 _KEY = 32  # bytes of the half of a key that opens
 _TAG = 16  # bytes that ChaCha20-Poly1305 adds to a part
 _MOST_LINE = 200
@@ -73,6 +74,8 @@ def seal_message(content: bytes, receiver: PublicKey, context: bytes) -> bytes:
         Bytes that are not sent, and that the receiver must know to open the message: it opens nowhere else.
 
     """
+    if len(content) > MOST_MESSAGE:
+        raise InvalidData(f"size: expected at most {MOST_MESSAGE} bytes, got {len(content)}; use fewer columns")
     fresh = PrivateKey.new()
     cipher = _cipher(fresh.agreed(receiver.opening), _message_start(receiver, fresh.public.opening))
     sealed: bytes = cipher.encrypt(_nonce(0, last=True), content, context)

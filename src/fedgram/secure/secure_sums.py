@@ -301,7 +301,7 @@ class Witness:
     key
         Its private key.
     ledger
-        The sets that it has answered; None for a witness of a single run, whose ledger ends with it.
+        The sets that it has answered, a `StoredLedger`; None for a witness of a single run, which keeps them in memory.
 
     """
 
@@ -310,7 +310,7 @@ class Witness:
             raise InvalidParameter(f"key: expected one of the study's witnesses, got {key.public}")
         self._roster, self._key = roster, key
         self.place = roster.witnesses.index(key.public)
-        self._ledger = ledger or WitnessLedger.begin(roster.identity, roster.minimum_parties)
+        self._ledger = ledger or WitnessLedger(roster.minimum_parties)
 
     def approve(self, chain: Sequence[Members]) -> bytes:
         """Return the signature of a chain of sets, which continues all chains that this witness has signed.

@@ -17,12 +17,12 @@ import json
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Self, TypeAlias
 
 from fedgram.core.errors import InvalidData, RefusedMessage
-from fedgram.core.filesystem import new_file
+from fedgram.core.filesystem import PRIVATE, new_file
 
 Element: TypeAlias = tuple[str, str, str]  # a party, which of its rows, and their version
 Members: TypeAlias = frozenset[Element]  # of a set that is answered
@@ -50,144 +50,154 @@ def allowed(sets: Sequence[Members], least: int) -> bool:
 
 
 class WitnessLedger:
-    """A witness's record of the sets that it has answered in a study, on disk before an answer leaves the witness.
-
-    A lost or restored ledger forgets sets. So a missing file is never begun by itself: `begin` does that, once.
+    """The sets that a witness has answered in a single run, which end with it; `StoredLedger` keeps those of a study.
 
     Parameters
     ----------
-    connection
-        The database.
-    where
-        Its name in errors.
+    least
+        The fewest parties of a group that sums may show.
 
     """
 
-    def __init__(self, connection: sqlite3.Connection, where: str) -> None:
-        self._connection, self._where = connection, where
+    where = "the ledger"  # its name in errors
 
-    @classmethod
-    def begin(cls, study: str, least: int, path: Path | None = None) -> Self:
-        """Return an empty ledger for a study, in a new file, or in memory for a witness of a single run."""
-        if path is not None:
-            try:
-                new_file(path, b"", mode=0o600)
-            except FileExistsError as error:
-                raise InvalidData(
-                    f"ledger: expected a new file, got {path}, which exists: open it, or give another name"
-                ) from error
-        ledger = cls(_connected(path), "the ledger" if path is None else str(path))
-        with ledger._writing() as write:
-            for statement in _BEGIN:
-                write.execute(statement)
-            write.execute("INSERT INTO study VALUES (?, ?, ?)", (_SCHEMA, study, least))
-        return ledger
-
-    @classmethod
-    def open(cls, path: Path, study: str) -> Self:
-        """Return the ledger in a file; raise if it is missing, damaged or of another study."""
-        if not path.is_file():
-            raise InvalidData(f"ledger: expected the file {path}, got none; {_NEW_KEYS}")
-        ledger = cls(_connected(path), str(path))
-        found = ledger._study()
-        if found[:2] != (_SCHEMA, study):
-            raise InvalidData(f"{path}: expected the ledger of study {study[:16]}, got that of {found[1][:16]!r}")
-        return ledger
+    def __init__(self, least: int) -> None:
+        self._sets: list[Members] = []
+        self._least = least
 
     @property
     def sets(self) -> list[Members]:
         """The sets that were answered, in order."""
-        return self._sets(self._connection)
+        return list(self._sets)
 
     def admit(self, members: Members) -> None:
         """Record a set that is going to be answered; raise if its sum, with earlier ones, would show too few parties.
 
         A set that was answered before may be answered again.
         """
-        with self._writing() as write:
-            known = self._sets(write)
+        with self._changing() as known:
             if members not in known:
-                self._add(write, known, [members])
+                self._add(known, members)
 
     def follow(self, chain: Sequence[Members]) -> None:
         """Record a chain of sets, which continues the recorded one; raise for another chain, or sets not allowed.
 
         Witnesses of which not all must answer see the same sets in the same order, so that none lacks a part.
         """
-        with self._writing() as write:
-            known = self._sets(write)
+        with self._changing() as known:
             if len(set(chain)) < len(chain) or list(chain[: len(known)]) != known[: len(chain)]:
                 raise RefusedMessage(
-                    f"chain of sets: expected one that continues the {len(known)} sets of {self._where}, got another; "
+                    f"chain of sets: expected one that continues the {len(known)} sets of {self.where}, got another; "
                     "the coordinator has asked other witnesses for other sums, which must not be answered"
                 )
-            self._add(write, known, chain[len(known) :])
+            for members in chain[len(known) :]:
+                self._add(known, members)
 
-    def _add(self, write: sqlite3.Connection, known: list[Members], added: Sequence[Members]) -> None:
-        least = self._study()[2]
-        for members in added:
-            versions = {(party, rows): version for each in known for party, rows, version in each}
-            if len({party for party, *_ in members}) < len(members):
-                raise RefusedMessage("set of parties: expected each once, got one twice")
-            for party, rows, version in sorted(members):
-                if versions.get((party, rows), version) != version:
-                    raise RefusedMessage(
-                        f"version of the {rows} rows of {party!r}: expected the one in earlier answers, got another; "
-                        "the difference of two sums would show what has changed: agree on a new study"
-                    )
-            known.append(members)
-            if not allowed(known, least):
+    def _add(self, known: list[Members], members: Members) -> None:
+        """Add a set to those that are known; raise if it must not be answered."""
+        versions = {(party, rows): version for each in known for party, rows, version in each}
+        if len({party for party, *_ in members}) < len(members):
+            raise RefusedMessage("set of parties: expected each once, got one twice")
+        for party, rows, version in sorted(members):
+            if versions.get((party, rows), version) != version:
                 raise RefusedMessage(
-                    f"set of parties: expected at least {least} in each group that sums tell apart, got "
-                    f"{smallest_class(known)}; earlier answers with this one would show that group: ask for "
-                    f"the same parties as before, or for {least} more or fewer"
+                    f"version of the {rows} rows of {party!r}: expected the one in earlier answers, got another; "
+                    "the difference of two sums would show what has changed: agree on a new study"
                 )
-            text = json.dumps(sorted(members))
-            write.execute("INSERT INTO answered (number, members) VALUES (?, ?)", (len(known), text))
-
-    def _sets(self, connection: sqlite3.Connection) -> list[Members]:
-        try:
-            rows = connection.execute("SELECT number, members FROM answered ORDER BY number").fetchall()
-            if [number for number, _ in rows] != list(range(1, len(rows) + 1)):
-                raise ValueError(f"of {len(rows)} sets some are missing")
-            return [frozenset((party, rows, version) for party, rows, version in json.loads(text)) for _, text in rows]
-        except (sqlite3.Error, ValueError, TypeError) as error:
-            raise _damaged(self._where, error) from error
-
-    def _study(self) -> tuple[int, str, int]:
-        try:
-            [(schema, study, least)] = self._connection.execute("SELECT schema, study, least FROM study").fetchall()
-        except (sqlite3.Error, ValueError) as error:
-            raise _damaged(self._where, error) from error
-        return schema, study, least
+        known.append(members)
+        if not allowed(known, self._least):
+            raise RefusedMessage(
+                f"set of parties: expected at least {self._least} in each group that sums tell apart, got "
+                f"{smallest_class(known)}; earlier answers with this one would show that group: ask for "
+                f"the same parties as before, or for {self._least} more or fewer"
+            )
 
     @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
-        """Yield the connection in a transaction that other processes wait for, and that is on disk at its end."""
+    def _changing(self) -> Iterator[list[Members]]:
+        """Yield the sets, to be added to; they are kept if nothing is raised."""
+        known = self.sets
+        yield known
+        self._sets = known
+
+
+class StoredLedger(WitnessLedger):
+    """A witness's ledger in a file: a set is on disk before the witness answers for it.
+
+    A lost or restored ledger forgets sets. So a missing file is never begun by itself: `begin` does that, once.
+
+    Parameters
+    ----------
+    path
+        The file.
+    study
+        The identity of the study.
+
+    """
+
+    def __init__(self, path: Path, study: str) -> None:
+        if not path.is_file():
+            raise InvalidData(f"ledger: expected the file {path}, got none; {_NEW_KEYS}")
+        self._path, self.where = path, str(path)
+        with self._open() as database:
+            found = database.execute("SELECT schema, study, least FROM study").fetchall()
+            if len(found) != 1 or found[0][0] != _SCHEMA:
+                raise sqlite3.DatabaseError("it has no study, or one of another version")
+        if found[0][1] != study:
+            raise InvalidData(f"{path}: expected the ledger of study {study[:16]}, got that of {found[0][1][:16]!r}")
+        super().__init__(found[0][2])
+
+    @classmethod
+    def begin(cls, path: Path, study: str, least: int) -> Self:
+        """Return an empty ledger for a study, in a new file that only its owner may read."""
         try:
-            self._connection.execute("BEGIN IMMEDIATE")
+            new_file(path, b"", mode=PRIVATE)
+        except FileExistsError as error:
+            raise InvalidData(
+                f"ledger: expected a new file, got {path}, which exists: open it, or give another name"
+            ) from error
+        with closing(sqlite3.connect(path)) as database, database:
+            for statement in _BEGIN:
+                database.execute(statement)
+            database.execute("INSERT INTO study VALUES (?, ?, ?)", (_SCHEMA, study, least))
+        return cls(path, study)
+
+    @property
+    def sets(self) -> list[Members]:
+        """The sets that were answered, in order."""
+        with self._open() as database:
+            return _read(database)
+
+    @contextmanager
+    def _changing(self) -> Iterator[list[Members]]:
+        """Yield the sets, to be added to, while no other process can; what is added is on disk at the end."""
+        with self._open() as database:
+            known = _read(database)
+            before = len(known)
+            yield known
+            rows = [(number, json.dumps(sorted(known[number - 1]))) for number in range(before + 1, len(known) + 1)]
+            database.executemany("INSERT INTO answered (number, members) VALUES (?, ?)", rows)
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        """Yield the database in a transaction, which ends without a change if something is raised."""
+        try:
+            with closing(sqlite3.connect(self._path, isolation_level=None, timeout=60)) as database:
+                database.execute("PRAGMA synchronous = FULL")
+                database.execute("BEGIN IMMEDIATE")
+                yield database
+                database.execute("COMMIT")
         except sqlite3.Error as error:
-            raise _damaged(self._where, error) from error
-        try:
-            yield self._connection
-            self._connection.execute("COMMIT")
-        except BaseException:
-            self._connection.execute("ROLLBACK")
-            raise
-
-    def close(self) -> None:
-        """Close the file."""
-        self._connection.close()
+            raise InvalidData(
+                f"{self.where}: expected a witness's ledger that can be used, got one that cannot ({error}); {_NEW_KEYS}"
+            ) from error
 
 
-def _connected(path: Path | None) -> sqlite3.Connection:
-    connection = sqlite3.connect(":memory:" if path is None else path, isolation_level=None, timeout=60)
+def _read(database: sqlite3.Connection) -> list[Members]:
+    """Return the sets in a database; raise sqlite3.DatabaseError if some are missing or not sets."""
+    rows = database.execute("SELECT number, members FROM answered ORDER BY number").fetchall()
     try:
-        connection.execute("PRAGMA synchronous = FULL")
-    except sqlite3.Error as error:
-        raise _damaged(str(path), error) from error
-    return connection
-
-
-def _damaged(where: str, error: Exception) -> InvalidData:
-    return InvalidData(f"{where}: expected a witness's ledger, got a damaged file ({error}); {_NEW_KEYS}")
+        if [number for number, _ in rows] != list(range(1, len(rows) + 1)):
+            raise ValueError(f"of {len(rows)} sets some are missing")
+        return [frozenset((party, kind, version) for party, kind, version in json.loads(text)) for _, text in rows]
+    except (ValueError, TypeError) as error:
+        raise sqlite3.DatabaseError(str(error)) from error
