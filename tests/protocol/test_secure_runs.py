@@ -408,6 +408,9 @@ def test_a_checkpoint_and_another_engine_are_refused(tmp_path):
     with pytest.raises(InvalidParameter, match="checkpoint: expected none with secure sums"):
         fitted(fg.FedAvg(), secure=fg.Witnesses(2), engine=fg.InProcess(checkpoint=tmp_path / "state"))
 
+    with pytest.raises(InvalidParameter, match=r"secure: expected witnesses such as fg.Witnesses\(2\), got 2"):
+        fitted(fg.FedGram(), secure=2)
+
     class Other:
         pass
 

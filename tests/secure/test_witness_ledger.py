@@ -187,7 +187,7 @@ def test_a_damaged_ledger_is_refused(tmp_path, damage):
                 if damage == "missing"
                 else "UPDATE answered SET members = '[1]' WHERE number = 1"
             )
-    with pytest.raises(InvalidData, match="got one that cannot"):
+    with pytest.raises(InvalidData, match="got one that cannot be used"):
         StoredLedger(path, "study").admit(some(*"ghi"))
 
 

@@ -28,9 +28,9 @@ from fedgram.protocol.disclosure import Weighing
 from fedgram.protocol.fit import Fit
 from fedgram.protocol.replies import SOMETHING, ColumnSums, Either, Judgement, ListOf, Number, Text
 from fedgram.protocol.transport import Progress
+from fedgram.secure.simulated import Witnesses
 
 if TYPE_CHECKING:
-    from fedgram.secure.simulated import Witnesses
     from fedgram.studies.study import Study
 
 Require: TypeAlias = Literal["all"] | int | float
@@ -111,8 +111,10 @@ class Engine(Protocol):
         ...
 
 
-def with_witnesses(engine: Engine, witnesses: "Witnesses") -> Engine:
+def with_witnesses(engine: Engine, witnesses: Witnesses) -> Engine:
     """Return the engine with witnesses, for a run on secure sums; raise if it cannot have any."""
+    if not isinstance(witnesses, Witnesses):
+        raise InvalidParameter(f"secure: expected witnesses such as fg.Witnesses(2), got {witnesses!r:.60}")
     if not hasattr(engine, "secure"):
         raise InvalidParameter(f"secure: expected the engine 'inprocess', got {type(engine).__name__}")
     return cast("Engine", replace(cast("Any", engine), secure=witnesses))
@@ -180,7 +182,7 @@ class Method:
         engine: str | Engine = "inprocess",
         require: Require = "all",
         progress: Progress | None = None,
-        secure: "Witnesses | None" = None,
+        secure: Witnesses | None = None,
     ) -> Fit:
         """Return the fit of the method to clients.
 

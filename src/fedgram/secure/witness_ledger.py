@@ -188,7 +188,7 @@ class StoredLedger(WitnessLedger):
                 database.execute("COMMIT")
         except sqlite3.Error as error:
             raise InvalidData(
-                f"{self.where}: expected a witness's ledger that can be used, got one that cannot ({error}); {_NEW_KEYS}"
+                f"{self.where}: expected a witness's ledger, got one that cannot be used ({error}); {_NEW_KEYS}"
             ) from error
 
 
