@@ -221,7 +221,7 @@ class Evaluation:
         """Return the fields of a report, ready for JSON."""
         found = list(self.judged.values())
         report = self.kind.report(found) if found else {"accuracy": None}
-        return report | {"accuracy": report["accuracy"] and self._known(report["accuracy"])}
+        return report | {"accuracy": self._known(report["accuracy"])} if report["accuracy"] else report
 
     def record(self, names: Sequence[str]) -> dict[str, Any]:
         """Return the fields of a run's record for these clients, in this order, beside `report`."""

@@ -448,6 +448,20 @@ def test_a_client_that_fails_in_a_later_round_ends_the_run_and_tells_none_of_its
         fitted(Means(failing="site-2"), secure=fg.Witnesses(2), require=0.5)
 
 
+def test_a_sum_over_some_of_the_clients_is_refused():
+    @dataclass(frozen=True, kw_only=True)
+    class Some(Means):
+        chosen: int = 0
+
+        def serve(self, clients):
+            clients.sum(self.total, {"round": 0}, to=clients.names[: self.chosen])
+
+    for chosen in (0, 4):
+        with pytest.raises(InvalidParameter, match="a reply of some of the clients to 'total'"):
+            fitted(Some(chosen=chosen), secure=fg.Witnesses(2))
+    assert fitted(Some(chosen=5), secure=fg.Witnesses(2)).contributors
+
+
 def test_a_reply_that_its_step_does_not_allow_is_refused_by_the_client():
     @dataclass(frozen=True, kw_only=True)
     class Lying(Means):

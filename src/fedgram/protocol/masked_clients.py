@@ -110,13 +110,16 @@ class MaskedClients(Clients):
     def evaluate(
         self, model: Model | None = None, *, per_client: Mapping[str, Model] | None = None
     ) -> Evaluation | None:
-        """Return the evaluation from sums over all clients with test samples; None if these are too few, or none."""
+        """Return the evaluation from sums over all clients with test samples; None if these are too few.
+
+        It is None, too, for targets that are neither classes nor numeric outcomes.
+        """
         if per_client is not None:
             raise _hidden("a model for each client to judge")
         able = [name for name in self.names if self.agreement.tested[name]]
-        if len(able) < self._coordinator.roster.minimum_parties:
-            return None
         layout = layout_of_evaluation(self.targets)
+        if layout is None or len(able) < self._coordinator.roster.minimum_parties:
+            return None
         collected = self._collected("evaluate", able, model, layout, counted=False)
         if len(collected.headers) < self._coordinator.roster.minimum_parties:  # the others have no model to judge
             return None
@@ -138,7 +141,8 @@ class MaskedClients(Clients):
         name = step.__name__
         if options.get("per_client") is not None:
             raise _hidden(f"a payload of its own for each client in {name!r}")
-        if set(options.get("to") or self.names) != set(self.names):
+        asked = options.get("to")
+        if asked is not None and set(asked) != set(self.names):
             raise _hidden(f"a reply of some of the clients to {name!r}")
         question = self.agreement.question(self.names[0], payload, self.round)
         layout = layout_of(kind_of(self._method, name, question), question, f"reply to {name!r}")

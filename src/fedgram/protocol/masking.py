@@ -16,7 +16,7 @@ from fedgram.core.arrays import as_blocks
 from fedgram.core.errors import ClientFailed, InvalidData, MissingExtra, RefusedMessage, Withheld
 from fedgram.core.hashing import blocks_of
 from fedgram.evaluation import BINS, ERROR_SUMS, Calibration, Errors, NumericErrors, Performance, RightLabels
-from fedgram.moments.targets import Targets
+from fedgram.moments.targets import ClassTargets, NumericTargets, Targets
 from fedgram.protocol import replies
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.replies import Number, Numbers, Question, Reply
@@ -89,7 +89,7 @@ class MaskingClient:
         reply = wire.decode(wire.encode(reply, sealed=False), finite=True)
         side, rows = self._side, TEST if step == "evaluate" else TRAINING
         if rows == TEST:
-            layout, reply = layout_of_evaluation(side.targets), evaluation_sums(side.targets, reply, side.tested)
+            layout, reply = self._evaluation(reply)
         else:
             question = self._question(request)
             kind = kind_of(method, step, question)
@@ -101,6 +101,14 @@ class MaskingClient:
         bound = Request(asked["run"], asked["number"], step, request["round"], digest, asked["count"])
         upload = self._party.upload(bound, numbers, version=self._version(rows), rows=rows)
         return wire.encode({"upload": np.frombuffer(upload, dtype=np.uint8)}, sealed=False)
+
+    def _evaluation(self, reply: Any) -> tuple[Layout, dict[str, Any]]:
+        """Return the layout of an evaluation and its sums."""
+        targets = self._side.targets
+        layout = layout_of_evaluation(targets)
+        if layout is None or not isinstance(reply, dict):
+            raise RefusedMessage("evaluation: expected sums about probabilities or errors, got something else")
+        return layout, evaluation_sums(targets, reply, self._side.tested)
 
     def _question(self, request: Mapping[str, Any]) -> Question:
         side = self._side
@@ -146,12 +154,12 @@ def weighed(layout: Layout) -> Layout:
     return {"value": layout, "weight": layout_of(Number(whole=True), None)}
 
 
-def layout_of_evaluation(targets: Targets) -> Layout:
-    """Return the layout of the sums that judge a model, for classes or numeric outcomes; raise for other targets."""
-    if targets.names:
+def layout_of_evaluation(targets: Targets) -> Layout | None:
+    """Return the layout of the sums that judge a model, for classes or numeric outcomes; None for other targets."""
+    if isinstance(targets, NumericTargets):
         return layout_of({name: Numbers((len(targets.names),)) for name in _NUMERIC} | {"n": Number(whole=True)}, None)
-    if not targets.has_classes:
-        raise RefusedMessage(f"evaluation: expected classes or numeric outcomes, got {type(targets).__name__}")
+    if not isinstance(targets, ClassTargets):
+        return None
     whole = Numbers((BINS,), "int64")
     numbers = {"squared": Number(), "accuracy": Number(whole=True)}
     return layout_of({"samples": whole, "right": whole, "confidence": Numbers((BINS,))} | numbers, None)
@@ -160,14 +168,12 @@ def layout_of_evaluation(targets: Targets) -> Layout:
 _NUMERIC = ("squared", "absolute", "total", "squares")
 
 
-def evaluation_sums(targets: Targets, reply: Any, n: int) -> dict[str, Any]:
+def evaluation_sums(targets: Targets, reply: dict[str, Any], n: int) -> dict[str, Any]:
     """Return the sums of an evaluation on n test samples as numbers that add up over clients.
 
     A client's accuracy goes in whole percent. With all its digits, a sum of a few fractions could be taken apart into
     their numerators and denominators: each client's accuracy and number of test samples.
     """
-    if not isinstance(reply, dict):
-        raise RefusedMessage("evaluation: expected sums about probabilities or errors, got something else")
     if not targets.names:
         accuracy = round(PERCENT * int(reply["right"].sum()) / n)
         return reply | {"accuracy": accuracy}

@@ -66,7 +66,7 @@ class MomentsPart:
         return Part((classes,), "int64"), Part((packing.size(dimension),)), Part((classes, dimension))
 
 
-Layout: TypeAlias = "Part | MomentsPart | Mapping[str, Layout] | list[Layout]"
+Layout: TypeAlias = Part | MomentsPart | Mapping[str, "Layout"] | list["Layout"]
 
 
 def layout_of(kind: Reply, question: Question | None, where: str = "reply") -> Layout:
