@@ -25,7 +25,8 @@ from fedgram.secure.secure_sums import (
 )
 from fedgram.secure.signing_keys import PrivateKey
 from fedgram.secure.witness_ledger import StoredLedger, WitnessLedger
-from support.campaign import examples
+from support.campaign import examples, size
+from support.singled_out import singled_out
 
 KEYS = [PrivateKey.new() for _ in range(24)]
 BOSS, DIGEST, COUNT = KEYS[0], "0f" * 32, 5
@@ -434,6 +435,42 @@ def test_ledgers_of_their_own_would_not_do_where_not_all_witnesses_must_answer()
     for names, places in zip(sets[1:], asked[1:], strict=True):
         with pytest.raises(RefusedMessage, match="expected one that continues"):
             taken(honest, [honest.witnesses[place] for place in places], names)
+
+
+# Sets of which most pairs are harmless, and the first three together are not.
+ATTEMPTS = 15
+HARMLESS = np.array([[1] * 8, [1, 1, 1, 0, 0, 0, 0, 0], [0, 0, 0, 1, 1, 1, 0, 0], [0, 0, 0, 1, 1, 1, 1, 1]])
+
+
+@pytest.mark.parametrize(("counts", "plotting"), [((3, 2), 0), ((5, 4), 2), ((5, 3), 0), ((4, 3), 1), ((3, 3), 2)])
+def test_no_sums_that_witnesses_let_through_show_fewer_parties(counts, plotting):
+    """A coordinator asks random witnesses for random sets in random chains, with as many plotters as stated."""
+    rng, let_through = np.random.default_rng(counts), 0
+    for _ in range(size(5)):
+        study = Study(8, *counts)
+        assert study.roster.plotters == plotting
+        for witness in study.witnesses[:plotting]:
+            witness._ledger = Careless()
+        chains, rows = [[]], []
+        for _ in range(ATTEMPTS):
+            row = HARMLESS[rng.integers(len(HARMLESS))]
+            names = [name for name, chosen in zip(study.names, row, strict=True) if chosen]
+            honest = rng.permutation(study.witnesses[plotting:])[: counts[1] - plotting]
+            coordinator = Coordinator(study.roster, BOSS, [*study.witnesses[:plotting], *honest])
+            chain = chains[rng.integers(len(chains))]
+            coordinator._chain = chain[: rng.integers(len(chain) + 1)]
+            try:
+                found = coordinator.total(study.collected(names, coordinator=coordinator))
+            except RefusedMessage:
+                continue
+            assert found == plain_sum(names)
+            chains.append(coordinator._chain)
+            rows.append(row)
+        let_through += len(rows)
+        padded = np.zeros((1, ATTEMPTS, 8))
+        padded[0, : len(rows)] = rows or 0
+        assert not singled_out(padded, 3).any()
+    assert let_through > 3
 
 
 def test_approvals_must_be_of_enough_witnesses_and_of_this_chain():

@@ -15,23 +15,7 @@ from hypothesis import strategies as st
 from fedgram.core.errors import InvalidData, RefusedMessage
 from fedgram.secure.witness_ledger import StoredLedger, WitnessLedger, allowed, smallest_class
 from support.campaign import examples, size
-
-
-def singled_out(families, least):
-    """Return which families' sums show a group of fewer than `least` parties: a combination that counts no others.
-
-    `families` are (k, sets, parties) of 0 and 1. There is a combination which counts parties of a group alone if, and
-    only if, the rank is smaller without the group's columns.
-    """
-    families = np.asarray(families, dtype=np.float64)
-    grams = families.transpose(0, 2, 1) @ families
-    ranks = np.linalg.matrix_rank(grams, hermitian=True)
-    found = np.zeros(len(families), dtype=bool)
-    parties = families.shape[2]
-    for group in combinations(range(parties), least - 1):
-        others = [party for party in range(parties) if party not in group]
-        found |= np.linalg.matrix_rank(grams[:, others][:, :, others], hermitian=True) < ranks
-    return found
+from support.singled_out import singled_out
 
 
 def members(row):
