@@ -321,7 +321,7 @@ def test_clients_without_test_samples_send_no_evaluation(monkeypatch):
 
 def test_too_few_clients_with_test_samples_are_not_evaluated(monkeypatch):
     sent = spied(monkeypatch)
-    assert fitted(fg.FedGram(), federation(0, tested=(10, 0, 9, 0, 0)), fg.Witnesses(2)).evaluation is None
+    assert fitted(fg.FedGram(), federation(0, tested=(10, 0, 9, 0, 0)), fg.Witnesses(2)).evaluation == fg.Evaluation()
     assert not any(step == "evaluate" for step, _ in sent)
 
 

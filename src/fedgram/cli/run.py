@@ -105,8 +105,7 @@ def run(
     """
     if save is not None:
         _check_target(save, force=force)
-    if secure is not None:
-        running = _with_witnesses(running, secure, out)
+    running = _with_witnesses(running, secure, {"--out": out is not None, "--describe": describe})
     request = request_of(
         outcome=None,
         columns=None,
@@ -205,11 +204,13 @@ def _described(prepared: Prepared, fit: Fit) -> TableOne:
     return table_one.describe(study, ((each.name, ClientSide(each, **about).moments()) for each in contributors))
 
 
-def _with_witnesses(running: options.Running, secure: int, out: Path | None) -> options.Running:
-    """Return the options of a run on secure sums; raise if its results are to be kept."""
-    if out is not None:
+def _with_witnesses(running: options.Running, secure: int | None, asked: dict[str, bool]) -> options.Running:
+    """Return the options of a run, with witnesses if it is secure; raise if figures of single clients are asked for."""
+    if secure is None:
+        return running
+    for option in (name for name, wanted in asked.items() if wanted):
         raise InvalidParameter(
-            "--out: expected none with --secure, got a folder; results hold each client's accuracy, which is not known"
+            f"{option}: expected none with --secure, got it; it needs figures of each client, which are not known"
         )
     return replace(running, engine=with_witnesses(running.engine, Witnesses(secure)))
 

@@ -107,22 +107,20 @@ class MaskedClients(Clients):
             raise InvalidParameter(f"the share of clients: expected 1 with secure sums, got {share}")
         return self.names
 
-    def evaluate(
-        self, model: Model | None = None, *, per_client: Mapping[str, Model] | None = None
-    ) -> Evaluation | None:
-        """Return the evaluation from sums over all clients with test samples; None if these are too few.
+    def evaluate(self, model: Model | None = None, *, per_client: Mapping[str, Model] | None = None) -> Evaluation:
+        """Return the evaluation from sums over all clients with test samples; an empty one if these are too few.
 
-        It is None, too, for targets that are neither classes nor numeric outcomes.
+        It is empty, too, for targets that are neither classes nor numeric outcomes.
         """
         if per_client is not None:
             raise _hidden("a model for each client to judge")
         able = [name for name in self.names if self.agreement.tested[name]]
         layout = layout_of_evaluation(self.targets)
         if layout is None or len(able) < self._coordinator.roster.minimum_parties:
-            return None
+            return Evaluation()
         collected = self._collected("evaluate", able, model, layout, counted=False)
         if len(collected.headers) < self._coordinator.roster.minimum_parties:  # the others have no model to judge
-            return None
+            return Evaluation()
         sums, weight = self._opened(collected, layout)
         untested = len(self.present) - len(collected.headers)
         mean = sums["accuracy"] / weight / PERCENT if "accuracy" in sums else None
