@@ -38,6 +38,7 @@ def test_json_has_the_pooled_accuracy_of_the_plain_run():
         (("--secure", "2", "--clients", "2"), "parties: expected at least 3, got 2"),
         (("--secure", "2", "--out", "results"), "--out: expected none with --secure"),
         (("--secure", "2", "--describe"), "--describe: expected none with --secure"),
+        (("--secure", "2", "--coefficients", "--site-effects", "fixed"), "--site-effects: expected none with --secure"),
         (("--secure", "2", "--engine", "flower-sim"), "secure: expected the engine 'inprocess'"),
         (("--secure", "2", "--method", "fedavg", "--set", "participation=0.5"), "participation: expected 1"),
     ],

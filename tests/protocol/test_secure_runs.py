@@ -501,3 +501,13 @@ def test_steps_without_a_form_or_with_one_that_depends_on_data_are_refused(monke
 
 def test_errors_of_clients_are_from_a_fixed_list():
     assert all(len(text) < 60 and "{" not in text for text in REFUSALS.values())
+
+
+def test_the_regression_table_needs_the_total_alone():
+    clients = study_clients(COSTS)
+    plain, secure = (
+        fg.AFL().fit(clients, study=COSTS, secure=witnesses).coefficients() for witnesses in (None, fg.Witnesses(2))
+    )
+    for one, other in zip(plain.rows, secure.rows, strict=True):
+        assert other.term == one.term
+        assert (other.estimate, other.se) == pytest.approx((one.estimate, one.se), rel=1e-9)

@@ -105,7 +105,6 @@ def run(
     """
     if save is not None:
         _check_target(save, force=force)
-    running = _with_witnesses(running, secure, {"--out": out is not None, "--describe": describe})
     request = request_of(
         outcome=None,
         columns=None,
@@ -117,6 +116,7 @@ def run(
         level=level,
     )
     _check_asked(request, coefficients=coefficients)
+    running = _with_witnesses(running, secure, request, out=out is not None, describe=describe)
     if method is None:
         # A study's method is a name, so this never runs code that came with the study.
         method = Study.read(settings["study"]).method if settings.get("study") else "afl"
@@ -204,13 +204,15 @@ def _described(prepared: Prepared, fit: Fit) -> TableOne:
     return table_one.describe(study, ((each.name, ClientSide(each, **about).moments()) for each in contributors))
 
 
-def _with_witnesses(running: options.Running, secure: int | None, asked: dict[str, bool]) -> options.Running:
+def _with_witnesses(running: options.Running, secure: int | None, request: Request, **asked: bool) -> options.Running:
     """Return the options of a run, with witnesses if it is secure; raise if figures of single clients are asked for."""
     if secure is None:
         return running
+    asked |= {"site-effects": request.site_effects != "none", "robust": request.robust}
+    asked |= {"heterogeneity": request.heterogeneity}
     for option in (name for name, wanted in asked.items() if wanted):
         raise InvalidParameter(
-            f"{option}: expected none with --secure, got it; it needs figures of each client, which are not known"
+            f"--{option}: expected none with --secure, got it; it needs figures of each client, which are not known"
         )
     return replace(running, engine=with_witnesses(running.engine, Witnesses(secure)))
 
