@@ -20,6 +20,7 @@ from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.fit import Fit, load
 from fedgram.protocol.method import Method, step
 from fedgram.protocol.registry import register, registry
+from fedgram.secure.simulated import Witnesses
 
 if TYPE_CHECKING:
     from fedgram.exchange.store.study_store import Store
@@ -143,6 +144,7 @@ __all__ = [
     "PFedMe",
     "PFedZO",
     "Store",
+    "Witnesses",
     "drift",
     "engines",
     "errors",
