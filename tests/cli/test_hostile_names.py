@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import fedgram as fg
-from fedgram.data.own.cells import unguarded
+from fedgram.core.escaping import unguarded
 
 HOSTILE = "h\x1b]0;pwned\x07\x1b[31m\x1b[2J\u202e\u2066\x9b1m\x7f"
 CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
