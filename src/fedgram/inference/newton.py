@@ -17,8 +17,9 @@ from scipy.special import expit, gammaln, xlogy
 from fedgram.core.arrays import Array
 
 EPS = float(np.finfo(np.float64).eps)
-# Largest linear predictor of a count that is computed with: e¹⁰⁰ is more than any table holds, and its square is finite.
-HIGHEST = 100.0
+# Largest linear predictor of a count that is computed with: e²⁵ = 7 · 10¹⁰. A step that leads further lowers the
+# log-likelihood in any case, and sums fit into the fixed point of a store.
+HIGHEST = 25.0
 ROWS = 1 << 12  # rows that are weighted at a time
 # Along separated outcomes each step adds about 1 to the linear predictor, gains less and less, and shrinks the next
 # gain by e: λ by √e = 1.65. Where there is a maximum nearby, λ is squared instead. Two such steps with gains below
@@ -30,8 +31,9 @@ ROUNDED = 1e-11  # share of the log-likelihood that may be lost to rounding
 class Sums(NamedTuple):
     """The sums over rows at coefficients (p,), of which those of different rows add up.
 
-    `log_likelihood` is without the terms that do not depend on the coefficients. For counts these terms are -`constant`
-    = -Σ log y!, `saturated` is the log-likelihood for μ = y, and `pearson` is Σ (y - μ)²/μ; for classes all three are 0.
+    `log_likelihood` is without the terms that do not depend on the coefficients. For counts these terms are
+    -`constant` = -Σ log y!, `saturated` is the log-likelihood for μ = y, and `pearson` is Σ (y - μ)²/μ. For classes all
+    three are 0.
     """
 
     gradient: Array  # (p,)
