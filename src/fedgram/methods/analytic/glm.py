@@ -190,8 +190,8 @@ def terms_of(study: Study | None, basis: Basis, columns: Columns) -> list[Term]:
     """Return the columns that a method sees, in the units of the study, or of the samples without one."""
     if study is None:
         names = columns or tuple(f"x{place}" for place in range(1, len(basis.shift) + 1))
-        parts = zip(names, basis.values.tolist(), basis.shift.tolist(), strict=True)
-        return [Term(name, name, value, zero, indicator=False, imputed=False) for name, value, zero in parts]
+        each = zip(names, basis.values.tolist(), basis.shift.tolist(), strict=True)
+        return [Term(name, name, value, zero, indicator=False, imputed=False) for name, value, zero in each]
     features = basis.of_features
     sent = {name: place for place, name in enumerate(study.sent)}
     scale = {
@@ -294,8 +294,9 @@ class Problem:
             rest = (n - sum(counted[name][0] for name in names), self.sum - sum(counted[name][1] for name in names))
             for name, (rows, outcome) in {**{name: counted[name] for name in names}, "": rest}.items():
                 if 0.5 < rows < n - 0.5 and (one := self.method.one_outcome(rows, outcome)):
-                    level = f"{name!r} is 1" if name else f"{owner!r} is none of {listed(names)}"
-                    raise separated(owner, f"all {rows:.0f} rows in which {level} {one}")
+                    level = f"{name!r} is 1" if name else f"{names[0]!r} is 0"
+                    where = f"{owner!r} has its first value" if not name and len(names) > 1 else level
+                    raise separated([owner], f"all {rows:.0f} rows in which {where} {one}")
 
     def asked(self) -> dict[str, Any]:
         """Return the payload of the next round."""
@@ -332,7 +333,7 @@ class Problem:
             :1
         ].tolist()
         names = dict.fromkeys(self.terms[self.estimated[place]].owner for place in chosen)
-        return separated(listed(list(names)), why) if names else separated("the intercept", why)
+        return separated(list(names), why)
 
     @property
     def model(self) -> Model:
@@ -371,10 +372,11 @@ class Problem:
         )
 
 
-def separated(column: str, why: str) -> Separated:
-    """Return the error for a coefficient that is infinite."""
+def separated(columns: Sequence[str], why: str) -> Separated:
+    """Return the error for coefficients that are infinite."""
+    named = listed(columns) if columns else "the intercept"
     return Separated(
-        f"columns: expected finite coefficients, got separation by {column}: {why}, so the likelihood rises for ever; "
+        f"columns: expected finite coefficients, got separation by {named}: {why}, so the likelihood rises for ever; "
         "leave it out with `columns`, join levels in the study, or use a method with a ridge, such as fedlogit"
     )
 
