@@ -32,6 +32,7 @@ FIGURES: Mapping[str, str] = {
     "effective_df": "Effective df",
     "r_squared": "R-squared",
     "adjusted_r_squared": "Adj. R-squared",
+    "within_r_squared": "R-squared within sites",
     "f": "F-statistic",
     "f_p": "Prob (F-statistic)",
     "residual_sd": "Residual SD",
@@ -154,6 +155,8 @@ class Sites:
         Whether standard errors are cluster-robust by site.
     random
         The random intercept, if `effects` is "random".
+    intercepts
+        The intercept of each site, if `effects` is "fixed".
 
     """
 
@@ -161,6 +164,7 @@ class Sites:
     effects: Literal["none", "fixed", "random"] = "none"
     robust: bool = False
     random: RandomIntercept | None = None
+    intercepts: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -186,6 +190,7 @@ class Heterogeneity:
         The reason for each other site.
     pooled, pooled_se
         The inverse-variance mean of the sites' coefficients and its standard error: what a meta-analysis would report.
+        None if no site can estimate the term.
     q, df, p
         Cochran's Q, its degrees of freedom and p value; None with fewer than two sites.
     i_squared
@@ -196,8 +201,8 @@ class Heterogeneity:
     term: str
     sites: tuple[SiteEstimate, ...]
     left_out: Mapping[str, str]
-    pooled: float
-    pooled_se: float
+    pooled: float | None
+    pooled_se: float | None
     q: float | None
     df: int
     p: float | None
@@ -396,6 +401,9 @@ class Coefficients:
         if self.sites.random is not None:
             lines = [[site, _figure(value)] for site, value in self.sites.random.effects.items()]
             found.append(("Predicted site effects (BLUP)", [["", "effect"], *lines]))
+        if self.sites.intercepts:
+            lines = [[site, _figure(value)] for site, value in self.sites.intercepts.items()]
+            found.append(("Intercepts of the sites", [["", "intercept"], *lines]))
         if self.heterogeneity:
             heads = ["", "sites", "lowest", "highest", "Q", "df", "P>Q", "I2"]
             lines = [

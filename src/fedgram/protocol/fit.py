@@ -1,7 +1,7 @@
 """The result of a run: the model, personal models, the clients that took part, and the cost; and its file."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from importlib import import_module
@@ -29,6 +29,7 @@ from fedgram.protocol.sites import Sites
 from fedgram.protocol.transport import SPANS, Timing, Traffic
 
 if TYPE_CHECKING:
+    from fedgram.inference.table import Coefficients
     from fedgram.studies.study import Study
 
 
@@ -237,6 +238,40 @@ class Fit:
         basis = self.basis if self.study is None else None  # under a study, the study alone decides what is sent
         moments = method.summary(party, pool.sent.classes, pool.sent.schema.columns, basis=basis)
         return pool.checked(client.name, moments)
+
+    def coefficients(self, *, clients: Iterable[Client] | None = None, **options: Any) -> "Coefficients":
+        """Return the regression table of a numeric outcome: coefficients in the study's units, with errors and tests.
+
+        It is exact: the table of all rows in one place. It is of the rows that the run trained on, without those that
+        it held back for testing.
+
+        Parameters
+        ----------
+        clients : Iterable[Client] or None
+            The contributors again, with the same samples; needed for site effects, robust errors and heterogeneity,
+            because a fit does not keep the moments of each client.
+        options
+            Those of `fedgram.studies.design.Request`, such as `columns`, `site_effects` and `level`.
+
+        """
+        from fedgram.studies.design import Request, coefficients  # takes a while, and few fits need it
+
+        if self.study is None or self.total is None:
+            what = "a study" if self.study is None else "pooled moments"
+            raise InvalidParameter(
+                f"coefficients: expected a fit with a study and its pooled moments, got one without {what}; fit a "
+                "method of one message, such as afl, under a study (moments of joint_moments have coefficients, too)"
+            )
+        sites = None
+        if clients is not None:
+            known = {client.name: client for client in clients}
+            if set(known) != set(self.contributors):
+                raise InvalidParameter(
+                    f"clients: expected the {len(self.contributors)} contributors of this fit, got {len(known)}, or "
+                    "others; give the clients that it was fitted on"
+                )
+            sites = ((name, self.summarize(client)) for name, client in known.items())
+        return coefficients(self.study, self.total, Request(**options), sites=sites)
 
     def add(self, moments: Moments, *, name: str | None = None) -> Self:
         """Return the fit with a late client's moments in it: exactly as if they had been there from the start.

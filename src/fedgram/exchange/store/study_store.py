@@ -57,6 +57,7 @@ from fedgram.studies.study import Study, check_same
 
 if TYPE_CHECKING:
     from fedgram.exchange.store.publishing import Publication
+    from fedgram.inference.table import Coefficients
 
 Outcome: TypeAlias = Literal["joined", "replaced", "already in", "answered", "refused"]
 KEY, INDEX = "coordinator.key", "index.sqlite"
@@ -325,6 +326,20 @@ class Store:
         from fedgram.exchange.store.publishing import publish  # which needs this module
 
         return publish(self, method, settings, out=out, force=force)
+
+    def coefficients(self, **options: Any) -> "Coefficients":
+        """Return the regression table of all contributions to a study with a numeric outcome.
+
+        Parameters
+        ----------
+        options
+            Those of `fedgram.studies.design.Request`, such as `columns`, `site_effects` and `level`.
+
+        """
+        from fedgram.exchange.store.store_table import table_of  # which needs this module
+        from fedgram.studies.design import Request
+
+        return table_of(self, Request(**options))
 
     def combine(self, name: str) -> bytes:
         """Return all contributions as one combined file of a region with this name, as bytes."""
