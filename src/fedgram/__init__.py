@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from fedgram.methods.analytic.fedgram import FedGram
     from fedgram.methods.analytic.fedhip import FedHiP
     from fedgram.methods.analytic.fedlogit import FedLogit
+    from fedgram.methods.analytic.glm import Logistic, Poisson
     from fedgram.methods.analytic.local import Local
     from fedgram.methods.gradient.alone import Alone
     from fedgram.methods.gradient.apple import APPLE
@@ -133,6 +134,7 @@ __all__ = [
     "InProcess",
     "LinearModel",
     "Local",
+    "Logistic",
     "Method",
     "Model",
     "Moments",
@@ -141,6 +143,7 @@ __all__ = [
     "PFedLA",
     "PFedMe",
     "PFedZO",
+    "Poisson",
     "Store",
     "engines",
     "errors",

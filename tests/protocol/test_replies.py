@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import fedgram as fg
+from fedgram import checks
 from fedgram.core.errors import ClientFailed, MissingClients, RankDeficient, RefusedMessage
 from fedgram.protocol import replies
 from fedgram.protocol.replies import (
@@ -60,7 +61,7 @@ def asked(method, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(replies, "check", watching)
-        method.fit(clients(), classes=10, engine=Spoiled("", None))
+        method.fit(clients(method), engine=Spoiled("", None), **checks.options_of(method))
     return list(seen.values())
 
 

@@ -9,7 +9,6 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, inf, log, sqrt
-from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -781,7 +780,7 @@ class Logistic(Generalized):
     kind = "logistic"
     family = Classes()
     runaway = "all rows have one class"
-    quick = MappingProxyType({"tolerance": 1e-6})
+    suits = "two classes"
 
     event: str | None = None
 
@@ -883,6 +882,7 @@ class Poisson(Generalized):
     family = Counts()
     runaway = "all counts are 0"
     numeric = True
+    suits = "counts"
 
     offset: str | None = None
 
