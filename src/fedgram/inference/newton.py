@@ -104,11 +104,11 @@ class Counts(Family):
 
     def figures(self, eta: Array, y: Array) -> tuple[float, float, float, float]:
         """Return the log-likelihood, Σ log y!, the log-likelihood for μ = y, and Pearson's statistic."""
-        eta = np.minimum(eta, HIGHEST)
-        mean = np.exp(eta)
-        pearson = np.square((y - mean) * np.exp(-eta / 2)).sum()
+        capped = np.minimum(eta, HIGHEST)
+        mean = np.exp(capped)
+        pearson = np.square((y - mean) * np.exp(-capped / 2)).sum()
         return (
-            float((y * eta - mean).sum()),
+            float((y * eta - mean * (1 + eta - capped)).sum()),  # beyond `HIGHEST` its tangent there
             float(gammaln(y + 1).sum()),
             float((xlogy(y, y) - y).sum()),
             float(pearson),

@@ -57,6 +57,7 @@ EPS = float(np.finfo(np.float64).eps)
 WHOLE = 1e-6  # distance of a count from a whole number that rounding may have caused
 DISPERSED = 1.5  # Pearson's statistic per degree of freedom beyond which counts vary more than Poisson's do
 SLACK = MUCH - 1
+MOST = 1e60  # of a sum: products of two can still be computed with
 
 
 @wire.message("regression-estimate", version=1)
@@ -228,6 +229,21 @@ def names_in(text: str, what: str) -> list[str]:
     return names
 
 
+class _Tangent(NamedTuple):
+    """A log-likelihood and its gradient at coefficients (p,)."""
+
+    beta: Array
+    gradient: Array
+    log_likelihood: float
+
+    def lies_below(self, other: "_Tangent") -> bool:
+        """Return whether the log-likelihood is at most that of the other point's tangent, but for rounding."""
+        rise = float(other.gradient @ (self.beta - other.beta))
+        sizes = abs(self.log_likelihood) + abs(other.log_likelihood)
+        slack = SLACK * (sizes + float(np.abs(other.gradient) @ np.abs(self.beta - other.beta)))
+        return self.log_likelihood <= other.log_likelihood + rise + slack
+
+
 class Problem:
     """A regression at the server: the columns with a coefficient, and the way of Newton's method."""
 
@@ -258,6 +274,7 @@ class Problem:
             )
         self._check_indicators()
         self.newton = self._begun()
+        self._last: dict[str, _Tangent] = {}
         self.null: float | None = None if self.fixed.any() else method.family.null(self.sum, self.n)[1]
 
     def _begun(self) -> Newton:
@@ -300,6 +317,17 @@ class Problem:
     def asked(self) -> dict[str, Any]:
         """Return the payload of the next round."""
         return {"coefficients": self._coefficients(self.newton.point), "estimated": self.estimated}
+
+    def admit(self, client: str, reply: Mapping[str, Any]) -> None:
+        """Raise for a client's reply that contradicts its last one: a log-likelihood is below each of its tangents."""
+        now = _Tangent(self.newton.point, reply["gradient"], reply["log_likelihood"])
+        last = self._last.get(client)
+        if last is not None and not (now.lies_below(last) and last.lies_below(now)):
+            raise RefusedMessage(
+                "reply/log_likelihood must change as reply/gradient says, got a change that no rows have; answer with "
+                "the same rows in all rounds"
+            )
+        self._last[client] = now
 
     def take(self, told: Mapping[str, Any]) -> None:
         """Take the sums of a round; raise where they show that there is no maximum."""
@@ -463,7 +491,7 @@ class Generalized(Publishing):
         for number in clients.rounds_of(self.rounds):
             if set(clients.names) != members:  # one has failed: the others begin anew, as if it had never been there
                 problem, members = self._problem(clients), set(clients.names)
-            told = clients.sum(self.likelihood, problem.asked())
+            told = clients.sum(self.likelihood, problem.asked(), admit=problem.admit)
             if set(clients.names) != members:
                 continue
             problem.take(told)
@@ -698,7 +726,8 @@ class _Likelihood:
         places, d, n = asked["estimated"], len(asked["coefficients"]) - 1, question.samples
         p = len(places)
         parts = self.method.told(Sums(np.zeros(p), np.zeros((p, p)), 0.0)).keys() - {"gradient", "information"}
-        kinds = {"gradient": Numbers((p,)), "information": Numbers((packing.size(p),))}
+        shapes = {"gradient": (p,), "information": (packing.size(p),)}
+        kinds = {name: Numbers(shape, low=-MOST, high=MOST) for name, shape in shapes.items()}
         replies.check(value, kinds | dict.fromkeys(parts, Number()), question, where)
         found = _sums(value, p)
         squares = np.full(d, inf) if question.squares is None else np.maximum(question.squares[:d], 0)
@@ -973,7 +1002,9 @@ class Poisson(Generalized):
         _check_sizes("information", diagonal, expected * sizes**2)
         if not -rounding[-1] <= known[-1]:
             raise RefusedMessage(f"counts must add up to 0 or more, got {known[-1]:g}")
-        if not abs(found.log_likelihood + expected) <= MUCH * length * reach + rounding[-1]:
+        most = MUCH * length * reach + rounding[-1]
+        least = -most - (expected * reach if expected >= exp(HIGHEST) else 0.0)
+        if not least <= found.log_likelihood + expected <= most:
             raise RefusedMessage(f"log_likelihood must be that of such counts, got {found.log_likelihood:g}")
         _check_figures(found, n, length**2)
 
@@ -1000,7 +1031,7 @@ class Poisson(Generalized):
         _check_each("gradient and information", names, found_sums, wanted - slack, wanted + slack, rule)
         reached = float(own.coefficients @ known) - expected
         room = own.slack(length) + noise * sqrt(own.squares) + slack[-1]
-        # Rows beyond `HIGHEST` count as if they were there, which can only lower the log-likelihood.
+        # Beyond `HIGHEST` the log-likelihood is lower than these sums tell.
         lowest = reached - room if expected < exp(HIGHEST) else -inf
         check_range("log_likelihood", found.log_likelihood, lowest, reached + room, "by its own moments")
         mean = float(own.coefficients @ sums) / n
