@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ from fedgram.cli import options
 from fedgram.cli.options import already_in, progress_bar
 from fedgram.cli.output_files import Force, check_free
 from fedgram.cli.report import RESULTS, print_tables
+from fedgram.cli.table_options import HeterogeneityOption, Level, Ml, RidgeOption, Robust, SiteEffectsOption, request_of
 from fedgram.core import terminal
 from fedgram.core.errors import InvalidParameter
 from fedgram.core.terminal import one_line
@@ -23,11 +25,13 @@ from fedgram.experiments.prepared import TEST_SET, Prepared
 from fedgram.experiments.results import Judged, Result
 from fedgram.experiments.runner import Kept, attempt
 from fedgram.experiments.variants import read_variants
+from fedgram.inference.table import Coefficients
 from fedgram.protocol.fit import Fit
 from fedgram.protocol.named_methods import resolve
 from fedgram.protocol.parameters import read_settings
 from fedgram.report.result_tables import few_clients, site_tables
 from fedgram.studies import Study
+from fedgram.studies.design import Request
 
 
 @options.shared
@@ -56,6 +60,18 @@ def run(
     ] = None,
     save: Annotated[Path | None, typer.Option(help="Write the fit to this file.")] = None,
     force: Force = False,
+    coefficients: Annotated[
+        bool,
+        typer.Option(
+            "--coefficients", help="Print the regression table of each numeric outcome, of the rows for training."
+        ),
+    ] = False,
+    site_effects: SiteEffectsOption = "none",
+    ml: Ml = False,
+    robust: Robust = None,
+    heterogeneity: HeterogeneityOption = False,
+    ridge: RidgeOption = None,
+    level: Level = 0.95,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of a table.")] = False,
 ) -> None:
     """Run one method on one data set. Without --data it is digits.
@@ -69,9 +85,22 @@ def run(
 
       fedgram run --data patients.csv --outcome diagnosis --client-column hospital --save fit.safetensors
 
+      fedgram run --data patients.csv --outcome cost --client-column hospital --coefficients --site-effects random
+
     """
     if save is not None:
         _check_target(save, force=force)
+    request = request_of(
+        outcome=None,
+        columns=None,
+        site_effects=site_effects,
+        ml=ml,
+        robust=robust,
+        heterogeneity=heterogeneity,
+        ridge=ridge,
+        level=level,
+    )
+    _check_asked(request, coefficients=coefficients)
     if method is None:
         # A study's method is a name, so this never runs code that came with the study.
         method = Study.read(settings["study"]).method if settings.get("study") else "afl"
@@ -105,11 +134,33 @@ def run(
     assert fit is not None
     if save is not None:
         fit.save(save)
+    tables = _tables(fit, prepared, request) if coefficients else []
     if as_json:
-        typer.echo(json.dumps(record, allow_nan=False, default=str))
+        told = {"coefficients": [table.to_dict() for table in tables]} if coefficients else {}
+        typer.echo(json.dumps(record | told, allow_nan=False, default=str))
     else:
         _show(fit, evaluation, prepared)
         _show_sites(Result.of(record).judged)
+        for table in tables:
+            terminal.echo(f"\n{table.text()}")
+
+
+def _check_asked(request: Request, *, coefficients: bool) -> None:
+    """Raise for options of a table without `--coefficients`."""
+    if request != Request() and not coefficients:
+        raise InvalidParameter(
+            "site effects, robust errors, heterogeneity, ridge and level: expected --coefficients with them; add it"
+        )
+
+
+def _tables(fit: Fit, prepared: Prepared, request: Request) -> list[Coefficients]:
+    """Return the regression table of each numeric outcome."""
+    outcomes = () if fit.study is None else fit.study.numeric_outcomes
+    clients = prepared.clients if request.by_site else None
+    return [
+        fit.coefficients(clients=clients, **asdict(replace(request, outcome=outcome)))
+        for outcome in outcomes or (None,)
+    ]
 
 
 def _check_target(save: Path, *, force: bool) -> None:

@@ -73,7 +73,7 @@ class Sums:
         mean = found.mean(axis=0)
         centred = found - mean
         scatter = centred.T @ centred
-        noise = EPS * (scatter.diagonal() + len(found) * (EPS * mean) ** 2)
+        noise = EPS * scatter.diagonal() + len(found) * (EPS * mean) ** 2  # the second: of the mean itself
         return cls(tuple(names), len(found), mean, np.zeros(len(mean)), scatter, noise)
 
     @classmethod
@@ -132,8 +132,8 @@ class Solved:
         Their variance inflation factors, (r,).
     squares, errors : float
         The sum of squares of the outcome about its mean, and that of the residuals.
-    off : float
-        The relative error of the coefficients that rounding may have caused.
+    off : Array
+        The relative errors that rounding may have caused in what the kept terms have beside the others, (r,).
     log_determinant : float
         The logarithm of the determinant of the kept terms' sums of products.
 
@@ -147,7 +147,7 @@ class Solved:
     vif: Array
     squares: float
     errors: float
-    off: float
+    off: Array
     log_determinant: float
 
     @classmethod
@@ -166,7 +166,7 @@ class Solved:
         slopes = _refined(unit[np.ix_(kept, kept)], inverse, cross[kept] / size)
         errors = squares - float(slopes @ (cross[kept] / size))
         vif = inverse.diagonal().copy()
-        off = float((vif * np.maximum(lost, EPS)).max(initial=0.0))
+        off = vif * np.maximum(lost, EPS)
         log_determinant = 2 * float(np.log(triangle.diagonal()).sum() + np.log(size).sum())
         scale = np.outer(size, size)
         return cls(
@@ -479,10 +479,10 @@ def notes_of(solved: Solved, sums: Sums) -> tuple[str, ...]:
     if solved.aliased:
         listed = ", ".join(sums.names[place] for place in solved.aliased)
         notes.append(f"Left out as constant, or as combinations of earlier terms: {listed}.")
-    if solved.off > DIGITS:
-        term = sums.names[solved.kept[int(solved.vif.argmax())]]
+    if (worst := float(solved.off.max(initial=0.0))) > DIGITS:
+        term = sums.names[solved.kept[int(solved.off.argmax())]]
         notes.append(
             f"{term} is nearly a combination of other terms, or far from zero in its unit: coefficients may be off by "
-            f"a share of {solved.off:.0e}."
+            f"a share of {worst:.0e}."
         )
     return tuple(notes)

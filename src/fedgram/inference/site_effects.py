@@ -100,10 +100,10 @@ class BySite:
         solved = Solved.of(own.scatter, own.noise)
         df = own.n - len(solved.kept) - 1
         reason = ""
-        if solved.varies[solved.aliased].any():
-            reason = "its columns are collinear"
-        elif df < 1:
+        if df < 1:
             reason = "it has too few rows"
+        elif solved.varies[solved.aliased].any():
+            reason = "its columns are collinear"
         elif is_perfect(solved, own):
             reason = "its fit is perfect"
         if reason:

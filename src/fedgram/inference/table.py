@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from html import escape
 from math import exp
+from textwrap import wrap
 from typing import Any, Literal, TypeAlias
 
 from fedgram.core.escaping import guarded, latex
@@ -325,7 +326,8 @@ class Coefficients:
             lines = _columns(grid)
             parts += [heading, *lines, "=" * width]
         if self.notes:
-            parts += ["Notes:", *(f"[{i}] {note}" for i, note in enumerate(self.notes, 1))]
+            notes = (f"[{i}] {note}" for i, note in enumerate(self.notes, 1))
+            parts += ["Notes:", *(line for note in notes for line in wrap(note, width, subsequent_indent="    "))]
         return "\n".join(visible(part) for part in parts)
 
     def __str__(self) -> str:

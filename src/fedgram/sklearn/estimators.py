@@ -29,6 +29,8 @@ from fedgram.core.arrays import Array, unmasked
 from fedgram.core.columns import difference
 from fedgram.core.errors import InvalidData, InvalidParameter, LostPrecision, Mismatch, NotMoments
 from fedgram.heads.least_squares import of_regression
+from fedgram.inference.linear import LeastSquares, Sums
+from fedgram.inference.table import Coefficients
 from fedgram.moments import packing, solve
 from fedgram.moments.accumulate import ROWS_AT_ONCE, class_sums
 from fedgram.moments.feasibility import TINY
@@ -620,6 +622,53 @@ class GramRegressor(MultiOutputMixin, RegressorMixin, GramEstimator):  # type: i
     def predict(self, X: Any) -> Array:
         """Return the outcomes, (n,) or (n, t) as y was."""
         return np.asarray(self._scores(X))
+
+    def summary(self, *, outcome: int = 0, level: float = 0.95) -> Coefficients:
+        """Return the table of the least-squares fit of all samples: coefficients with standard errors and tests.
+
+        It is of least squares whatever `ridge` is, because a ridge has no p values.
+
+        Parameters
+        ----------
+        outcome : int
+            The number of the outcome, from 0, for a fit with several.
+        level : float
+            The confidence level of the intervals.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> x, y = load_diabetes(return_X_y=True, as_frame=True)
+        >>> bmi = GramRegressor().fit(x, y).summary()["bmi"]
+        >>> round(bmi.estimate, 1), round(bmi.se, 1)
+        (519.8, 66.5)
+
+        """
+        check_is_fitted(self, "moments_")
+        moments = self.moments_
+        d, t = moments.cross.shape
+        if not self.fit_intercept:
+            raise InvalidParameter("summary: expected a fit with an intercept, got fit_intercept=False; fit with one")
+        if moments.weight != moments.n:
+            raise InvalidParameter(
+                f"summary: expected samples without weights, got {moments.n} of weight {moments.weight:g}; fit without"
+            )
+        if not -1 < outcome < t:
+            raise InvalidParameter(f"outcome: expected a number from 0 to {t - 1}, got {outcome}; choose one of these")
+        terms = [str(name) for name in getattr(self, "feature_names_in_", [f"x{i}" for i in range(1, d + 1)])]
+        target = "y" if self._flat else f"y{outcome + 1}"
+        scatter = np.zeros((d + 1, d + 1))
+        scatter[:d, :d] = packing.unpack(moments.packed, d)
+        scatter[d, :d] = scatter[:d, d] = moments.cross[:, outcome]
+        scatter[d, d] = moments.squares[outcome]
+        noise = SLACK * solve.EPS * np.append(moments.handled, moments.squares[outcome])
+        means = np.append(moments.mean, moments.target_mean[outcome])
+        sums = Sums((*terms, target), moments.n, means, np.zeros(d + 1), scatter, noise)
+        table = LeastSquares(sums).table(dict(zip(terms, terms, strict=True)), level=level)
+        if not (shrunk := self.ridge_):
+            return table
+        note = f"coef_ is shrunk by a ridge of {shrunk:.4g}, and this table is not."
+        return replace(table, notes=(*table.notes, note))
 
     def _shown(self, values: Array) -> Any:
         return values[0] if self._flat else values
