@@ -29,6 +29,7 @@ from fedgram.inference.table import Coefficients
 from fedgram.protocol.fit import Fit
 from fedgram.protocol.named_methods import resolve
 from fedgram.protocol.parameters import read_settings
+from fedgram.protocol.pool import Tabulates
 from fedgram.report.result_tables import few_clients, site_tables
 from fedgram.studies import Study
 from fedgram.studies.design import Request
@@ -63,7 +64,9 @@ def run(
     coefficients: Annotated[
         bool,
         typer.Option(
-            "--coefficients", help="Print the regression table of each numeric outcome, of the rows for training."
+            "--coefficients",
+            help="Print the regression table of each numeric outcome, of the rows for training. logistic and poisson "
+            "always print theirs.",
         ),
     ] = False,
     site_effects: SiteEffectsOption = "none",
@@ -100,12 +103,12 @@ def run(
         ridge=ridge,
         level=level,
     )
-    _check_asked(request, coefficients=coefficients)
     if method is None:
         # A study's method is a name, so this never runs code that came with the study.
         method = Study.read(settings["study"]).method if settings.get("study") else "afl"
     hyper_parameters = read_settings(resolve(method), options.split_settings(set_ or []))
     (variant,) = read_variants([{"name": method} | hyper_parameters])
+    _check_asked(request, coefficients=coefficients or isinstance(variant.method, Tabulates))
     others = {"clients": clients, "partition": partition}
     settings |= {name: value for name, value in others.items() if value is not None}
     settings.setdefault("data", "digits")
@@ -134,9 +137,9 @@ def run(
     assert fit is not None
     if save is not None:
         fit.save(save)
-    tables = _tables(fit, prepared, request) if coefficients else []
+    tables = _tables(fit, prepared, request) if coefficients or fit.tabulated else []
     if as_json:
-        told = {"coefficients": [table.to_dict() for table in tables]} if coefficients else {}
+        told = {"coefficients": [table.to_dict() for table in tables]} if tables else {}
         typer.echo(json.dumps(record | told, allow_nan=False, default=str))
     else:
         _show(fit, evaluation, prepared)

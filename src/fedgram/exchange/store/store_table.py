@@ -1,13 +1,17 @@
-"""The regression table of a store: of all contributions, without asking parties again."""
+"""The regression table of a store: of all contributions, or of a regression that was published."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from fedgram.core.errors import InvalidData
+from fedgram.exchange.store import ledger
 from fedgram.exchange.store.combined import part_of
 from fedgram.exchange.store.saved_total import unmoved
 from fedgram.exchange.store.study_store import Store
 from fedgram.inference.table import Coefficients
 from fedgram.moments.moments import Moments
+from fedgram.protocol.fit import Fit
+from fedgram.protocol.registry import registry
 from fedgram.studies.design import Request, coefficients
 
 
@@ -52,3 +56,35 @@ def table_of(store: Store, request: Request, *, progress: Callable[[int], None] 
         return coefficients(study, store.total().moments(), request, sites=sites(), rows=rows)
 
     return unmoved(store, made)
+
+
+def published_table(store: Store, method: str | None, request: Request) -> Coefficients:
+    """Return the table of the last regression that the store has published, such as a logistic one.
+
+    Parameters
+    ----------
+    store
+        The store.
+    method
+        The method that was published; None for any that has a table.
+    request
+        The options of the table, of which the level alone applies.
+
+    """
+    changed = False
+    for entry in reversed(store.log()):
+        what, name = entry.detail("what"), entry.detail("method")
+        changed |= what in ledger.CHANGES
+        if what != ledger.PUBLISH or name not in registry or method not in (None, name):
+            continue
+        fit = store.published.read(entry.detail("digest")).of_kind("global").holding(Fit)
+        if not fit.tabulated:
+            continue
+        table = fit.coefficients(**vars(request))
+        note = f"Version {entry.detail('version')} of the store, published before parties joined or left."
+        return replace(table, notes=(*table.notes, note)) if changed else table
+    wanted = "logistic or poisson" if method is None else method
+    raise InvalidData(
+        f"{store.path}: expected a published regression by {wanted}, got none; make one round by round with fedgram "
+        f"publish --method {'logistic' if method is None else method}"
+    )
