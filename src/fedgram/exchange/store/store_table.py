@@ -73,9 +73,9 @@ def published_table(store: Store, method: str | None, request: Request) -> Coeff
     """
     changed = False
     for entry in reversed(store.log()):
-        what, name = entry.detail("what"), entry.detail("method")
+        what = entry.detail("what")
         changed |= what in ledger.CHANGES
-        if what != ledger.PUBLISH or name not in registry or method not in (None, name):
+        if what != ledger.PUBLISH or entry.detail("method") not in ({method} if method else set(registry)):
             continue
         fit = store.published.read(entry.detail("digest")).of_kind("global").holding(Fit)
         if not fit.tabulated:

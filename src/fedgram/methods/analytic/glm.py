@@ -730,7 +730,7 @@ class _Likelihood:
         kinds = {name: Numbers(shape, low=-MOST, high=MOST) for name, shape in shapes.items()}
         replies.check(value, kinds | dict.fromkeys(parts, Number()), question, where)
         found = _sums(value, p)
-        squares = np.full(d, inf) if question.squares is None else np.maximum(question.squares[:d], 0)
+        squares = np.full(d, MOST) if question.squares is None else np.maximum(question.squares[:d], 0)
         lengths = np.sqrt(np.append(squares, n))
         coefficients = np.abs(asked["coefficients"])
         reach = float(lengths[coefficients > 0] @ coefficients[coefficients > 0])
@@ -993,7 +993,7 @@ class Poisson(Generalized):
         """
         targets, n = _one_outcome(question.targets), question.samples
         centre, unit = float(targets.centre[0]), float(targets.unit[0])
-        squares = inf if question.squares is None else max(float(question.squares[-1]), 0.0)
+        squares = MOST if question.squares is None else max(float(question.squares[-1]), 0.0)
         length = sqrt(n) * abs(centre) + unit * sqrt(squares)  # of y
         expected, diagonal = float(found.information[-1, -1]), np.diag(found.information)
         known = found.gradient + found.information[:, -1]
@@ -1035,8 +1035,9 @@ class Poisson(Generalized):
         lowest = reached - room if expected < exp(HIGHEST) else -inf
         check_range("log_likelihood", found.log_likelihood, lowest, reached + room, "by its own moments")
         mean = float(own.coefficients @ sums) / n
-        lowest = n * exp(min(mean - own.slack(sqrt(n)) / n, HIGHEST))
-        check_range("Σ μ", expected, min(lowest, n * exp(HIGHEST)), inf, "its linear predictors have a higher mean")
+        lowest = n * exp(min(mean - own.slack(sqrt(n)) / n, HIGHEST)) if expected < exp(HIGHEST) else 0.0
+        if not expected >= lowest * (1 - SLACK):
+            raise RefusedMessage(f"Σ μ is {expected:g}, and e^η is at least {lowest:g} by its own moments: {REMEDY}")
         _check_figures(found, n, length**2 * MUCH + WHOLE)
 
     def outcome_named(self, study: Study | None, classes: Labels) -> str:
@@ -1068,7 +1069,8 @@ def _check_figures(found: Sums, n: int, squares: float) -> None:
     """Raise for sums of counts that contradict their squares: log y! ≤ y² and -1 ≤ y log y - y ≤ y²."""
     check_range("constant", found.constant, 0, squares, "Σ log y! ≤ Σ y²")
     check_range("saturated", found.saturated, -n, squares, "Σ y log y - y ≤ Σ y²")
-    check_range("pearson", found.pearson, 0, inf, "a sum of squares")
+    if not 0 <= found.pearson <= MOST:
+        raise RefusedMessage(f"'pearson' is {found.pearson:g}, and is a sum of squares: {REMEDY}")
 
 
 def _one_outcome(targets: Targets | None) -> NumericTargets:
