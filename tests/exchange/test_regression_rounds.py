@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.datasets import load_diabetes
 
 import fedgram as fg
+from fedgram.core import wire
 from fedgram.core.errors import InvalidData, RefusedMessage, Revealing, Separated
+from fedgram.engines.inprocess import Room
 from fedgram.exchange.format import fgm
 from fedgram.exchange.rounds.party_side import fit_of
 from fedgram.exchange.rounds.round_messages import Answer, Round, answer, check_answer
@@ -16,7 +19,9 @@ from fedgram.exchange.rounds.round_server import Asked, advance, waited_for
 from fedgram.exchange.store.store_table import published_table
 from fedgram.exchange.store.study_store import Store
 from fedgram.moments import packing
+from fedgram.protocol import session
 from fedgram.protocol.clientside import ClientSide
+from fedgram.protocol.disclosure import effective_rows
 from fedgram.studies.design import Request
 from fedgram.studies.encoding import read_client
 from fedgram.studies.kinds import Flag, Number
@@ -276,3 +281,57 @@ def test_requests_that_the_method_does_not_make_are_refused(payload):
     request = fgm.read(fgm.encode("round", asked, study=CLASSES, party="coordinator"))
     with pytest.raises(RefusedMessage, match="expected 6 finite coefficients and the places"):
         answer(CLASSES, request, client)
+
+
+def effective(method, study, clients):
+    """Return the fewest effective rows in an honest run: of an answer, and of the difference to an earlier one."""
+    asked, fewest = [], [np.inf, np.inf]
+    method.fit(clients, study=study, engine=Noting(asked))
+    for client in clients:
+        side = ClientSide(client, classes=study.schema.classes, columns=study.sent, basis=asked[0]["basis"])
+        weights = [np.concatenate(list(method.weights(side, each["payload"]))) for each in asked]
+        for place, own in enumerate(weights):
+            fewest[0] = min(fewest[0], effective_rows(own, side.y))
+            fewest[1] = min([fewest[1], *(effective_rows(own, side.y, other) for other in weights[:place])])
+    return fewest
+
+
+class Noting(fg.InProcess):
+    """An engine that notes the requests of rounds."""
+
+    def __init__(self, asked):
+        super().__init__()
+        object.__setattr__(self, "asked", asked)
+
+    def run(self, method, clients, *, study=None, **options):
+        asked = self.asked
+
+        class Hearing(Room):
+            def exchange(self, step, requests):
+                sent = list(requests)
+                if step == "likelihood":
+                    asked.append(wire.decode(sent[0][1]))
+                return super().exchange(step, sent)
+
+        with Hearing(method, clients, self, study) as room:
+            return session.run(method, room, study=study, **options)
+
+
+@pytest.mark.parametrize(
+    ("method", "count", "alone", "beside"),
+    [
+        (fg.Logistic(), 10, 6.5, 5.1),
+        (fg.Logistic(), 5, 13.3, 11.8),
+        (fg.Poisson(), 10, 5.1, 1.3),
+        (fg.Poisson(), 5, 12.4, 1.8),
+    ],
+)
+def test_of_how_few_rows_honest_rounds_are(method, count, alone, beside):
+    data = load_diabetes()
+    table = dict(zip(data.feature_names, data.data.T, strict=True))
+    counts = isinstance(method, fg.Poisson)
+    table["y"] = data.target if counts else np.where(data.target > np.median(data.target), "yes", "no")
+    study = study_of({name: Number(range=(-1, 1)) for name in data.feature_names}, counts=counts)
+    clients = parties(study, table, np.arange(len(data.target)) % count)
+    found = effective(method, study, clients)
+    assert found == [pytest.approx(alone, abs=0.1), pytest.approx(beside, rel=0.3)]  # late answers differ by rounding

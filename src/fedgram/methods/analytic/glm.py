@@ -8,7 +8,7 @@ import csv
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import exp, inf, log, sqrt
+from math import exp, log, sqrt
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -57,6 +57,7 @@ EPS = float(np.finfo(np.float64).eps)
 WHOLE = 1e-6  # distance of a count from a whole number that rounding may have caused
 DISPERSED = 1.5  # Pearson's statistic per degree of freedom beyond which counts vary more than Poisson's do
 SLACK = MUCH - 1
+CAPPED = exp(HIGHEST) * (1 - SLACK)  # a Σ μ that may have rows beyond `HIGHEST`
 MOST = 1e60  # of a sum: products of two can still be computed with
 
 
@@ -1003,7 +1004,7 @@ class Poisson(Generalized):
         if not -rounding[-1] <= known[-1]:
             raise RefusedMessage(f"counts must add up to 0 or more, got {known[-1]:g}")
         most = MUCH * length * reach + rounding[-1]
-        least = -most - (expected * reach if expected >= exp(HIGHEST) else 0.0)
+        least = -most - (expected * reach if expected >= CAPPED else 0.0)
         if not least <= found.log_likelihood + expected <= most:
             raise RefusedMessage(f"log_likelihood must be that of such counts, got {found.log_likelihood:g}")
         _check_figures(found, n, length**2)
@@ -1032,10 +1033,10 @@ class Poisson(Generalized):
         reached = float(own.coefficients @ known) - expected
         room = own.slack(length) + noise * sqrt(own.squares) + slack[-1]
         # Beyond `HIGHEST` the log-likelihood is lower than these sums tell.
-        lowest = reached - room if expected < exp(HIGHEST) else -inf
+        lowest = reached - room if expected < CAPPED else min(reached - room, found.log_likelihood)
         check_range("log_likelihood", found.log_likelihood, lowest, reached + room, "by its own moments")
         mean = float(own.coefficients @ sums) / n
-        lowest = n * exp(min(mean - own.slack(sqrt(n)) / n, HIGHEST)) if expected < exp(HIGHEST) else 0.0
+        lowest = n * exp(min(mean - own.slack(sqrt(n)) / n, HIGHEST)) if expected < CAPPED else 0.0
         if not expected >= lowest * (1 - SLACK):
             raise RefusedMessage(f"Σ μ is {expected:g}, and e^η is at least {lowest:g} by its own moments: {REMEDY}")
         _check_figures(found, n, length**2 * MUCH + WHOLE)
