@@ -17,9 +17,9 @@ from scipy.special import expit, gammaln, xlogy
 from fedgram.core.arrays import Array
 
 EPS = float(np.finfo(np.float64).eps)
-# Largest linear predictor of a count that is computed with: e²⁵ = 7 · 10¹⁰. A step that leads further lowers the
+# Largest linear predictor of a count that is computed with: e²⁰ = 5 · 10⁸. A step that leads further lowers the
 # log-likelihood in any case, and sums fit into the fixed point of a store.
-HIGHEST = 25.0
+HIGHEST = 20.0
 ROWS = 1 << 12  # rows that are weighted at a time
 # Along separated outcomes each step adds about 1 to the linear predictor, gains less and less, and shrinks the next
 # gain by e: λ by √e = 1.65. Where there is a maximum nearby, λ is squared instead. Two such steps with gains below

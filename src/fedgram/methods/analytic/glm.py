@@ -54,6 +54,8 @@ from fedgram.studies.study import Study
 
 Places = npt.NDArray[np.int64]
 EPS = float(np.finfo(np.float64).eps)
+LARGEST_COUNT = 1e8  # below e^`HIGHEST`
+FARTHEST = 1e15  # of Pearson's statistic, which is beyond all bounds where a rate is nearly 0
 WHOLE = 1e-6  # distance of a count from a whole number that rounding may have caused
 DISPERSED = 1.5  # Pearson's statistic per degree of freedom beyond which counts vary more than Poisson's do
 SLACK = MUCH - 1
@@ -975,9 +977,9 @@ class Poisson(Generalized):
         for rows in client.target_blocks:
             values = targets.as_outcomes(rows)[:, 0]
             counts = np.rint(values)
-            if len(counts) and (counts.min() < 0 or np.abs(values - counts).max() > WHOLE):
-                rule = f"outcome {targets.names[0]!r}: expected counts, whole numbers from 0"
-                wrong = int(((np.abs(values - counts) > WHOLE) | (counts < 0)).sum())
+            bad = (np.abs(values - counts) > WHOLE) | (counts < 0) | (counts > LARGEST_COUNT)
+            if wrong := int(bad.sum()):
+                rule = f"outcome {targets.names[0]!r}: expected counts, whole numbers from 0 to {LARGEST_COUNT:g}"
                 raise InvalidData(f"{rule}, got {wrong} other numbers; correct them, or use a linear model").telling(
                     f"{rule}, and this client has others"
                 )
@@ -985,7 +987,8 @@ class Poisson(Generalized):
 
     def told(self, found: Sums) -> dict[str, Any]:
         """Return sums as they are sent, with those that counts need besides."""
-        return super().told(found) | {name: getattr(found, name) for name in ("constant", "saturated", "pearson")}
+        pearson = min(found.pearson, FARTHEST)
+        return super().told(found) | {"constant": found.constant, "saturated": found.saturated, "pearson": pearson}
 
     def check_sums(self, found: Sums, question: Question, sizes: Array, reach: float) -> None:
         """Raise for sums that contradict each other, or the pooled squares of the counts.
@@ -1070,7 +1073,7 @@ def _check_figures(found: Sums, n: int, squares: float) -> None:
     """Raise for sums of counts that contradict their squares: log y! ≤ y² and -1 ≤ y log y - y ≤ y²."""
     check_range("constant", found.constant, 0, squares, "Σ log y! ≤ Σ y²")
     check_range("saturated", found.saturated, -n, squares, "Σ y log y - y ≤ Σ y²")
-    if not 0 <= found.pearson <= MOST:
+    if not 0 <= found.pearson <= FARTHEST:
         raise RefusedMessage(f"'pearson' is {found.pearson:g}, and is a sum of squares: {REMEDY}")
 
 
