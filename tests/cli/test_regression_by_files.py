@@ -68,6 +68,7 @@ def test_a_logistic_regression_from_summaries_to_its_table(store):
     assert float(rows[1]["estimate"]) == table["rows"][1]["estimate"]
     assert r"\begin{tabular}" in fedgram("coefficients", "store", "--method", "logistic", "--latex")
     assert fg.load("global.fgm").coefficients().to_dict()["rows"] == table["rows"]
+    assert "covariance of the coefficients" in told("inspect", "global.fgm")["reveals"]
     assert told("evaluate", "global.fgm", "north.csv")["accuracy"] > 0.5
     assert told("publish", *OPTIONS[1:])["version"] == 1
 
