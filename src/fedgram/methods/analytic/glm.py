@@ -248,7 +248,24 @@ class _Tangent(NamedTuple):
 
 
 class Problem:
-    """A regression at the server: the columns with a coefficient, and the way of Newton's method."""
+    """A regression at the server: the columns that have a coefficient, and Newton's method for these.
+
+    Parameters
+    ----------
+    method : Generalized
+        The method.
+    total : Moments
+        The pooled moments, in the columns that the method sees.
+    targets : Targets
+        The classes, or the numeric outcome.
+    terms : list[Term]
+        These columns, in the study's units.
+    shift : Array
+        The numbers that were added to make these columns, (d,).
+    features : str
+        The fingerprint of the features.
+
+    """
 
     def __init__(
         self, method: "Generalized", total: Moments, targets: Targets, terms: list[Term], shift: Array, features: str
@@ -340,6 +357,11 @@ class Problem:
         if self.null is None:
             # The first round was at the intercept alone: all rates times a factor are the best of these.
             expected = float(found.information[-1, -1])
+            if expected >= CAPPED:
+                raise InvalidData(
+                    f"offset: expected exposures that differ by a factor of less than e^{HIGHEST:g} from their mean, "
+                    "got larger ones; give the logarithm of the exposure, in a larger unit"
+                )
             self.null = found.log_likelihood + self.sum * log(self.sum / expected) - (self.sum - expected)
         self._take(self.newton, found)
         if self.method.tells_all_apart(found.log_likelihood):
@@ -358,18 +380,18 @@ class Problem:
         """Return the error that names the columns of a direction: those that change linear predictors most."""
         spread = np.sqrt(np.maximum(np.diag(self.whole)[self.estimated] / self.n, 0.0))[:-1]
         moved = np.abs(direction[:-1]) * spread
-        order = np.argsort(-moved, kind="stable")
-        chosen = [place for place in order.tolist() if moved[place] > 0.1 * moved.max(initial=0.0)] or order[
-            :1
-        ].tolist()
+        most = 0.1 * moved.max(initial=0.0)
+        chosen = [place for place in np.argsort(-moved, kind="stable").tolist() if moved[place] > most]
         names = dict.fromkeys(self.terms[self.estimated[place]].owner for place in chosen)
         return separated(list(names), why)
 
     @property
     def model(self) -> Model:
-        """The model at the last solution."""
+        """The best model so far; at convergence with the last step."""
+        assert self.newton.found is not None
+        beta = self.newton.solution if self.newton.converged else self.newton.found.beta
         columns = tuple(term.name for term in self.terms)
-        return self.method.model_of(self._coefficients(self.newton.solution), self.targets, self.features, columns)
+        return self.method.model_of(self._coefficients(beta), self.targets, self.features, columns)
 
     def _coefficients(self, beta: Array) -> Array:
         """Return the coefficients of all columns and the intercept, (d + 1,)."""
