@@ -189,6 +189,16 @@ def test_a_store_of_classes_is_sent_to_the_logistic_model(tmp_path):
     assert "outcome 'y': expected a number, got classes; fedgram publish --method logistic" in done.stderr
 
 
+def test_a_store_of_another_study_is_one_line(store, tmp_path):
+    text = """[study]\nname = "cost"\noutcome = "cost"\n[columns]\n"""
+    others = ('age = { kind = "number" }', 'cost = { kind = "number" }')
+    (tmp_path / "study.toml").write_text(text + "\n".join(others) + "\n")
+    done = run("coefficients", store, "--study", tmp_path / "study.toml")
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "is of study 'cost'" in done.stderr
+    assert "use another folder for another study" in done.stderr
+
+
 def test_a_folder_that_is_not_a_store_is_one_line(tmp_path):
     done = run("coefficients", tmp_path)
     assert done.returncode == 2
@@ -206,8 +216,9 @@ def patients(tmp_path):
         for hospital, effect in (("north", 0), ("south", 300), ("east", -200)):
             for _ in range(60):
                 age, crp, sex = rng.integers(30, 90), round(rng.normal(20, 5), 2), rng.choice(["F", "M"])
+                gap = hospital == "south" and rng.random() < 0.3
                 cost = 1000 + effect + 20 * age + 30 * crp + 150 * (sex == "M") + rng.normal(0, 300)
-                write.writerow([hospital, age, crp, sex, round(cost, 1)])
+                write.writerow([hospital, age, "" if gap else crp, sex, round(cost, 1)])
     return path
 
 
@@ -218,6 +229,9 @@ def test_run_prints_the_table_of_its_rows(patients):
     [found] = json.loads(done.stdout)["coefficients"]
     assert found["summary"]["n"] == 144  # the others are held back
     assert [row["term"] for row in found["rows"]] == ["(intercept)", "age", "crp", "sex=M"]
+    [gap] = found["missing"]
+    assert (gap["column"], gap["site"], gap["treatment"]) == ("crp", "south", "imputed")
+    assert found["sites"]["rows"] == {"north": 48, "south": 48, "east": 48}
     random = run(*common, "--coefficients", "--site-effects", "random")
     assert "Random intercept, REML" in random.stdout
     assert "Predicted site effects (BLUP)" in random.stdout
@@ -229,7 +243,10 @@ def test_run_prints_the_table_of_its_rows(patients):
     [
         (["--site-effects", "fixed"], "expected --coefficients with them; add it"),
         (["--coefficients", "--level", "2"], "level: expected a number between 0 and 1"),
-        (["--coefficients", "--method", "local"], "coefficients: expected a fit with a study and its pooled moments"),
+        (
+            ["--coefficients", "--method", "local"],
+            "coefficients: expected a fit with a study and its pooled moments",
+        ),
     ],
 )
 def test_wrong_options_of_run_are_one_line(patients, options, message):

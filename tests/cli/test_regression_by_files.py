@@ -6,7 +6,6 @@ import json
 
 import numpy as np
 import pytest
-import statsmodels.api as sm
 
 import fedgram as fg
 from fedgram.core.errors import InvalidData, InvalidParameter, Separated, UnknownName
@@ -42,6 +41,7 @@ def published(*options):
 
 
 def test_a_logistic_regression_from_summaries_to_its_table(store):
+    sm = pytest.importorskip("statsmodels.api")
     with pytest.raises(InvalidData, match="expected a published regression by logistic or poisson, got none; make one"):
         fedgram("coefficients", "store")
     rounds = published(*OPTIONS)

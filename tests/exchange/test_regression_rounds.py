@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.datasets import load_diabetes
 
 import fedgram as fg
 from fedgram.core import wire
@@ -327,7 +326,7 @@ class Noting(fg.InProcess):
     ],
 )
 def test_of_how_few_rows_honest_rounds_are(method, count, alone, beside):
-    data = load_diabetes()
+    data = pytest.importorskip("sklearn.datasets").load_diabetes()
     table = dict(zip(data.feature_names, data.data.T, strict=True))
     counts = isinstance(method, fg.Poisson)
     table["y"] = data.target if counts else np.where(data.target > np.median(data.target), "yes", "no")

@@ -95,6 +95,30 @@ def test_any_of_the_columns_can_be_the_model():
     assert [row.column for row in table.rows] == ["", "crp", "ward", "ward", "ward"]
 
 
+def test_a_model_of_the_intercept_alone_is_the_mean_and_the_variance_between_sites():
+    tables = made([50, 60, 40], 5)
+    cost = joined(tables)[0]["cost"]
+    table = table_of(tables, columns=[])
+    check_rows(table, (INTERCEPT,), [cost.mean()], [cost.std(ddof=1) / np.sqrt(len(cost))])
+    assert table.to_csv().count("\n") == 2
+    assert 0 < table_of(tables, columns=[], site_effects="random").sites.random.icc < 1
+    fixed = table_of(tables, columns=[], site_effects="fixed", heterogeneity=True)
+    assert (fixed.rows, fixed.to_csv().count("\n")) == ((), 1)
+    assert [test.column for test in fixed.joint] == ["(site)"]
+    assert fixed.text()
+    assert table_of(tables, columns=[], robust=True).rows[0].se > 0
+    assert table_of(tables, columns=[], ridge=1.0).rows[0].estimate == pytest.approx(cost.mean(), rel=1e-12)
+
+
+def test_a_gap_that_no_row_has_is_not_a_term():
+    tables = made([50, 60], 5)
+    for rows in tables:
+        rows["bmi"] = np.nan_to_num(rows["bmi"], nan=25.0)
+    table = table_of(tables)
+    assert table.aliased == ()
+    assert [row.term for row in table.rows] == [INTERCEPT, *(term for term in TERMS if term != "bmi missing")]
+
+
 def test_missing_cells_are_counted_by_column_and_site():
     tables = made([50, 60], 6)
     table = table_of(tables)
@@ -149,8 +173,21 @@ def test_a_fit_has_the_table_too():
         fit.coefficients(site_effects="fixed")
     with pytest.raises(FedgramError, match="clients: expected the 3 contributors"):
         fit.coefficients(clients=clients[:2])
-    with pytest.raises(FedgramError, match="got one without pooled moments"):
+    with pytest.raises(FedgramError, match="got one without these moments"):
         replace(fit, total=None).coefficients()
+    with pytest.raises(FedgramError, match="got one without these moments"):  # but of features that it made of them
+        fg.APFL(dim_primary=16, dim_refine=16).fit(clients, study=ONE).coefficients()
+    for method in (fg.FedHiP(), fg.FedGram()):
+        assert method.fit(clients, study=ONE).coefficients().rows == fit.coefficients().rows
+
+
+def test_a_saved_fit_has_its_table(tmp_path):
+    tables = made([40, 50], 9)
+    clients = [
+        read_client(ONE, f"site-{k}", Rows({name: rows[name] for name in ONE.columns})) for k, rows in enumerate(tables)
+    ]
+    fg.AFL().fit(clients, study=ONE).save(tmp_path / "fit")
+    assert fg.load(tmp_path / "fit").coefficients().rows == table_of(tables, ONE).rows
 
 
 # Refusals

@@ -6,7 +6,6 @@ import sys
 
 import numpy as np
 import pytest
-import statsmodels.api as sm
 from typer.testing import CliRunner
 
 import fedgram as fg
@@ -52,6 +51,7 @@ def test_flaws_are_as_described(folder):
 
 def test_logistic_regression_of_the_hospitals_is_that_of_the_pooled_table(example, folder):
     """Missing blood pressures count as the pooled mean, as in the pooled table."""
+    sm = pytest.importorskip("statsmodels.api")
     study = Study.read(folder / "study.toml")
     clients = [read_client(study, name, folder / f"{name}.csv") for name in example.HOSPITALS]
     table = fg.Logistic(event="fast").fit(clients, study=study).coefficients()
@@ -94,6 +94,25 @@ def test_from_python_scores_are_those_of_the_pooled_table(example, folder):
     test = np.concatenate([read_client(study, name, folder / f"{name}-test.csv").x for name in study.parties])
     fit = fg.AFL().fit(clients, study=study, classes=study.classes)
     np.testing.assert_allclose(fit.model.scores(test), pooled_model(x, y).predict(x_test), atol=1e-9)
+
+
+def test_the_regression_table_of_glucose_is_that_of_the_pooled_patients(example, folder):
+    sm = pytest.importorskip("statsmodels.api")
+    text = (folder / "study.toml").read_text().replace('outcome = "progression"', 'outcome = "s6"')
+    study = Study.parse(text.replace('classes = ["fast", "slow"]\n', "") + '[columns.progression]\nkind = "ignore"\n')
+    clients = [read_client(study, name, folder / f"{name}.csv") for name in example.HOSPITALS]
+    table = fg.AFL().fit(clients, study=study).coefficients(columns=["age", "bmi", "bp", "sex", "s1"])
+    columns = []
+    for name in ("age", "bmi", "bp", "sex", "s1", "s6"):
+        cells = [row[name] for row in read(folder / "all.csv")]
+        numbers = np.array([cell == "M" if name == "sex" else float(cell.replace("NA", "nan")) for cell in cells])
+        columns.append(np.where(np.isnan(numbers), np.nanmean(numbers), numbers))
+    *x, y = columns
+    fit = sm.OLS(y, sm.add_constant(np.column_stack(x))).fit()
+    assert [row.term for row in table.rows] == ["(intercept)", "age", "bmi", "bp", "sex=M", "s1"]
+    for ours, theirs in (("estimate", fit.params), ("se", fit.bse), ("p", fit.pvalues)):
+        np.testing.assert_allclose([getattr(row, ours) for row in table.rows], theirs, rtol=1e-9)
+    assert {gap.column: gap.cells for gap in table.missing}.keys() == {"bmi", "bp"}
 
 
 def test_the_table_without_a_study_drafts_one(folder):

@@ -120,6 +120,7 @@ def figures(table, name):
 def check_rows(table, terms, estimates, errors, *, rtol=1e-9):
     """Assert that a table has these terms, coefficients and standard errors."""
     assert [row.term for row in table.rows] == list(terms)
+    estimates, errors = np.asarray(estimates), np.asarray(errors)
     np.testing.assert_allclose(figures(table, "se"), errors, rtol=rtol)
     # Relative to the standard error where a coefficient is about 0.
     np.testing.assert_allclose(figures(table, "estimate") / errors, estimates / errors, rtol=rtol, atol=rtol)

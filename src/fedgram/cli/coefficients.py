@@ -18,6 +18,7 @@ from fedgram.exchange.store.store_table import published_table, table_of
 
 def coefficients(
     store: StoreFolder,
+    study: Annotated[Path | None, typer.Option(help="Refuse a store of another study than this file's.")] = None,
     method: Annotated[
         str | None,
         typer.Option(
@@ -27,7 +28,8 @@ def coefficients(
     ] = None,
     outcome: Annotated[str | None, typer.Option(help="The outcome, in a study with several.")] = None,
     columns: Annotated[
-        str | None, typer.Option(help="The columns of the model, with commas. Default: all of the study.")
+        str | None,
+        typer.Option(help="The model's columns, with commas; '' for the intercept alone. Default: all."),
     ] = None,
     site_effects: SiteEffectsOption = "none",
     ml: Ml = False,
@@ -74,7 +76,7 @@ def coefficients(
     if out is not None:
         check_outside("--out", out, store)
         check_free("--out", out, force=force)
-    kept = existing(store, wait=wait)
+    kept = existing(store, wait=wait, study=study)
     if method is not None or (kept.terms.study is not None and kept.terms.study.classes):
         table = published_table(kept, method, request)
     else:

@@ -159,7 +159,8 @@ def _check_asked(request: Request, *, coefficients: bool) -> None:
 def _tables(fit: Fit, prepared: Prepared, request: Request) -> list[Coefficients]:
     """Return the regression table of each numeric outcome."""
     outcomes = () if fit.study is None else fit.study.numeric_outcomes
-    clients = prepared.clients if request.by_site else None
+    # Their moments are only computed for figures by site.
+    clients = None if fit.total is None else [each for each in prepared.clients if each.name in fit.contributors]
     return [
         fit.coefficients(clients=clients, **asdict(replace(request, outcome=outcome)))
         for outcome in outcomes or (None,)

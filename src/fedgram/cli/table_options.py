@@ -51,7 +51,10 @@ def request_of(
 ) -> Request:
     """Return the options of a table as they stand on the command line."""
     if robust not in (None, "site"):
-        raise InvalidParameter(f"--robust: expected site, got {robust!r}; rows of one site are what may be correlated")
+        raise InvalidParameter(
+            f"--robust: expected site, got {robust!r}; errors that are robust to heteroscedasticity (HC) need sums of "
+            "weighted rows, which summaries do not hold"
+        )
     if ml and site_effects != "random":
         raise InvalidParameter(f"--ml: expected --site-effects random, got {site_effects}; leave one of them out")
     likelihood: Likelihood = "ml" if ml else "reml"

@@ -70,11 +70,13 @@ class Sums:
     def of(cls, rows: npt.ArrayLike, names: Sequence[str]) -> Self:
         """Return the sums of rows (n, d)."""
         found = np.asarray(rows, dtype=np.float64)
-        mean = found.mean(axis=0)
-        centred = found - mean
+        origin = found.mean(axis=0)
+        centred = found - origin
+        mean = centred.mean(axis=0)  # what rounding has left
+        centred -= mean
         scatter = centred.T @ centred
-        noise = EPS * scatter.diagonal() + len(found) * (EPS * mean) ** 2  # the second: of the mean itself
-        return cls(tuple(names), len(found), mean, np.zeros(len(mean)), scatter, noise)
+        noise = EPS * scatter.diagonal() + len(found) * (EPS * mean) ** 2
+        return cls(tuple(names), len(found), origin, mean, scatter, noise)
 
     @classmethod
     def about(cls, origin: Array, names: Sequence[str], n: int, sums: Array, products: Array) -> Self:
@@ -264,7 +266,8 @@ def tabulated(
 
     """
     errors = np.sqrt(covariance.diagonal())
-    statistics = estimates / errors
+    with np.errstate(divide="ignore", invalid="ignore"):  # robust errors of few sites may be 0
+        statistics = estimates / errors
     if df is None:
         p, reach = 2 * special.ndtr(-np.abs(statistics)), float(special.ndtri((1 + level) / 2))
     else:
@@ -476,6 +479,9 @@ def whole_model(n: int, parameters: int, squares: float, errors: float, *, df: i
 def notes_of(solved: Solved, sums: Sums) -> tuple[str, ...]:
     """Return notes about aliased terms, and about digits that were lost."""
     notes = []
+    lost = max(float(sums.noise[-1]), EPS * solved.squares) / solved.errors
+    if lost > DIGITS:
+        notes.append(f"The fit is nearly perfect: residuals and standard errors may be off by a share of {lost:.0e}.")
     if solved.aliased:
         listed = ", ".join(sums.names[place] for place in solved.aliased)
         notes.append(f"Left out as constant, or as combinations of earlier terms: {listed}.")

@@ -6,7 +6,7 @@ for each site are kept.
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from math import exp, inf, log, pi, sqrt
+from math import exp, inf, log, pi
 from typing import Literal
 
 import numpy as np
@@ -41,9 +41,8 @@ SITE = "(site)"  # the column name of tests of sites
 FEW_CLUSTERS = 30  # below it, errors that are robust to sites tend to be too small
 FEW_SITES = 5  # below it, a variance between sites is hardly known
 # Ratios of site to residual variance among which the best is bracketed, as powers of e.
-_STEPS = np.linspace(-30.0, 30.0, 121)
-_GOLDEN = (sqrt(5) - 1) / 2
-_TRIES = 60  # of golden section: a bracket of one shrinks below 1e-12
+_STEPS = np.linspace(-30.0, 30.0, 61)
+_HALVINGS = 44  # of a bracket of two, to less than 1e-12
 
 
 @dataclass(eq=False)
@@ -325,9 +324,13 @@ def _part(sums: Sums, kept: list[int]) -> tuple[Array, Array]:
 
 @dataclass(frozen=True, eq=False)
 class _AtRatio:
-    """The estimates for one ratio of the variances; `mean` is the outcome's at the means of all rows."""
+    """The estimates for one ratio of the variances; `mean` is the outcome's at the means of all rows.
+
+    `rise` is the derivative of the criterion, by which its minimum is known to more digits than by its values.
+    """
 
     criterion: float
+    rise: float
     variance: float
     mean: float
     slopes: Array
@@ -360,32 +363,32 @@ class _Mixed:
         n, r = float(self.rows.sum()), len(centre) - 1
         if solved.aliased:  # at an extreme θ columns that differ between sites only vanish
             nothing = np.zeros(r)
-            return _AtRatio(inf, inf, 0.0, nothing, np.zeros((r + 1, r + 1)), nothing)
+            return _AtRatio(inf, inf, inf, 0.0, nothing, np.zeros((r + 1, r + 1)), nothing)
         free = n - r - 1 if self.method == "reml" else n
         variance = solved.errors / free
+        mean = float(centre[-1] - centre[:-1] @ solved.slopes)
+        residuals = self.means[:, -1] - self.means[:, :-1] @ solved.slopes - mean
         criterion = free * (log(2 * pi * variance) + 1) + float(np.log1p(ratio * self.rows).sum())
+        rise = float(weights.sum() - weights**2 @ residuals**2 / variance)
         if self.method == "reml":
             criterion += solved.log_determinant + log(total)
+            leverage = 1 / total + ((apart[:, :-1] @ solved.inverse) * apart[:, :-1]).sum(axis=1)
+            rise -= float(weights**2 @ leverage)
         about = np.zeros((r + 1, r + 1))
         about[0, 0], about[1:, 1:] = 1 / total, solved.inverse
         to_pooled = np.eye(r + 1)  # the mean at the means of all rows, not at the weighted ones
         to_pooled[0, 1:] = -centre[:-1]
-        mean = float(centre[-1] - centre[:-1] @ solved.slopes)
-        residuals = self.means[:, -1] - self.means[:, :-1] @ solved.slopes - mean
         covariance = variance * to_pooled @ about @ to_pooled.T
-        return _AtRatio(criterion, variance, mean, solved.slopes, covariance, ratio * weights * residuals)
+        return _AtRatio(criterion, rise, variance, mean, solved.slopes, covariance, ratio * weights * residuals)
 
     def best(self) -> float:
-        """Return the θ ≥ 0 of the largest likelihood: the best of a grid, refined by golden section."""
+        """Return the θ ≥ 0 of the largest likelihood: the best of a grid, refined by halving."""
         scale = len(self.rows) / float(self.rows.sum())  # θ of one row's weight
         values = [self.at(scale * exp(step)).criterion for step in _STEPS]
         place = int(np.argmin(values))
         low, high = _STEPS[max(place - 1, 0)], _STEPS[min(place + 1, len(_STEPS) - 1)]
-        for _ in range(_TRIES):
-            left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
-            if self.at(scale * exp(left)).criterion < self.at(scale * exp(right)).criterion:
-                high = right
-            else:
-                low = left
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            low, high = (low, middle) if self.at(scale * exp(middle)).rise > 0 else (middle, high)
         found = scale * exp((low + high) / 2)
         return found if self.at(found).criterion < self.at(0.0).criterion else 0.0

@@ -7,7 +7,7 @@ models from Newton rounds.
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from html import escape
 from math import exp
 from textwrap import wrap
@@ -53,6 +53,7 @@ FIGURES: Mapping[str, str] = {
 }
 _WHOLE = ("n", "parameters", "df_residual", "rounds")
 _WIDTH = 78
+MOST_LINES = 60  # of a smaller table in a text; the other forms have all
 
 
 @dataclass(frozen=True)
@@ -324,7 +325,8 @@ class Coefficients:
         ]
         for heading, grid in self._sections():
             lines = _columns(grid)
-            parts += [heading, *lines, "=" * width]
+            more = len(lines) - 1 - MOST_LINES
+            parts += [heading, *lines[: MOST_LINES + 1], *([f"and {more:,} more"] if more > 0 else []), "=" * width]
         if self.notes:
             notes = (f"[{i}] {note}" for i, note in enumerate(self.notes, 1))
             parts += ["Notes:", *(line for note in notes for line in wrap(note, width, subsequent_indent="    "))]
@@ -454,9 +456,9 @@ class Coefficients:
         """Return the coefficients as CSV, with all digits."""
         out = io.StringIO()
         write = csv.writer(out, lineterminator="\n")
-        records = self.records()
-        write.writerow(records[0])
-        for record in records:
+        ratios = ("ratio", "ratio_low", "ratio_high") if self.kind in RATIOS else ()
+        write.writerow([*(each.name for each in fields(Coefficient)), *ratios])
+        for record in self.records():
             write.writerow(
                 guarded(visible(value)) if isinstance(value, str) else "" if value is None else repr(value)
                 for value in record.values()
@@ -521,6 +523,7 @@ def _df(df: int, residual: float | None) -> str:
 
 def _columns(grid: Sequence[Sequence[str]], least: int = 0) -> list[str]:
     """Return rows of texts as aligned lines: the first column left, the others right."""
+    grid = [[visible(text) for text in row] for row in grid]
     widths = [max(least, *map(len, column)) for column in zip(*grid, strict=True)]
     return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in grid]
 

@@ -274,8 +274,8 @@ class Fit:
             method = self._configured
             found: Coefficients = method.table(self.published, study=self.study, basis=self.basis, level=request.level)
             return found
-        if self.study is None or self.total is None:
-            what = "a study" if self.study is None else "pooled moments"
+        if self.study is None or self.total is None or self.total.schema != self.study.schema:
+            what = "a study" if self.study is None else "these moments"
             raise InvalidParameter(
                 f"coefficients: expected a fit with a study and its pooled moments, got one without {what}; fit a "
                 "method of one message, such as afl, under a study (moments of joint_moments have coefficients, too)"

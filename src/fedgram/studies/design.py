@@ -150,6 +150,8 @@ class Design:
         for name in (*self.columns, self.outcome):
             column = self.study.used[name]
             for term, parts in column.design(name, sums, self.pooled.n).items():
+                if term == unknown(name) and not sums[term]:  # no row has the gap
+                    continue
                 number = isinstance(column, Number) and term == name
                 half, centre = (column.half, column.centre) if isinstance(column, Number) and number else (1.0, 0.0)
                 made[term] = name, {part: value * half for part, value in parts.items()}, centre
@@ -179,7 +181,8 @@ class Design:
         """The places of the columns sent that are used, the sparse matrix from these to the terms, and the origin."""
         from scipy.sparse import csr_array  # takes a while, and only tables of a study need it
 
-        used = sorted({self.study.sent.index(part) for _, parts, _ in self._made.values() for part in parts})
+        parts_used = {part for _, parts, _ in self._made.values() for part in parts}
+        used = [at for at, part in enumerate(self.study.sent) if part in parts_used]
         place = {self.study.sent[at]: i for i, at in enumerate(used)}
         elements = [
             (place[part], j, value)
@@ -252,7 +255,8 @@ class Design:
     @property
     def has_gaps(self) -> bool:
         """Whether a column of the model may have missing values that are counted."""
-        return any(unknown(name) in self.study.sent for name in self.columns)
+        filled = not {unknown(name) for name in self.columns}.isdisjoint(self.study.sent)
+        return filled or bool(self.study.dropping)
 
     def notes(self, gaps: Iterable[Gap]) -> list[str]:
         """Return notes on missing values."""
@@ -266,11 +270,10 @@ class Design:
                 f"The pooled mean stands in for missing values: {_listed(imputed)}. Standard errors take these for "
                 "known, so they are too small; missing = 'drop' in the study leaves such rows out instead."
             )
-        names = (*self.columns, self.outcome)
-        if dropped := [name for name in names if getattr(self.study.used[name], "missing", "") == "drop"]:
+        if self.study.dropping:
             notes.append(
-                f"Rows without {', '.join(dropped[:SHOWN])} were left out at the parties: the table is of complete "
-                "cases. Each party's fedgram summarize counts them."
+                f"Rows without {', '.join(self.study.dropping[:SHOWN])} were left out at the parties: the table is of "
+                "complete cases. Parties do not tell counts below minimum_group, nor do regions."
             )
         return notes
 
@@ -287,6 +290,7 @@ def coefficients(
     *,
     sites: Iterable[tuple[str, Moments]] | None = None,
     rows: Mapping[str, int] | None = None,
+    dropped: Mapping[str, Mapping[str, int]] | None = None,
 ) -> Coefficients:
     """Return the regression table of a study.
 
@@ -303,46 +307,48 @@ def coefficients(
         model or the counts of missing cells need them.
     rows : Mapping or None
         The number of rows of each site, where it is known.
+    dropped : Mapping or None
+        Each site's rows that were left out, by the column that they lack; looked at after its moments.
 
     """
     design = Design.of(study, pooled, outcome=request.outcome, columns=request.columns)
     design.check_parties(rows or {})
     design.check_groups()
-    fit = LeastSquares(design.sums(pooled))
-    unit = study.plain(design.outcome).get("unit", "")
-    options: dict[str, Any] = {"columns": design.column_of, "unit": unit, "level": request.level}
-    if request.by_site and sites is None:
-        raise InvalidParameter(
-            "site effects, robust errors and heterogeneity: expected the sums of each site, got none"
-        )
-    gaps: list[Gap] = []
-    if request.ridge is not None:
-        spread = np.sqrt(np.maximum(fit.sums.scatter.diagonal()[:-1], 0.0) / pooled.n)
-        table = fit.ridge(request.ridge, spread, **options)
-        note = "The penalty is on coefficients of columns with standard deviation 1."
-        table = replace(table, notes=(*table.notes, note))
-    if request.by_site or design.has_gaps:
-        by_site = BySite(fit, design.indicators, study.smallest_group) if request.by_site else None
-        seen = 0
-        for name, sent in sites or ():
-            seen += sent.n
+    fit, by_site = LeastSquares(design.sums(pooled)), None
+    if request.by_site:
+        if sites is None:
+            raise InvalidParameter(
+                "site effects, robust errors and heterogeneity: expected the sums of each site, got none"
+            )
+        by_site = BySite(fit, design.indicators, study.smallest_group)
+    gaps: list[Gap] = design.gaps("", pooled) if sites is None else []
+    if sites is not None and (by_site is not None or design.has_gaps):
+        seen: dict[str, int] = {}
+        for name, sent in sites:
+            seen[name] = sent.n
             gaps += design.gaps(name, sent)
+            gaps += (Gap(column, name, count, "dropped") for column, count in (dropped or {}).get(name, {}).items())
             if by_site is not None:
                 by_site.add(name, design.sums(sent), alone=request.heterogeneity)
-        if sites is not None and seen != pooled.n:
+        if (found := sum(seen.values())) != pooled.n:
             raise Mismatch(
-                f"sites: expected the {pooled.n} rows of the pooled moments, got {seen}; give all sites again"
+                f"sites: expected the {pooled.n} rows of the pooled moments, got {found}; give all sites again"
             )
-    if sites is None:
-        gaps = design.gaps("", pooled)
-    if request.by_site:
-        assert by_site is not None
+        rows = rows or seen
+    unit = study.plain(design.outcome).get("unit", "")
+    options: dict[str, Any] = {"columns": design.column_of, "unit": unit, "level": request.level}
+    if by_site is not None:
         table = _by_site(by_site, request, options)
-    elif request.ridge is None:
-        table = fit.table(**options)
-    if not request.by_site and rows:
-        table = replace(table, sites=replace(table.sites, rows=dict(rows)))
+    else:
+        table = fit.table(**options) if request.ridge is None else _ridge(fit, request.ridge, options)
+        table = replace(table, sites=replace(table.sites, rows=dict(rows or {})))
     return replace(table, missing=tuple(gaps), notes=(*table.notes, *design.notes(gaps)))
+
+
+def _ridge(fit: LeastSquares, ridge: float, options: Mapping[str, Any]) -> Coefficients:
+    sums = fit.sums
+    table = fit.ridge(ridge, np.sqrt(np.maximum(sums.scatter.diagonal()[:-1], 0.0) / sums.n), **options)
+    return replace(table, notes=(*table.notes, "The penalty is on coefficients of columns with standard deviation 1."))
 
 
 def _by_site(sites: BySite, request: Request, options: Mapping[str, Any]) -> Coefficients:

@@ -513,6 +513,11 @@ class Study:
         """The columns that are sent, the numeric outcomes last."""
         return self._features | {name: self.columns[name] for name in self.numeric_outcomes}
 
+    @property
+    def dropping(self) -> Columns:
+        """The columns for which rows without a value are left out."""
+        return tuple(name for name, column in self.used.items() if getattr(column, "missing", "") == "drop")
+
     @cached_property
     def sent(self) -> Columns:
         """The names of the columns that are sent: numbers, indicators of missing values and of categories."""

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import statsmodels.api as sm
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
@@ -19,6 +18,7 @@ from support.campaign import examples
 from support.lying import Spoiled
 from support.regressions import COLUMNS, TERMS, design, parties, study_of, trial
 
+sm = pytest.importorskip("statsmodels.api")
 CLASSES, COUNTS = study_of(COLUMNS), study_of(COLUMNS, counts=True)
 WITH_OFFSET = study_of(COLUMNS | {"log_months": Number(range=(0, 4))}, counts=True)
 

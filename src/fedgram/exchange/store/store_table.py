@@ -1,6 +1,6 @@
 """The regression table of a store: of all contributions, or of a regression that was published."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from fedgram.core.errors import InvalidData
@@ -34,26 +34,29 @@ def table_of(store: Store, request: Request, *, progress: Callable[[int], None] 
     study = store.terms.study
     if study is None:
         raise InvalidData(f"{store.path}: expected a store of a study, got one without; begin it with --study")
-    if not store.index.leaves():
-        raise InvalidData(f"{store.path} has no contributions yet, so it has no table: join some files first")
 
     def made() -> Coefficients:
-        contributions = store.contributions()
-        regions = [each.party for each in contributions if each.kind == "combined"]
-        if regions and request.by_site:
+        rows = {leaf.party: leaf.samples for leaf in store.index.leaves()}
+        if not rows:
+            raise InvalidData(f"{store.path} has no contributions yet, so it has no table: join some files first")
+        regions = [each.party for each in store.contributions() if each.kind == "combined"] if request.by_site else []
+        if regions:
             raise InvalidData(
                 "site effects, robust errors and heterogeneity: expected the sums of each site, got the combined file "
                 f"of {regions[0]!r}, which is one sum of its sites; ask for the table without them"
             )
 
+        dropped: dict[str, Mapping[str, int]] = {}
+
         def sites() -> Iterator[tuple[str, Moments]]:
-            for each in contributions:
-                part = part_of(store.objects.read(each.digest))
+            for each in store.contributions():
+                file = store.objects.read(each.digest)
+                part = part_of(file)
+                dropped[each.party] = file.dropped
                 yield each.party, part if isinstance(part, Moments) else part.moments()
                 progress(1)
 
-        rows = {leaf.party: leaf.samples for leaf in store.index.leaves()}
-        return coefficients(study, store.total().moments(), request, sites=sites(), rows=rows)
+        return coefficients(study, store.total().moments(), request, sites=sites(), rows=rows, dropped=dropped)
 
     return unmoved(store, made)
 
