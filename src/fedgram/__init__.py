@@ -82,7 +82,7 @@ else:
         return found
 
     def __dir__() -> list[str]:
-        return sorted({*globals(), *__all__})
+        return sorted({*__all__, "data", *(name for name in globals() if name.startswith("__"))})
 
 
 __version__ = "0.1.0"

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -32,6 +32,8 @@ from fedgram.protocol.registry import registry
 from fedgram.protocol.session import run
 from fedgram.studies.kinds import Number
 from fedgram.studies.study import Study
+
+Check: TypeAlias = Callable[[Method], None]
 
 CLASSES = 10
 # Digits are 8 × 8 pixels of 0 to 1. Where their class is not the outcome, columns are the means of the pixels' rows.
@@ -133,7 +135,7 @@ def expect(method: Method, what: str, found: object, wanted: object, usually: st
 def expect_evaluation(method: Method, found: Fit, wanted: Fit, usually: str) -> None:
     """Fail unless two fits have the same evaluation; errors of numbers may differ by rounding."""
     one, other = found.evaluation, wanted.evaluation
-    if one is not None and other is not None and one.kind is other.kind is NumericErrors and one.tested == other.tested:
+    if one.kind is other.kind is NumericErrors and one.tested == other.tested:
         ours, theirs = (
             [
                 list(vars(each.performances[name].by_outcome[_COUNTED.outcome]).values())
@@ -168,11 +170,11 @@ def learns(method: Method) -> None:
     """Do far better than chance, on clients' own test samples."""
     evaluation, bound = usual_fit(method).evaluation, 0.6 if method.suits == "two classes" else 3 / CLASSES
     what, chance = "pooled accuracy", 0.5 if method.suits == "two classes" else 1 / CLASSES
-    found: Any = None if evaluation is None else evaluation.pooled
-    if evaluation is not None and evaluation.kind is NumericErrors:
+    found: Any = evaluation.pooled
+    if evaluation and evaluation.kind is NumericErrors:
         what, chance, found = "pooled R²", 0.0, found[_COUNTED.outcome].r2
-    if found is None or not found > bound:
-        told = "no evaluation" if found is None else f"{what} {found:.3f}"
+    if not found > bound:
+        told = f"{what} {found:.3f}" if evaluation else "no evaluation"
         usually = "too few rounds, a learning rate that is far off, or labels that are not in the order of `classes`"
         fail(method, f"{told}, bound {bound:.3f} (chance is {chance})", usually)
 
@@ -346,7 +348,7 @@ def _without_the_bad(method: Method, **options: object) -> Fit:
     return fit(method, clients, require=len(clients) - 1, **options)
 
 
-CHECKS: tuple[Callable[[Method], None], ...] = (
+CHECKS: tuple[Check, ...] = (
     learns,
     same_seed_same_result,
     order_does_not_matter,

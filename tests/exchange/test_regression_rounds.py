@@ -15,13 +15,11 @@ from fedgram.exchange.format import fgm
 from fedgram.exchange.rounds.party_side import fit_of
 from fedgram.exchange.rounds.round_messages import Answer, Round, answer, check_answer
 from fedgram.exchange.rounds.round_server import Asked, advance, waited_for
-from fedgram.exchange.store.store_table import published_table
 from fedgram.exchange.store.study_store import Store
 from fedgram.moments import packing
 from fedgram.protocol import session
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.disclosure import effective_rows
-from fedgram.studies.design import Request
 from fedgram.studies.encoding import read_client
 from fedgram.studies.kinds import Flag, Number
 from fedgram.studies.study import Study
@@ -86,7 +84,7 @@ def test_rounds_by_files_are_those_in_one_process(tmp_path, name):
     np.testing.assert_allclose(
         [row.estimate for row in table.rows], [row.estimate for row in other.rows], rtol=1e-9, atol=1e-12
     )
-    assert published_table(store, None, Request()).rows == table.rows
+    assert store.coefficients().rows == table.rows
     assert fit.contributors == tuple(client.name for client in clients)
     own = fit.personalize(clients[0])
     x = clients[0].x if study.classes else clients[0].x[:, :-1]
@@ -97,16 +95,16 @@ def test_a_table_says_that_parties_have_joined_since(tmp_path):
     study, clients = CLASSES, clients_of("logistic", n=320)
     store = store_of(tmp_path, study, clients[:2])
     with pytest.raises(InvalidData, match="expected a published regression by logistic or poisson, got none"):
-        published_table(store, None, Request())
+        store.coefficients()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Revealing)
         published_by(store, study, clients[:2], "logistic")
-    assert not any("before parties joined" in note for note in published_table(store, "logistic", Request()).notes)
+    assert not any("before parties joined" in note for note in store.coefficients(method="logistic").notes)
     details = {"party": clients[2].name, "samples": len(clients[2].y), "columns": study.sent}
     store.join(fgm.encode("summary", moments_of(study, clients[2]), study=study, **details))
-    assert published_table(store, None, Request()).notes[-1].startswith("Version 1 of the store, published before")
+    assert store.coefficients().notes[-1].startswith("Version 1 of the store, published before")
     with pytest.raises(InvalidData, match="expected a published regression by poisson, got none"):
-        published_table(store, "poisson", Request())
+        store.coefficients(method="poisson")
 
 
 def published_by(store, study, clients, name):

@@ -107,3 +107,15 @@ def test_seeds_of_projections(seed):
 
     with pytest.raises(fg.errors.InvalidParameter, match="seed of a projection must be a whole number"):
         RandomFeatures(3, 4, seed=seed)
+
+
+def test_without_test_samples_there_is_an_evaluation_that_is_false(tmp_path):
+    clients = [fg.Client(f"ward-{k}", np.eye(4), [0, 1, 0, 1]) for k in range(2)]
+    fit = fg.AFL(intercept=False).fit(clients, classes=2)
+    assert not fit.evaluation
+    assert np.isnan(fit.evaluation.client_mean)
+    assert np.isnan(fit.evaluation.pooled)
+    assert fit.report()["accuracy"] is None
+    assert fit.report()["untested"] == 2
+    fit.save(tmp_path / "fit")
+    assert fg.load(tmp_path / "fit").evaluation == fit.evaluation

@@ -189,7 +189,7 @@ def test_joining_and_leaving_is_as_if_from_the_start(parties, method):
     np.testing.assert_allclose(left.model.predict(x), few.model.predict(x), rtol=1e-7)
     own, other = (fit.personalize(clients[0]).predict(x) for fit in (late, whole))
     np.testing.assert_allclose(own, other, rtol=1e-7)
-    assert late.evaluation is None
+    assert not late.evaluation
 
 
 @pytest.mark.parametrize("method", TAKES_NUMBERS, ids=named)

@@ -13,7 +13,7 @@ from fedgram.core.errors import InvalidParameter
 from fedgram.core.filesystem import replace_file, writing
 from fedgram.core.progress_bars import count_bar
 from fedgram.core.terminal import echo
-from fedgram.exchange.store.store_table import published_table, table_of
+from fedgram.exchange.store.store_table import table_of
 
 
 def coefficients(
@@ -77,11 +77,8 @@ def coefficients(
         check_outside("--out", out, store)
         check_free("--out", out, force=force)
     kept = existing(store, wait=wait, study=study)
-    if method is not None or (kept.terms.study is not None and kept.terms.study.classes):
-        table = published_table(kept, method, request)
-    else:
-        with count_bar("reading contributions", len(kept.contributions()), transient=True) as progress:
-            table = table_of(kept, request, progress=progress)
+    with count_bar("reading contributions", len(kept.contributions()), transient=True) as progress:
+        table = table_of(kept, request, method=method, progress=progress)
     if as_json:
         text = json.dumps(table.to_dict(), allow_nan=False) + "\n"
     else:

@@ -135,6 +135,7 @@ def run(
     if error is not None:
         raise error
     assert fit is not None
+    assert evaluation is not None
     if save is not None:
         fit.save(save)
     tables = _tables(fit, prepared, request) if coefficients or fit.tabulated else []
@@ -186,7 +187,7 @@ def _results_in(folder: Path | None, running: options.Running, errors: Console) 
         yield kept
 
 
-def _show(fit: Fit, evaluation: Evaluation | None, prepared: Prepared) -> None:
+def _show(fit: Fit, evaluation: Evaluation, prepared: Prepared) -> None:
     clients, data = prepared.clients, prepared.data
     table = Table(title=f"{fit.method} on {one_line(data.name)}", title_justify="left", box=None, pad_edge=False)
     table.show_header = False
@@ -195,7 +196,7 @@ def _show(fit: Fit, evaluation: Evaluation | None, prepared: Prepared) -> None:
     samples = sum(len(client.x) for client in clients)
     kind = f"of {', '.join(prepared.units)}" if prepared.units else f"in {len(data.classes)} classes"
     table.add_row("samples", f"{samples:,} for training {kind}")
-    if evaluation is None or not any(evaluation.tested.values()):
+    if not evaluation:
         table.add_row("errors" if prepared.units else "accuracy", "no test samples")
     else:
         for name, value in _figures(evaluation, prepared):

@@ -367,9 +367,15 @@ class Shape:
     def __init__(self, *sizes: Size) -> None:
         self.sizes = sizes
 
+    def __repr__(self) -> str:
+        return f"shape ({', '.join(map(str, self.sizes))})"  # as `help` shows an annotation
+
 
 class Later:
     """Marks a field that was added later, and is not sent where it is None: `Annotated[float | None, Later()]`."""
+
+    def __repr__(self) -> str:
+        return "optional"
 
 
 @dataclass(frozen=True)

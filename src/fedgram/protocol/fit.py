@@ -41,7 +41,8 @@ class Fit:
     Parameters
     ----------
     model : Model or None
-        The global model, None where a method has only personal ones.
+        The global model, None where a method has only personal ones. Under a study it is a model of the columns that
+        methods see; `predictor` is the model of tables.
     method : str
         The name of the method.
     settings : Mapping[str, Any]
@@ -58,8 +59,8 @@ class Fit:
         The clients' own models, where the engine can see them (in one process).
     traffic : Traffic
         The bytes of our messages, by client, without evaluations.
-    evaluation : Evaluation or None
-        The evaluation on the clients' test samples, None if no client has any.
+    evaluation : Evaluation
+        The evaluation on the clients' test samples. If no client has any, it is false, and its means are NaN.
     rounds : Sequence[Evaluation]
         The evaluation after each round that an iterative method reported.
     seconds : float
@@ -104,7 +105,7 @@ class Fit:
     lost: Mapping[str, str] = field(default_factory=dict)
     personal: Mapping[str, Model] = field(default_factory=dict)
     traffic: Traffic = field(default_factory=Traffic)
-    evaluation: Evaluation | None = None
+    evaluation: Evaluation = field(default_factory=Evaluation)
     rounds: Sequence[Evaluation] = ()
     seconds: float = 0.0
     cpu_seconds: Mapping[str, float] = field(default_factory=dict)
@@ -265,8 +266,9 @@ class Fit:
 
         request = Request(**options)
         if self.tabulated:
-            plain = Request(level=request.level, outcome=request.outcome)
-            if clients is not None or request != plain:
+            outcomes = (None,) if self.study is None else (None, *self.study.outcomes)
+            plain = replace(Request(level=request.level), outcome=request.outcome)
+            if clients is not None or request != plain or request.outcome not in outcomes:
                 raise InvalidParameter(
                     f"coefficients: expected no options but the level for the table of {self.method}, got others; "
                     "settings of the method, such as columns, choose the model"
@@ -329,7 +331,7 @@ class Fit:
         basis = self.basis if self.study is None else pool.basis
         targets = targets_under(basis, pool.targets)
         model = Pipeline.of(method.global_model(method.publish(pool)), basis, targets, pool.sent.schema.columns)
-        changed: dict[str, Any] = {"evaluation": None, "sites": None, "rounds": ()}
+        changed: dict[str, Any] = {"evaluation": Evaluation(), "sites": None, "rounds": ()}
         changed |= {name: {} for name in ("personal", "absent", "lost", "notes")}
         changed |= {
             "basis": basis,
@@ -366,15 +368,15 @@ class Fit:
             The evaluation to report in the place of the fit's own.
 
         """
-        tested = evaluation or self.evaluation
+        tested = self.evaluation if evaluation is None else evaluation
         return {
             "method": self.method,
             "settings": dict(self.settings),
             "seed": self.seed,
             "engine": self.engine,
-            **(tested.report() if tested else {"accuracy": None}),
-            "untested": tested.untested if tested else len(self.contributors),
-            "failed": dict(tested.failed) if tested else {},
+            **tested.report(),
+            "untested": tested.untested if tested.tested else len(self.contributors),
+            "failed": dict(tested.failed),
             "absent": dict(self.absent),
             "lost": dict(self.lost),
             "traffic": {"up": self.traffic.up, "down": self.traffic.down},
@@ -403,7 +405,7 @@ class Fit:
         return {
             **{name: getattr(self, name) for name in _PLAIN if name not in _LATER or getattr(self, name) is not None},
             "traffic": self.traffic.by_client,
-            "evaluation": None if self.evaluation is None else self.evaluation.to_fields(),
+            "evaluation": self.evaluation.to_fields() if self.evaluation.tested else None,
             "rounds": [evaluation.to_fields() for evaluation in self.rounds],
             **({"timing": self.timing} if self.timing else {}),
         }
@@ -417,7 +419,7 @@ class Fit:
             **{name: found[name] for name in (*_PLAIN, "timing") if name in found}
             | {name: tuple(found.get(name, ())) for name in ("contributors", "shape")},
             traffic=Traffic(found["traffic"]),
-            evaluation=found["evaluation"] and Evaluation.of_fields(found["evaluation"]),
+            evaluation=Evaluation.of_fields(found["evaluation"]) if found["evaluation"] else Evaluation(),
             rounds=[Evaluation.of_fields(counts) for counts in found["rounds"]],
         )
 

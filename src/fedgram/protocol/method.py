@@ -123,6 +123,8 @@ class Method:
     """
 
     name: ClassVar[str] = ""
+    # A better known method of the same name, which errors about hyper-parameters tell apart.
+    namesake: ClassVar[str] = ""
     # Whether clients end with models of their own; if not, they are sent the global one.
     personal: ClassVar[bool] = False
     # The version of the computation: raise it when the same settings give other results. Subclasses inherit it.

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from fedgram.studies.encoding import Rows, gather, open_for
 from fedgram.studies.study import Study
 
 ROWS = 1 << 12  # that are predicted at a time
+READ = "predict with `read`, which gives the reason for each bad row"
 
 
 @dataclass(frozen=True)
@@ -103,12 +104,12 @@ class StudyModel(WrappedModel):
 
     def unwrap(self, x: Any) -> Array:
         """Return the columns that the study sends, from a table."""
-        table = open_for(self.study, x, labelled=False)
+        table = replace(open_for(self.study, x, labelled=False), remedy=f"Mend or remove them, or {READ}")
         encoded, *_ = gather(table, "refuse")
         if table.left_out.dropped:  # each prediction is for the row in the same place
             raise BadSamples(
                 f"{table.table.title}: expected a value in each column that study {self.study.name!r} needs, got "
-                f"{table.left_out}; remove these rows, or call `read`, which marks them"
+                f"{table.left_out}; remove these rows, or {READ}"
             ).telling("rows lack values that the study needs")
         return encoded
 

@@ -15,8 +15,10 @@ from fedgram.protocol.registry import registry
 from fedgram.studies.design import Request, coefficients
 
 
-def table_of(store: Store, request: Request, *, progress: Callable[[int], None] = lambda _: None) -> Coefficients:
-    """Return the regression table of all contributions.
+def table_of(
+    store: Store, request: Request, *, method: str | None = None, progress: Callable[[int], None] = lambda _: None
+) -> Coefficients:
+    """Return the regression table of all contributions, or of a regression that was published.
 
     The saved total has what most tables need. For site effects, robust errors, heterogeneity and counts of missing
     cells, each file is read once, and memory does not grow with their number.
@@ -24,9 +26,12 @@ def table_of(store: Store, request: Request, *, progress: Callable[[int], None] 
     Parameters
     ----------
     store
-        The store of a study with a numeric outcome.
+        The store of a study.
     request
         The options of the table.
+    method
+        The published regression, such as "logistic"; None for a linear one, or if the outcome has classes for the last
+        that was published.
     progress
         A function that is called with 1 after each file.
 
@@ -34,6 +39,8 @@ def table_of(store: Store, request: Request, *, progress: Callable[[int], None] 
     study = store.terms.study
     if study is None:
         raise InvalidData(f"{store.path}: expected a store of a study, got one without; begin it with --study")
+    if method is not None or study.classes:
+        return _published(store, method, request)
 
     def made() -> Coefficients:
         rows = {leaf.party: leaf.samples for leaf in store.index.leaves()}
@@ -61,19 +68,8 @@ def table_of(store: Store, request: Request, *, progress: Callable[[int], None] 
     return unmoved(store, made)
 
 
-def published_table(store: Store, method: str | None, request: Request) -> Coefficients:
-    """Return the table of the last regression that the store has published, such as a logistic one.
-
-    Parameters
-    ----------
-    store
-        The store.
-    method
-        The method that was published; None for any that has a table.
-    request
-        The options of the table, of which the level alone applies.
-
-    """
+def _published(store: Store, method: str | None, request: Request) -> Coefficients:
+    """Return the table of the last regression by a method, or by any, that the store has published."""
     changed = False
     for entry in reversed(store.log()):
         what = entry.detail("what")

@@ -91,12 +91,14 @@ class TwoStreams(BlockModel):
 @register
 @dataclass(frozen=True, kw_only=True)
 class APFL(OneMessage):
-    """APFL — Fan et al. 2025: a pooled ridge on random features, refined by each client's ridge on others.
+    """APFL — Fan et al. 2025 (not Deng et al. 2020): a pooled ridge on random features, refined by each client's own.
 
     The primary stream G, (2)–(10), is one ridge over all clients' Φ = σ(x R_P); the refinement P_k, (11)–(13),
     fits what it leaves over on a client's own Ψ = σ(x R_R); λ weighs it, (14). The projections come from `seed`
-    and are never sent; the paper does not give their law, here it is normal with standard deviation 1/√d. (Not the
-    APFL of Deng et al. 2020.)
+    and are never sent; the paper does not give their law, here it is normal with standard deviation 1/√d.
+
+    The APFL of Deng et al. 2020, a mixture of a client's network with the global one, is another method, and is not in
+    fedgram.
 
     "auto" takes γ by generalised cross-validation on the pooled moments. It takes β and λ per client by leave-one-out:
     those of least squared error, or another λ if left-out labels are more likely under it by more than chance. For d_P
@@ -131,6 +133,7 @@ class APFL(OneMessage):
     left_out_alone: ClassVar[int] = 0  # a model takes a second, with a thousand random features and `exact`
     personal = True
     numeric = True
+    namesake = "the APFL of Deng et al. 2020"
     finds_columns = False  # its moments are of a projection, which must see standardised columns
 
     gamma: Positive | Literal["auto"] = "auto"

@@ -189,10 +189,10 @@ class Term(NamedTuple):
     imputed: bool
 
 
-def terms_of(study: Study | None, basis: Basis, columns: Columns) -> list[Term]:
+def terms_of(study: Study | None, basis: Basis) -> list[Term]:
     """Return the columns that a method sees, in the units of the study, or of the samples without one."""
     if study is None:
-        names = columns or tuple(f"x{place}" for place in range(1, len(basis.shift) + 1))
+        names = basis.columns or tuple(f"x{place}" for place in range(1, len(basis.shift) + 1))
         each = zip(names, basis.values.tolist(), basis.shift.tolist(), strict=True)
         return [Term(name, name, value, zero, indicator=False, imputed=False) for name, value, zero in each]
     features = basis.of_features
@@ -260,17 +260,18 @@ class Problem:
         The classes, or the numeric outcome.
     terms : list[Term]
         These columns, in the study's units.
-    shift : Array
-        The numbers that were added to make these columns, (d,).
+    basis : Basis
+        The basis that made these columns.
     features : str
         The fingerprint of the features.
 
     """
 
     def __init__(
-        self, method: "Generalized", total: Moments, targets: Targets, terms: list[Term], shift: Array, features: str
+        self, method: "Generalized", total: Moments, targets: Targets, terms: list[Term], basis: Basis, features: str
     ) -> None:
-        self.method, self.terms, self.targets, self.features = method, terms, targets, features
+        self.method, self.terms, self.targets = method, terms, targets
+        self._made_of = features, basis.columns
         joint, d, self.n = targets.joint(total), len(terms), total.n
         whole = np.empty((d + 1, d + 1))
         whole[:d, :d], whole[d, :d], whole[:, d] = packing.unpack(joint.packed, d), joint.sums, [*joint.sums, self.n]
@@ -280,7 +281,7 @@ class Problem:
         wanted = method.places(terms)
         about = np.outer(joint.sums, joint.sums) / self.n
         # A shifted column is a difference, whose rounding errors are those of the numbers subtracted.
-        noise = EPS * (np.sqrt(np.diag(whole)[:d]) + 2 * sqrt(self.n) * np.abs(shift)) ** 2
+        noise = EPS * (np.sqrt(np.diag(whole)[:d]) + 2 * sqrt(self.n) * np.abs(basis.shift)) ** 2
         scatter = np.zeros((len(wanted) + 1, len(wanted) + 1))
         scatter[:-1, :-1] = (whole[:d, :d] - about)[np.ix_(wanted, wanted)]
         scatter[-1, -1] = 1.0  # no outcome
@@ -390,8 +391,7 @@ class Problem:
         """The best model so far; at convergence with the last step."""
         assert self.newton.found is not None
         beta = self.newton.solution if self.newton.converged else self.newton.found.beta
-        columns = tuple(term.name for term in self.terms)
-        return self.method.model_of(self._coefficients(beta), self.targets, self.features, columns)
+        return self.method.model_of(self._coefficients(beta), self.targets, *self._made_of)
 
     def _coefficients(self, beta: Array) -> Array:
         """Return the coefficients of all columns and the intercept, (d + 1,)."""
@@ -542,9 +542,8 @@ class Generalized(Publishing):
         clients.agreement = replace(agreement, squares=total.squares)
         targets, basis = clients.targets, clients.agreement.basis
         assert basis is not None
-        shift = basis.of_features.shift
-        terms = terms_of(study, basis, agreement.columns)
-        return Problem(self, total, targets, terms, shift, clients.features)
+        terms = terms_of(study, basis)
+        return Problem(self, total, targets, terms, basis.of_features, clients.features)
 
     def reveals(self, published: Estimate) -> str:
         """Return the pooled sums that the covariance tells."""
@@ -614,7 +613,7 @@ class Generalized(Publishing):
             The confidence level of the intervals.
 
         """
-        terms = terms_of(study, basis, published.columns)
+        terms = terms_of(study, basis)
         if published.estimated[-1] != len(terms):
             raise Mismatch(f"estimate: expected one of {len(terms)} columns, got {published.estimated[-1]}")
         places = np.roll(np.arange(len(published.estimated)), 1)  # the intercept first
