@@ -634,7 +634,7 @@ class Generalized(Publishing):
             self.kind,
             self.outcome_named(study, published.classes),
             "",
-            f"Maximum likelihood, Newton's method, {published.rounds} rounds",
+            "Maximum likelihood, Newton's method",
             "from the information",
             rows,
             joint,
