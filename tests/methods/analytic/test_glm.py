@@ -374,6 +374,22 @@ def test_counts_of_0_alone_and_few_rows():
 
 
 @pytest.mark.parametrize(
+    ("rules", "words"),
+    [
+        ({"maximum_columns_per_row": 0.33}, "at least 16 training samples for 5 columns, by maximum_columns_per_row"),
+        ({"minimum_group": 30}, "minimum_group: study 'classes' asks for at least 30 samples in each group"),
+    ],
+)
+def test_thresholds_of_the_study_hold(rules, words):
+    table, owners = trial()
+    owners[:10], owners[10:] = 7, np.minimum(owners[10:], 1)
+    columns = {name: table[name] for name in COLUMNS} | {"y": table["classes"]}
+    study = study_of(COLUMNS, **rules)
+    with pytest.raises(ClientFailed, match=words):
+        fg.Logistic().fit(parties(study, columns, owners), study=study)
+
+
+@pytest.mark.parametrize(
     ("settings", "words"),
     [
         ({"offset": "sex"}, "offset: expected a column of numbers that may not be missing, got 'sex'"),
