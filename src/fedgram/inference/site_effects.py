@@ -63,10 +63,10 @@ class BySite:
     pooled: LeastSquares
     indicators: Collection[str] = ()
     least: int = 1
-    names: list[str] = field(default_factory=list)
-    rows: list[int] = field(default_factory=list)
-    _means: list[Array] = field(default_factory=list)
-    _alone: list[tuple[str, dict[str, tuple[float, float] | str]]] = field(default_factory=list)
+    names: list[str] = field(default_factory=list, init=False)
+    rows: list[int] = field(default_factory=list, init=False)
+    _means: list[Array] = field(default_factory=list, init=False)
+    _alone: list[tuple[str, dict[str, tuple[float, float] | str]]] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
         d, r = len(self.pooled.sums.names), len(self.pooled.solved.kept)
@@ -230,7 +230,13 @@ class BySite:
         """Return the table with a random intercept for each site, by restricted or plain maximum likelihood."""
         self.check("random site effects")
         sums, kept = self.pooled.sums, self.pooled.solved.kept
-        within, _ = self._within()
+        within, inside = self._within()
+        constant = len(kept) - len(inside.kept)
+        if len(self.names) - 1 <= constant:
+            raise InvalidData(
+                f"random site effects: expected more than {constant + 1} sites beside {constant} columns that are "
+                f"constant within sites, got {len(self.names)}; leave such a column out, or the effects"
+            )
         model = _Mixed(
             *_part(within, kept),
             self.means[:, [*kept, -1]],
