@@ -11,7 +11,6 @@ from fedgram.exchange.store.study_store import Store
 from fedgram.inference.table import Coefficients
 from fedgram.moments.moments import Moments
 from fedgram.protocol.fit import Fit
-from fedgram.protocol.registry import registry
 from fedgram.studies.design import Request, coefficients
 
 
@@ -74,7 +73,7 @@ def _published(store: Store, method: str | None, request: Request) -> Coefficien
     for entry in reversed(store.log()):
         what = entry.detail("what")
         changed |= what in ledger.CHANGES
-        if what != ledger.PUBLISH or entry.detail("method") not in ({method} if method else set(registry)):
+        if what != ledger.PUBLISH or method not in (None, entry.detail("method")):
             continue
         fit = store.published.read(entry.detail("digest")).of_kind("global").holding(Fit)
         if not fit.tabulated:
