@@ -11,6 +11,8 @@ import fedgram as fg
 SOURCE = Path(fg.__file__).parent
 # The name of the package, which one method shares: keys of the metadata that files and records carry.
 PACKAGE_KEYS = {(file, "fedgram") for file in ("core/container.py", "exchange/format/fgm.py", "experiments/runner.py")}
+# Kinds of models in a regression table, which two methods are called after.
+PACKAGE_KEYS |= {("inference/table.py", kind) for kind in ("logistic", "poisson")}
 NAMED_TWICE = {"study.py"}  # the study, and its command
 OUTSIDE = sorted(path for path in SOURCE.rglob("*.py") if "methods" not in path.relative_to(SOURCE).parts)
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from fedgram.methods.analytic.fedgram import FedGram
     from fedgram.methods.analytic.fedhip import FedHiP
     from fedgram.methods.analytic.fedlogit import FedLogit
+    from fedgram.methods.analytic.glm import Logistic, Poisson
     from fedgram.methods.analytic.local import Local
     from fedgram.methods.gradient.alone import Alone
     from fedgram.methods.gradient.apple import APPLE
@@ -135,6 +136,7 @@ __all__ = [
     "InProcess",
     "LinearModel",
     "Local",
+    "Logistic",
     "Method",
     "Model",
     "Moments",
@@ -143,6 +145,7 @@ __all__ = [
     "PFedLA",
     "PFedMe",
     "PFedZO",
+    "Poisson",
     "Store",
     "Witnesses",
     "drift",

@@ -186,7 +186,8 @@ def test_a_store_of_classes_is_sent_to_the_logistic_model(tmp_path):
     store_of(tmp_path / "store", "north", "south")
     done = run("coefficients", tmp_path / "store")
     assert done.returncode == 2
-    assert "outcome 'y': expected a number, got classes; fedgram publish --method logistic" in done.stderr
+    assert "expected a published regression by logistic or poisson, got none" in done.stderr
+    assert "fedgram publish --method logistic" in done.stderr
 
 
 def test_a_store_of_another_study_is_one_line(store, tmp_path):

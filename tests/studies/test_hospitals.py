@@ -50,6 +50,21 @@ def test_flaws_are_as_described(folder):
     assert len(everybody) == len(set(everybody)), "no patient is both trained and tested on"
 
 
+def test_logistic_regression_of_the_hospitals_is_that_of_the_pooled_table(example, folder):
+    """Missing blood pressures count as the pooled mean, as in the pooled table."""
+    sm = pytest.importorskip("statsmodels.api")
+    study = Study.read(folder / "study.toml")
+    clients = [read_client(study, name, folder / f"{name}.csv") for name in example.HOSPITALS]
+    table = fg.Logistic(event="fast").fit(clients, study=study).coefficients()
+    (x, _), (y, _) = pooled(example, folder)  # columns in another order, with standard deviation 1
+    wanted = sm.Logit((y == "fast").astype(float), sm.add_constant(x)).fit(disp=0, tol=1e-13)
+    names = ["age", "bmi", "bp", *example.SERUM, "sex=M"]
+    np.testing.assert_allclose([table[name].statistic for name in names], wanted.tvalues[1:], rtol=1e-8)
+    np.testing.assert_allclose([table[name].p for name in names], wanted.pvalues[1:], rtol=1e-7)
+    assert table.summary["log_likelihood"] == pytest.approx(wanted.llf, rel=1e-12)
+    assert table.summary["aic"] == pytest.approx(wanted.aic, rel=1e-12)
+
+
 def test_three_files_or_one_give_scikit_learns_figures(example, folder):
     """tests/engines/flower/test_simulation.py has the same on Flower's simulation."""
     right = pooled_correct(example, folder)

@@ -34,6 +34,7 @@ ANALYTIC = [
     fg.FedLogit(rounds=3),
     fg.Local(),
     fg.APFL(dim_primary=16, dim_refine=16),
+    fg.Logistic(),
 ]
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
 

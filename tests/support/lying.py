@@ -21,7 +21,7 @@ class Spoiled:
     bad: str = "client-0"
 
     def run(self, method, clients, *, classes=None, seed=0, require="all", progress=None, study=None):
-        with SpoiledRoom(method, clients, InProcess()) as room:
+        with SpoiledRoom(method, clients, InProcess(), study) as room:
             room.spoiled = self
             options = {"classes": classes, "seed": seed, "require": require, "progress": progress, "study": study}
             fit = session.run(method, room, **options)
@@ -43,8 +43,8 @@ class SpoiledRoom(Room):
                 yield name, answer
 
 
-def clients():
-    return checks.some_clients(count=4, samples=200)
+def clients(method=None):
+    return checks.some_clients(count=4, samples=200, method=method)
 
 
 def quick(name):
@@ -69,9 +69,10 @@ def honest(method):
                     seen.setdefault(step, wire.decode(answer))
                 yield name, answer
 
-    with Listening(method, clients(), InProcess()) as room:
+    options = {"classes": None, "study": None} | checks.options_of(method)
+    with Listening(method, clients(method), InProcess(), options["study"]) as room:
         room.spoiled = Spoiled("", None)
-        fit = session.run(method, room, classes=10, seed=0, require="all", progress=None)
+        fit = session.run(method, room, seed=0, require="all", progress=None, **options)
         return replace(fit, personal=room.personal_models()), seen
 
 

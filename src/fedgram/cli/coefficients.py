@@ -19,6 +19,13 @@ from fedgram.exchange.store.store_table import table_of
 def coefficients(
     store: StoreFolder,
     study: Annotated[Path | None, typer.Option(help="Refuse a store of another study than this file's.")] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            help="The published regression to print: logistic or poisson. Default: a linear one, or if the outcome has "
+            "classes the last that was published."
+        ),
+    ] = None,
     outcome: Annotated[str | None, typer.Option(help="The outcome, in a study with several.")] = None,
     columns: Annotated[
         str | None,
@@ -39,13 +46,16 @@ def coefficients(
 ) -> None:
     """Print the regression table of all contributions: coefficients, standard errors, tests and intervals.
 
-    It is exact, the table of all rows in one place, and no party is asked again: any columns of the study can be
-    chosen, and sites can have effects. The outcome of the study must be a number.
+    It is exact, the table of all rows in one place. Of a numeric outcome it is that of a linear model, and no party is
+    asked again: any columns of the study can be chosen, and sites can have effects. Logistic and Poisson regressions
+    are published first, round by round: fedgram publish --method logistic.
 
     Examples:
       fedgram coefficients store/
 
       fedgram coefficients store/ --columns age,sex --site-effects random
+
+      fedgram coefficients store/ --method poisson --level 0.99
 
       fedgram coefficients store/ --robust site --heterogeneity --csv --out table.csv
 
@@ -68,7 +78,7 @@ def coefficients(
         check_free("--out", out, force=force)
     kept = existing(store, wait=wait, study=study)
     with count_bar("reading contributions", len(kept.contributions()), transient=True) as progress:
-        table = table_of(kept, request, progress=progress)
+        table = table_of(kept, request, method=method, progress=progress)
     if as_json:
         text = json.dumps(table.to_dict(), allow_nan=False) + "\n"
     else:

@@ -28,7 +28,8 @@ from fedgram.protocol.sites import MOST_SITES, SiteValidation
 def publish(
     store: StoreFolder,
     method: Annotated[
-        str | None, typer.Option(help="afl, fedhip, fedgram, apfl or fedlogit. Default: the study's.")
+        str | None,
+        typer.Option(help="afl, fedhip, fedgram, apfl, fedlogit, logistic or poisson. Default: the study's."),
     ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A hyper-parameter; may be repeated.")
@@ -46,7 +47,7 @@ def publish(
         ),
     ] = None,
     restart: Annotated[
-        bool, typer.Option("--restart", help="apfl, fedlogit: discard all answers, and begin with round 1 again.")
+        bool, typer.Option("--restart", help="Methods of rounds: discard all answers, and begin with round 1 again.")
     ] = False,
     force: Force = False,
     wait: Wait = False,
@@ -54,8 +55,9 @@ def publish(
 ) -> None:
     """Write the global model of all contributions, without asking parties again.
 
-    Only apfl and fedlogit ask again: this writes round-1.fgm for all parties to answer. When all answers have joined,
-    it writes the model of apfl; fedlogit goes on with round-2.fgm, and ends with the model.
+    Only apfl, fedlogit, logistic and poisson ask again: this writes round-1.fgm for all parties to answer. When all
+    answers have joined, it writes the model of apfl; the others go on with round-2.fgm, and end with the model.
+    fedgram coefficients prints the table of a logistic or Poisson regression.
 
     Where the file cannot be written, nothing is published, and the ledger has no entry of it. After a kill the next
     command finishes or undoes both.
@@ -64,6 +66,8 @@ def publish(
       fedgram publish store/ --method fedgram --out global.fgm
 
       fedgram publish store/ --method fedlogit --set rounds=5
+
+      fedgram publish store/ --method logistic --set event=ill --set columns=age,sex
 
     """
     kept = existing(store, wait=wait)

@@ -32,6 +32,7 @@ from fedgram.protocol.fit import Fit
 from fedgram.protocol.method import with_witnesses
 from fedgram.protocol.named_methods import resolve
 from fedgram.protocol.parameters import read_settings
+from fedgram.protocol.pool import Tabulates
 from fedgram.report.result_tables import few_clients, site_tables
 from fedgram.secure.simulated import Witnesses
 from fedgram.studies import Study, table_one
@@ -78,7 +79,9 @@ def run(
     coefficients: Annotated[
         bool,
         typer.Option(
-            "--coefficients", help="Print the regression table of each numeric outcome, of the rows for training."
+            "--coefficients",
+            help="Print the regression table of each numeric outcome, of the rows for training. logistic and poisson "
+            "always print theirs.",
         ),
     ] = False,
     site_effects: SiteEffectsOption = "none",
@@ -115,13 +118,13 @@ def run(
         ridge=ridge,
         level=level,
     )
-    _check_asked(request, coefficients=coefficients)
     running = _with_witnesses(running, secure, request, out=out is not None, describe=describe)
     if method is None:
         # A study's method is a name, so this never runs code that came with the study.
         method = Study.read(settings["study"]).method if settings.get("study") else "afl"
     hyper_parameters = read_settings(resolve(method), options.split_settings(set_ or []))
     (variant,) = read_variants([{"name": method} | hyper_parameters])
+    _check_asked(request, coefficients=coefficients or isinstance(variant.method, Tabulates))
     others = {"clients": clients, "partition": partition}
     settings |= {name: value for name, value in others.items() if value is not None}
     settings.setdefault("data", "digits")
@@ -152,7 +155,7 @@ def run(
     assert evaluation is not None
     if save is not None:
         fit.save(save)
-    tables = _tables(fit, prepared, request) if coefficients else []
+    tables = _tables(fit, prepared, request) if coefficients or fit.tabulated else []
     descriptives = _described(prepared, fit) if describe else None
     if as_json:
         told: dict[str, Any] = {"coefficients": [table.to_dict() for table in tables]} if tables else {}

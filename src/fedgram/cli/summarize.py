@@ -60,7 +60,11 @@ def summarize(
     ] = None,
     request: Annotated[
         Path | None,
-        typer.Option("--round", help="Answer this file of the coordinator: apfl and fedlogit ask.", show_default=False),
+        typer.Option(
+            "--round",
+            help="Answer this file of the coordinator: apfl, fedlogit, logistic and poisson ask.",
+            show_default=False,
+        ),
     ] = None,
     records: Annotated[
         Path | None,

@@ -50,6 +50,14 @@ class NumericLabels(InvalidData):
     """Labels that are numbers with fractions: a numeric outcome, which needs a study, not classes."""
 
 
+class Separated(InvalidData):
+    """Columns that predict an outcome perfectly, so that a coefficient is infinite."""
+
+
+class NotConverged(FedgramError):
+    """An iteration that has not reached its end in the rounds that it may take."""
+
+
 class Withheld(InvalidData):
     """A client's own limits keep it from sending anything; its figures are for itself, the rule may be told."""
 

@@ -22,6 +22,7 @@ from fedgram.evaluation import MUCH
 from fedgram.moments import solve
 from fedgram.moments.basis import Basis
 from fedgram.moments.moments import Moments
+from fedgram.moments.targets import NumericTargets
 from fedgram.protocol.registry import registry
 
 if TYPE_CHECKING:
@@ -35,11 +36,12 @@ class Joined:
     """The moments that a party has joined with, in the columns of a round, and the rounding errors of their squares.
 
     `noise` (d,) is for the diagonal; an element off it is wrong by at most the root of the product of two of these.
+    `targets` are the numeric outcomes, the last columns of the moments; None where there are classes.
     """
 
     moments: Moments
     noise: Array
-    outcomes: int = 0  # how many of the last columns are numeric outcomes
+    targets: NumericTargets | None = None
 
     @classmethod
     def of(cls, basis: Basis, sent: Moments) -> Self:
@@ -47,13 +49,17 @@ class Joined:
         # A shifted column is a difference, whose rounding error is as large as those of the two numbers subtracted.
         parts = np.abs(basis.values) * np.sqrt(sent.squares[basis.rows])
         size = np.bincount(basis.places, parts, minlength=len(basis.shift)) + np.abs(basis.shift) * sqrt(sent.n)
-        outcomes = 0 if basis.outcomes is None else len(basis.outcomes.names)
-        return cls(basis.moments(sent), 8 * solve.rounding_level(sent.d, sent.n) * size**2, outcomes)
+        return cls(basis.moments(sent), 8 * solve.rounding_level(sent.d, sent.n) * size**2, basis.outcomes)
 
     @property
     def n(self) -> int:
         """Number of samples."""
         return self.moments.n
+
+    @property
+    def outcomes(self) -> int:
+        """Number of numeric outcomes."""
+        return 0 if self.targets is None else len(self.targets.names)
 
     def check_counts(self, reply: Moments) -> None:
         """Raise if moments have other class counts than the summary."""

@@ -446,14 +446,23 @@ class Clients:
         per_client: Mapping[str, Payload] | None = None,
         counted: bool = True,
         failures: dict[str, FedgramError] | None = None,
+        admit: Callable[[str, Any], None] | None = None,
     ) -> Iterator[Reply]:
         """Yield replies as `call` does, without counting their clients as contributors.
 
-        With `failures`, clients that fail are noted there, and stay in the run.
+        With `failures`, clients that fail are noted there, and stay in the run. `admit` is called with each client's
+        name and reply, and raises for a reply that contradicts the client's earlier ones.
         """
         name, tasks = step.__name__, self._quorum.tasks(payload, to, per_client)
         failed: dict[str, FedgramError] = {}
-        yield from self._channel.ask(name, tasks, self.agreement, failed, round=self.round, counted=counted)
+        for reply in self._channel.ask(name, tasks, self.agreement, failed, round=self.round, counted=counted):
+            try:
+                if admit is not None:
+                    admit(*reply)
+            except FedgramError as error:
+                failed[reply.client] = error
+            else:
+                yield reply
         if failures is not None:
             failures.update(failed)
         elif failed:

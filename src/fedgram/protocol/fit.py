@@ -23,7 +23,7 @@ from fedgram.moments.moments import Moments
 from fedgram.moments.targets import ClassTargets, Targets
 from fedgram.pipeline import Pipeline
 from fedgram.protocol.comparison import Comparison
-from fedgram.protocol.pool import Contributions, Pool, Pooling, Publishes
+from fedgram.protocol.pool import Contributions, Pool, Pooling, Publishes, Tabulates
 from fedgram.protocol.registry import registry
 from fedgram.protocol.sites import Sites
 from fedgram.protocol.transport import SPANS, Timing, Traffic
@@ -240,11 +240,17 @@ class Fit(wire.Saved):
         moments = method.summary(party, pool.sent.classes, pool.sent.schema.columns, basis=basis)
         return pool.checked(client.name, moments)
 
+    @property
+    def tabulated(self) -> bool:
+        """Whether the model is a regression whose table needs nothing but the published message."""
+        return self.method in registry and issubclass(registry[self.method], Tabulates)
+
     def coefficients(self, *, clients: Iterable[Client] | None = None, **options: Any) -> "Coefficients":
-        """Return the regression table of a numeric outcome: coefficients in the study's units, with errors and tests.
+        """Return the regression table: coefficients in the study's units, with standard errors and tests.
 
         It is exact: the table of all rows in one place. It is of the rows that the run trained on, without those that
-        it held back for testing.
+        it held back for testing. A fit of logistic or poisson has the table of that regression. Other fits that keep
+        the pooled moments of a numeric outcome have the table of a linear one.
 
         Parameters
         ----------
@@ -252,11 +258,24 @@ class Fit(wire.Saved):
             The contributors again, with the same samples; needed for site effects, robust errors and heterogeneity,
             because a fit does not keep the moments of each client.
         options
-            Those of `fedgram.studies.design.Request`, such as `columns`, `site_effects` and `level`.
+            Those of `fedgram.studies.design.Request`, such as `columns`, `site_effects` and `level`. The columns of a
+            logistic or Poisson regression are settings of the method, so its table takes `level` alone.
 
         """
         from fedgram.studies.design import Request, coefficients  # takes a while, and few fits need it
 
+        request = Request(**options)
+        if self.tabulated:
+            outcomes = (None,) if self.study is None else (None, *self.study.outcomes)
+            plain = replace(Request(level=request.level), outcome=request.outcome)
+            if clients is not None or request != plain or request.outcome not in outcomes:
+                raise InvalidParameter(
+                    f"coefficients: expected no options but the level for the table of {self.method}, got others; "
+                    "settings of the method, such as columns, choose the model"
+                )
+            method = self._configured
+            found: Coefficients = method.table(self.published, study=self.study, basis=self.basis, level=request.level)
+            return found
         if self.study is None or self.total is None or self.total.schema != self.study.schema:
             what = "a study" if self.study is None else "these moments"
             raise InvalidParameter(
@@ -272,7 +291,7 @@ class Fit(wire.Saved):
                     "others; give the clients that it was fitted on"
                 )
             sites = ((name, self.summarize(client)) for name, client in known.items())
-        return coefficients(self.study, self.total, Request(**options), sites=sites)
+        return coefficients(self.study, self.total, request, sites=sites)
 
     def add(self, moments: Moments, *, name: str | None = None) -> Self:
         """Return the fit with a late client's moments in it: exactly as if they had been there from the start.

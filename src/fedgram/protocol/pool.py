@@ -26,6 +26,7 @@ from fedgram.protocol.comparison import Comparison
 from fedgram.protocol.transport import Reply
 
 if TYPE_CHECKING:
+    from fedgram.inference.table import Coefficients
     from fedgram.studies.study import Study
 
 
@@ -302,6 +303,15 @@ class Publishes(Protocol):
         progress: Callable[[int], None] | None = None,
     ) -> Comparison:
         """Return the errors of the client's own model and of the global one on its rows, which neither has seen."""
+        ...
+
+
+@runtime_checkable
+class Tabulates(Publishes, Protocol):
+    """A method whose published message is a regression with a table of its own."""
+
+    def table(self, published: Any, *, study: "Study | None", basis: Basis | None, level: float) -> "Coefficients":
+        """Return the table of a published message, with intervals of this level."""
         ...
 
 

@@ -111,6 +111,11 @@ def _fit(file: File) -> Sentences:
             "With such a file from before a party joined or left, that party's sums can be computed. With few parties "
             "each learns much about the others' sums.",
         )
+    if fit.tabulated:
+        first += (
+            ". It also holds the covariance of the coefficients, from which sums of products of all rows, weighted "
+        )
+        first += "by the model, can be computed"
     return f"{first}.", "Together with a model from before a party joined or left, it tells about that party's sums."
 
 

@@ -193,11 +193,13 @@ def advance(
             rounds[-1] = _closed(store, rounds[-1])
         known = KnownSums(chosen, pool, [each.said for each in rounds if each.said is not None])
         try:
-            found = chosen.serve(clients_of(chosen, pool, known))
+            clients = clients_of(chosen, pool, known)
+            found = chosen.serve(clients)
         except Unanswered as next_round:
             path, number = target_of(out, _named(len(rounds) + 1)), len(rounds) + 1
             return _ask(store, pool, chosen, run, number, next_round.payload, path, force=force)
-        fit = fit_of(chosen, pool, known.published, found, warned_of_two(pool, chosen, known.published))
+        message = clients.message if known.published is None else known.published
+        fit = fit_of(chosen, pool, message, found, warned_of_two(pool, chosen, message))
         return write(store, saving.total, chosen, fit, model, force=force)
 
 

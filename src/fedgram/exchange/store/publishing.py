@@ -160,7 +160,7 @@ def published(store: Store, method: Method) -> Publication | None:
 
 def warned_of_two(pool: Pool, method: Method, message: Any) -> dict[str, str]:
     """Return a note, and warn, if each of two contributors can subtract its own part from what is published."""
-    what = method.reveals(message) if isinstance(method, Publishing) and method.personal else ""
+    what = method.reveals(message) if isinstance(method, Publishing) else ""
     if not what or pool.parties != 2:
         return {}
     told = f"with two contributors, what is published gives each of them the other's {what}: ask a third to join"

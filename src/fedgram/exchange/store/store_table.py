@@ -1,18 +1,25 @@
-"""The regression table of a store: of all contributions, without asking parties again."""
+"""The regression table of a store: of all contributions, or of a regression that was published."""
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
-from fedgram.core.errors import InvalidData
+from fedgram.core.errors import InvalidData, InvalidParameter
+from fedgram.exchange.store import ledger
 from fedgram.exchange.store.combined import part_of
 from fedgram.exchange.store.saved_total import unmoved
 from fedgram.exchange.store.study_store import Store
 from fedgram.inference.table import Coefficients
 from fedgram.moments.moments import Moments
+from fedgram.protocol.fit import Fit
+from fedgram.protocol.pool import Tabulates
+from fedgram.protocol.registry import registry
 from fedgram.studies.design import Request, coefficients
 
 
-def table_of(store: Store, request: Request, *, progress: Callable[[int], None] = lambda _: None) -> Coefficients:
-    """Return the regression table of all contributions.
+def table_of(
+    store: Store, request: Request, *, method: str | None = None, progress: Callable[[int], None] = lambda _: None
+) -> Coefficients:
+    """Return the regression table of all contributions, or of a regression that was published.
 
     The saved total has what most tables need. For site effects, robust errors, heterogeneity and counts of missing
     cells, each file is read once, and memory does not grow with their number.
@@ -20,9 +27,12 @@ def table_of(store: Store, request: Request, *, progress: Callable[[int], None] 
     Parameters
     ----------
     store
-        The store of a study with a numeric outcome.
+        The store of a study.
     request
         The options of the table.
+    method
+        The published regression, such as "logistic"; None for a linear one, or if the outcome has classes for the last
+        that was published.
     progress
         A function that is called with 1 after each file.
 
@@ -30,6 +40,8 @@ def table_of(store: Store, request: Request, *, progress: Callable[[int], None] 
     study = store.terms.study
     if study is None:
         raise InvalidData(f"{store.path}: expected a store of a study, got one without; begin it with --study")
+    if method is not None or study.classes:
+        return _published(store, method, request)
 
     def made() -> Coefficients:
         rows = {leaf.party: leaf.samples for leaf in store.index.leaves()}
@@ -55,3 +67,28 @@ def table_of(store: Store, request: Request, *, progress: Callable[[int], None] 
         return coefficients(study, store.total().moments(), request, sites=sites(), rows=rows, dropped=dropped)
 
     return unmoved(store, made)
+
+
+def _published(store: Store, method: str | None, request: Request) -> Coefficients:
+    """Return the table of the last regression by a method, or by any, that the store has published."""
+    if method is not None and not (method in registry and issubclass(registry[method], Tabulates)):
+        raise InvalidParameter(
+            f"method: expected a regression with a table of its own, logistic or poisson, got {method!r}; choose one"
+        )
+    changed = False
+    for entry in reversed(store.log()):
+        what = entry.detail("what")
+        changed |= what in ledger.CHANGES
+        if what != ledger.PUBLISH or method not in (None, entry.detail("method")):
+            continue
+        fit = store.published.read(entry.detail("digest")).of_kind("global").holding(Fit)
+        if not fit.tabulated:
+            continue
+        table = fit.coefficients(**vars(request))
+        note = f"Version {entry.detail('version')} of the store, published before parties joined or left."
+        return replace(table, notes=(*table.notes, note)) if changed else table
+    wanted = "logistic or poisson" if method is None else method
+    raise InvalidData(
+        f"{store.path}: expected a published regression by {wanted}, got none; make one round by round with fedgram "
+        f"publish --method {'logistic' if method is None else method}"
+    )

@@ -328,11 +328,14 @@ class Store:
 
         return publish(self, method, settings, out=out, force=force)
 
-    def coefficients(self, **options: Any) -> "Coefficients":
-        """Return the regression table of all contributions to a study with a numeric outcome.
+    def coefficients(self, *, method: str | None = None, **options: Any) -> "Coefficients":
+        """Return the regression table of all contributions, or of a regression that was published.
 
         Parameters
         ----------
+        method
+            The published regression, such as "logistic"; None for a linear one, or if the outcome has classes for the
+            last that was published.
         options
             Those of `fedgram.studies.design.Request`, such as `columns`, `site_effects` and `level`.
 
@@ -340,7 +343,7 @@ class Store:
         from fedgram.exchange.store.store_table import table_of  # which needs this module
         from fedgram.studies.design import Request
 
-        return table_of(self, Request(**options))
+        return table_of(self, Request(**options), method=method)
 
     def combine(self, name: str) -> bytes:
         """Return all contributions as one combined file of a region with this name, as bytes."""
