@@ -211,3 +211,11 @@ def test_an_estimator_has_the_table_of_least_squares_whatever_its_ridge():
         GramRegressor(fit_intercept=False).fit(x, y).summary()
     with pytest.raises(FedgramError, match="without weights"):
         GramRegressor().fit(x, y, sample_weight=np.full(90, 2.0)).summary()
+
+
+def test_residuals_that_have_lost_digits_are_told():
+    x, y = problem(100, 11)
+    far, near = (joint_moments(x, y + offset).coefficients() for offset in (1e6, 0.0))
+    assert any("the outcome is far from zero" in note for note in far.notes)
+    assert not any("the outcome is far from zero" in note for note in near.notes)
+    assert far.summary["residual_sd"] == pytest.approx(near.summary["residual_sd"], rel=1e-3)

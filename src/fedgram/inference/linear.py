@@ -27,7 +27,7 @@ ROUNDINGS = 16.0  # a sum of squares of at most so many rounding errors is taken
 # Rounding errors of sums of squares about zero, in units of EPS: 20 for a hundred rows, 300 for ten thousand or more,
 # in which BLAS adds up blocks. A constant column is then within `ROUNDINGS` times this.
 PRODUCTS = 64.0
-DIGITS = 1e-9  # relative errors of estimates above this are told in a note
+DIGITS = 1e-7  # relative errors above this are told in a note; as a rule they are a hundredth of this bound
 AIC_NOTE = "AIC and BIC count the coefficients, not the residual variance, as statsmodels does; R counts one more."
 
 
@@ -409,7 +409,8 @@ class LeastSquares:
         sums, squares = self.sums, float(self.sums.scatter[-1, -1])
         if not (isfinite(ridge) and ridge > 0):
             raise InvalidParameter(f"ridge: expected a number above 0, got {ridge:g}; leave it out for least squares")
-        check_solved(Solved.of(*(part[..., -1:] for part in (sums.scatter[-1:], sums.noise))), sums, parameters=1)
+        alone = sums.chosen([sums.names[-1]])
+        check_solved(Solved.of(alone.scatter, alone.noise), alone, parameters=1)
         varies = (sums.scatter.diagonal() > ROUNDINGS * sums.noise)[:-1] & (scale > 0)
         kept = np.flatnonzero(varies)
         size = scale[kept]
@@ -481,14 +482,17 @@ def notes_of(solved: Solved, sums: Sums) -> tuple[str, ...]:
     notes = []
     lost = max(float(sums.noise[-1]), EPS * solved.squares) / solved.errors
     if lost > DIGITS:
-        notes.append(f"The fit is nearly perfect: residuals and standard errors may be off by a share of {lost:.0e}.")
+        notes.append(
+            "The fit is nearly perfect, or the outcome is far from zero (the middle of its range) for its spread: "
+            f"residuals and standard errors may be off by a share of {lost:.0e}."
+        )
     if solved.aliased:
         listed = ", ".join(sums.names[place] for place in solved.aliased)
         notes.append(f"Left out as constant, or as combinations of earlier terms: {listed}.")
     if (worst := float(solved.off.max(initial=0.0))) > DIGITS:
         term = sums.names[solved.kept[int(solved.off.argmax())]]
         notes.append(
-            f"{term} is nearly a combination of other terms, or far from zero in its unit: coefficients may be off by "
-            f"a share of {worst:.0e}."
+            f"{term} is nearly a combination of other terms, or far from zero (the middle of its range) for its "
+            f"spread: coefficients may be off by a share of {worst:.0e}."
         )
     return tuple(notes)

@@ -63,10 +63,10 @@ class BySite:
     pooled: LeastSquares
     indicators: Collection[str] = ()
     least: int = 1
-    names: list[str] = field(default_factory=list)
-    rows: list[int] = field(default_factory=list)
-    _means: list[Array] = field(default_factory=list)
-    _alone: list[tuple[str, dict[str, tuple[float, float] | str]]] = field(default_factory=list)
+    names: list[str] = field(default_factory=list, init=False)
+    rows: list[int] = field(default_factory=list, init=False)
+    _means: list[Array] = field(default_factory=list, init=False)
+    _alone: list[tuple[str, dict[str, tuple[float, float] | str]]] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
         d, r = len(self.pooled.sums.names), len(self.pooled.solved.kept)
