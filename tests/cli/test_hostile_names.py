@@ -95,6 +95,7 @@ def test_no_command_prints_control_characters_of_others(tmp_path, watched):
         ["inspect", "north.fgm"],
         ["join", "store", "north.fgm"],
         ["status", "store"],
+        *(["describe", "store", *form] for form in ([], ["--correlations"], ["--csv"], ["--latex"])),
         ["log", "store"],
         ["publish", "store", "--out", "global.fgm"],
         ["verify", "store", "north.fgm"],

@@ -11,8 +11,9 @@ from typer.testing import CliRunner
 import fedgram as fg
 from fedgram.cli import app
 from fedgram.core.errors import Revealing
-from fedgram.studies import Study
+from fedgram.studies import Study, summarize
 from fedgram.studies.encoding import read_client
+from fedgram.studies.table_one import describe
 from support.hospitals import PROGRAM, pooled, pooled_correct, pooled_model, program, read
 
 pytest.importorskip("sklearn", reason="the patients come with scikit-learn")
@@ -138,3 +139,22 @@ def test_the_program_runs(tmp_path):
     assert done.returncode == 0, done.stderr
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["afl", "fedgram", "fedlogit", "local"]
     assert (tmp_path / "made" / "study.toml").exists()
+
+
+def test_descriptives_are_those_of_the_raw_tables(example, folder):
+    """Flaws and all: columns in another order, units in headers, NA, and a hospital of one kind of patients."""
+    study = Study.read(folder / "study.toml")
+    tables = {name: read(folder / f"{name}.csv") for name in example.HOSPITALS}
+    found = describe(study, ((name, summarize(study, name, folder / f"{name}.csv")) for name in tables))
+    everybody = [row for rows in tables.values() for row in rows]
+    for variable in found.variables:
+        for figures, rows in zip((variable.pooled, *variable.sites), (everybody, *tables.values()), strict=True):
+            raw = [row.get(variable.name, row.get(f"{variable.name} [{variable.unit}]")) for row in rows]
+            known = [cell for cell in raw if cell not in ("", "NA")]
+            assert (figures.known, figures.missing) == (len(known), len(raw) - len(known))
+            if variable.kind == "number":
+                numbers = np.array(known, dtype=float)
+                wanted = numbers.mean(), numbers.std(ddof=1)
+                assert (figures.mean, figures.deviation) == pytest.approx(wanted, rel=1e-9)
+            else:
+                assert figures.counts == tuple(known.count(level) for level in variable.levels)

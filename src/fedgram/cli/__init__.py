@@ -24,7 +24,8 @@ GROUPS = {
     "Researcher: experiments on one machine": ("run", "compare", "report", "methods", "check", "data"),
     "Party: its own table": ("study", "keys", "summarize", "inspect", "personalize", "predict", "evaluate"),
     "Coordinator: files of many parties, or Flower nodes": (
-        *("join", "status", "publish", "coefficients", "remove", "amend", "combine", "log", "verify", "flower"),
+        *("join", "status", "describe", "publish", "coefficients", "remove"),
+        *("amend", "combine", "log", "verify", "flower"),
     ),
 }
 COMMANDS = {name: group for group, names in GROUPS.items() for name in names}

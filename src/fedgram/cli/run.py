@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from fedgram.cli import describe as describing
 from fedgram.cli import options
 from fedgram.cli.options import already_in, progress_bar
 from fedgram.cli.output_files import Force, check_free
@@ -26,13 +27,15 @@ from fedgram.experiments.results import Judged, Result
 from fedgram.experiments.runner import Kept, attempt
 from fedgram.experiments.variants import read_variants
 from fedgram.inference.table import Coefficients
+from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.fit import Fit
 from fedgram.protocol.named_methods import resolve
 from fedgram.protocol.parameters import read_settings
 from fedgram.protocol.pool import Tabulates
 from fedgram.report.result_tables import few_clients, site_tables
-from fedgram.studies import Study
+from fedgram.studies import Study, table_one
 from fedgram.studies.design import Request
+from fedgram.studies.table_one import TableOne
 
 
 @options.shared
@@ -59,6 +62,9 @@ def run(
     out: Annotated[
         Path | None, typer.Option(help="Add the result to results.jsonl of this folder, for [b]fedgram report[/].")
     ] = None,
+    describe: Annotated[
+        bool, typer.Option("--describe", help="Also describe the study's columns by client, of the rows for training.")
+    ] = False,
     save: Annotated[Path | None, typer.Option(help="Write the fit to this file.")] = None,
     force: Force = False,
     coefficients: Annotated[
@@ -124,6 +130,7 @@ def run(
                 f"--clients {clients}, but the data has {len(prepared.clients)} groups: leave --clients out, or say "
                 "with --partition how the samples are spread"
             )
+        _check_study(prepared, wanted=describe)
         if kept is not None:
             kept.begin(one.scenario, prepared)
         with progress_bar(one.label) as progress:
@@ -139,14 +146,18 @@ def run(
     if save is not None:
         fit.save(save)
     tables = _tables(fit, prepared, request) if coefficients or fit.tabulated else []
+    descriptives = _described(prepared, fit) if describe else None
     if as_json:
-        told = {"coefficients": [table.to_dict() for table in tables]} if tables else {}
+        told: dict[str, Any] = {"coefficients": [table.to_dict() for table in tables]} if tables else {}
+        told |= {} if descriptives is None else {"descriptives": descriptives.fields()}
         typer.echo(json.dumps(record | told, allow_nan=False, default=str))
     else:
         _show(fit, evaluation, prepared)
         _show_sites(Result.of(record).judged)
-        for table in tables:
-            terminal.echo(f"\n{table.text()}")
+        terminal.echo("".join(f"\n{table.text()}\n" for table in tables), end="")
+        if descriptives is not None:
+            typer.echo()
+            describing.show(descriptives)
 
 
 def _check_asked(request: Request, *, coefficients: bool) -> None:
@@ -166,6 +177,24 @@ def _tables(fit: Fit, prepared: Prepared, request: Request) -> list[Coefficients
         fit.coefficients(clients=clients, **asdict(replace(request, outcome=outcome)))
         for outcome in outcomes or (None,)
     ]
+
+
+def _check_study(prepared: Prepared, *, wanted: bool) -> None:
+    """Raise if descriptives are wanted of data that no study describes."""
+    if wanted and prepared.study is None:
+        raise InvalidParameter(
+            f"--describe: expected a table under a study, which has kinds and units, got {prepared.data.name}; name a "
+            "study with --study"
+        )
+
+
+def _described(prepared: Prepared, fit: Fit) -> TableOne:
+    """Return the descriptives of the contributors' rows for training, from their moments."""
+    study = prepared.study
+    assert study is not None
+    about: dict[str, Any] = {"classes": study.targets.classes, "columns": study.sent}
+    contributors = [client for client in prepared.clients if client.name in fit.contributors]
+    return table_one.describe(study, ((each.name, ClientSide(each, **about).moments()) for each in contributors))
 
 
 def _check_target(save: Path, *, force: bool) -> None:

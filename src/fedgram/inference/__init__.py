@@ -1,1 +1,1 @@
-"""Statistical inference on plain arrays: regression tables from sums, without the federated machinery."""
+"""Statistics with their uncertainty, computed from plain arrays: regression tables, sums, scores and outcomes."""

@@ -32,7 +32,8 @@ def terminal(table: Table) -> RichTable:
     drawn.add_column("", no_wrap=True)
     groups = [text for text, width in table.spans for _ in range(width)]
     for group, head in zip(groups, table.heads, strict=True):
-        drawn.add_column(Text(f"{visible(group)}\n{visible(head)}"), justify="right", no_wrap=True)
+        above = f"{visible(group)}\n" if any(groups) else ""
+        drawn.add_column(Text(f"{above}{visible(head)}"), justify="right", no_wrap=True)
     for name, *entries in table.rows:
         drawn.add_row(
             Text(visible(name.text)), *(Text(entry.text, style=_STYLES.get(entry.rank, "")) for entry in entries)
@@ -86,8 +87,7 @@ def latex(table: Table, width: str | None = None) -> str:
         *([] if width is None else [r"  \begin{adjustbox}{max width=\linewidth}"]),
         rf"  \begin{{tabular}}{{l{'r' * len(table.heads)}}}",
         r"    \toprule",
-        rf"    {' & '.join(spans)} \\",
-        f"    {' '.join(rules)}",
+        *([rf"    {' & '.join(spans)} \\", f"    {' '.join(rules)}"] if rules else []),
         rf"    {heads} \\",
         r"    \midrule",
         *(rf"    {_latex_row(row)} \\" for row in table.rows),

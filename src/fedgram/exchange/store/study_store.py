@@ -58,6 +58,7 @@ from fedgram.studies.study import Study, check_same
 if TYPE_CHECKING:
     from fedgram.exchange.store.publishing import Publication
     from fedgram.inference.table import Coefficients
+    from fedgram.studies.table_one import TableOne
 
 Outcome: TypeAlias = Literal["joined", "replaced", "already in", "answered", "refused"]
 KEY, INDEX = "coordinator.key", "index.sqlite"
@@ -383,6 +384,12 @@ class Store:
         """Return the sum of all contributions, in fixed point."""
         saved, _ = unmoved(self, lambda: caught_up(self))
         return saved.total
+
+    def describe(self) -> "TableOne":
+        """Return the descriptives of all contributions, by contribution and pooled, in the study's units."""
+        from fedgram.exchange.store.describing import describe  # which needs this module
+
+        return describe(self)
 
     def removed(self) -> dict[str, str]:
         """Return removed parties that are not in now, neither by a file nor as part of a region, with the time."""
