@@ -22,6 +22,7 @@ ALL = (
     "large_tables",
     "estimators",
     "exchange",
+    "inference",
     "summarize",
     "extraction",
     "flower",
