@@ -247,3 +247,19 @@ def test_it_prints_without_dark_colours(page):
     a4 = {"paperWidth": 8.27, "paperHeight": 11.69}
     sheets = base64.b64decode(page.execute_cdp_cmd("Page.printToPDF", a4)["data"])
     assert 1 <= len(re.findall(rb"/Type\s*/Page\b", sheets)) <= 5
+
+
+@in_a_browser
+def test_long_names_stay_inside_a_telephone(page, tmp_path):
+    long = "m" * 90
+    rows = tuple(replace(row, term=row.term + long) for row in TABLE.rows)
+    forest = replace(TABLE.heterogeneity[0], term=long, left_out={long: "the term does not vary there"})
+    sites = replace(TABLE.sites, rows={long: 1000}, residual_sd={long: 1.0})
+    table = replace(TABLE, outcome=long, unit=long, rows=rows, sites=sites, heterogeneity=(forest,), aliased=(long,))
+    (tmp_path / "long.html").write_text(coefficients_page(table, study=STUDY), encoding="utf-8")
+    before = page.current_url
+    page.get((tmp_path / "long.html").as_uri())
+    resize(page, 390, 900, phone=True)
+    wide = page.execute_script("return document.documentElement.scrollWidth")
+    page.get(before)
+    assert wide <= 390
