@@ -25,11 +25,11 @@ ROWS = 1 << 12  # rows that are weighted at a time
 # gain by e: λ by √e = 1.65. Where there is a maximum nearby, λ is squared instead. Two such steps with gains below
 # `GAINED` are taken for separation.
 GAINED, LINEAR = 1e-2, 0.5
-ROUNDED = 1e-11  # share of the log-likelihood that may be lost to rounding
+ROUNDED = 1e-11  # share of the terms of a log-likelihood that may be lost to rounding
 
 
 class Sums(NamedTuple):
-    """The sums over rows at coefficients (p,), of which those of different rows add up.
+    """The sums over rows at coefficients (p,), the intercept's last. Those of different rows add up.
 
     `log_likelihood` is without the terms that do not depend on the coefficients. For counts these terms are
     -`constant` = -Σ log y!, `saturated` is the log-likelihood for μ = y, and `pearson` is Σ (y - μ)²/μ. For classes all
@@ -42,6 +42,11 @@ class Sums(NamedTuple):
     constant: float = 0.0
     saturated: float = 0.0
     pearson: float = 0.0
+
+    @property
+    def size(self) -> float:
+        """The size of the terms of the log-likelihood; for counts Σ yη and Σ μ may cancel."""
+        return max(abs(self.log_likelihood), float(self.information[-1, -1]), 1.0)
 
 
 class Family(ABC):
@@ -210,6 +215,8 @@ def inverse(information: Array) -> Array:
 class Newton:
     """Newton's method with step halving: a point at a time, whose sums the caller gets from all parties.
 
+    The last coefficient is the intercept's.
+
     `point` is where the sums are wanted next. After `take`, `found` is the best point so far and `converged` says
     whether it is the maximum: whether the next step is at most `tolerance` standard errors long. That step is then part
     of `solution`, whose error is the square of it.
@@ -230,7 +237,7 @@ class Newton:
     def take(self, found: Sums, *, anew: bool = False) -> None:
         """Take the sums at `point`; with `anew` they are of other rows than the sums before."""
         best = None if anew else self.found
-        if best is not None and found.log_likelihood < best.sums.log_likelihood - self._slack(best):
+        if best is not None and found.log_likelihood < best.sums.log_likelihood - ROUNDED * best.sums.size:
             self.point = best.beta + (self.point - best.beta) / 2
             self.decrements = [best.decrement]
             return
@@ -254,9 +261,6 @@ class Newton:
         """Whether steps gain nearly nothing and still do not become much shorter: there is no maximum nearby."""
         last = self.decrements[-3:]
         return len(last) == 3 and last[-1] < GAINED and min(last[1] / last[0], last[2] / last[1]) > LINEAR
-
-    def _slack(self, best: Point) -> float:
-        return ROUNDED * max(abs(best.sums.log_likelihood), 1.0)
 
     def _noise(self) -> float:
         """Return the decrement that rounding errors of the gradient can cause."""

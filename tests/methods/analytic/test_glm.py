@@ -11,6 +11,7 @@ from scipy.stats import norm
 
 import fedgram as fg
 from fedgram.core.errors import ClientFailed, InvalidData, InvalidParameter, NotConverged, Separated, UnknownName
+from fedgram.inference.newton import Newton, Sums
 from fedgram.methods.analytic.glm import names_in
 from fedgram.studies.kinds import Category, Flag, Number
 from studies.test_basis import Table
@@ -309,6 +310,19 @@ def test_a_step_that_overshoots_is_halved():
     table = {"a": x[:, 0], "b": x[:, 1], "y": counts}
     fit = fg.Poisson().fit(parties(study, table, np.arange(300) % 3), study=study)
     assert_same(fit.coefficients(), poisson(counts, sm.add_constant(x)))
+
+
+def test_rounding_of_terms_that_cancel_halves_no_step():
+    """Σ yη and Σ μ of counts may be a million each, and their difference 0: it is rounded like a million."""
+    newton = Newton(np.zeros(1))
+    newton.take(Sums(np.array([1.0]), np.array([[1e6]]), 0.0))
+    newton.take(Sums(np.array([0.0]), np.array([[1e6]]), -1e-6))
+    assert newton.converged
+    newton = Newton(np.zeros(1))
+    newton.take(Sums(np.array([1.0]), np.array([[1e6]]), 0.0))
+    newton.take(Sums(np.array([0.0]), np.array([[1e6]]), -1e-3))
+    assert not newton.converged
+    assert newton.point == pytest.approx(0.5e-6)
 
 
 # Bad input

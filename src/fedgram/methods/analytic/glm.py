@@ -233,18 +233,16 @@ def names_in(text: str, what: str) -> list[str]:
 
 
 class _Tangent(NamedTuple):
-    """A log-likelihood and its gradient at coefficients (p,)."""
+    """A client's sums at coefficients (p,), of which the gradient is the slope of the log-likelihood's tangent."""
 
     beta: Array
-    gradient: Array
-    log_likelihood: float
+    sums: Sums
 
     def lies_below(self, other: "_Tangent") -> bool:
         """Return whether the log-likelihood is at most that of the other point's tangent, but for rounding."""
-        rise = float(other.gradient @ (self.beta - other.beta))
-        sizes = abs(self.log_likelihood) + abs(other.log_likelihood)
-        slack = SLACK * (sizes + float(np.abs(other.gradient) @ np.abs(self.beta - other.beta)))
-        return self.log_likelihood <= other.log_likelihood + rise + slack
+        apart, slope = self.beta - other.beta, other.sums.gradient
+        slack = SLACK * (self.sums.size + other.sums.size + float(np.abs(slope) @ np.abs(apart)))
+        return self.sums.log_likelihood <= other.sums.log_likelihood + float(slope @ apart) + slack
 
 
 class Problem:
@@ -341,7 +339,7 @@ class Problem:
 
     def admit(self, client: str, reply: Mapping[str, Any]) -> None:
         """Raise for a client's reply that contradicts its last one: a log-likelihood is below each of its tangents."""
-        now = _Tangent(self.newton.point, reply["gradient"], reply["log_likelihood"])
+        now = _Tangent(self.newton.point, _sums(reply, len(self.estimated)))
         last = self._last.get(client)
         if last is not None and not (now.lies_below(last) and last.lies_below(now)):
             raise RefusedMessage(
@@ -352,9 +350,7 @@ class Problem:
 
     def take(self, told: Mapping[str, Any]) -> None:
         """Take the sums of a round; raise where they show that there is no maximum."""
-        p = len(self.estimated)
-        parts = {name: value for name, value in told.items() if name not in ("gradient", "information")}
-        found = Sums(told["gradient"], packing.unpack(told["information"], p), **parts)
+        found = _sums(told, len(self.estimated))
         if self.null is None:
             # The first round was at the intercept alone: all rates times a factor are the best of these.
             expected = float(found.information[-1, -1])
@@ -634,7 +630,7 @@ class Generalized(Publishing):
             self.kind,
             self.outcome_named(study, published.classes),
             "",
-            f"Maximum likelihood, Newton's method, {published.rounds} rounds",
+            "Maximum likelihood, Newton's method",
             "from the information",
             rows,
             joint,
