@@ -162,6 +162,17 @@ def test_columns_that_are_constant_within_sites_have_no_fixed_effect():
     assert kept.plain({}).aliased == ()
 
 
+def test_a_variance_between_sites_needs_more_sites_than_columns_that_differ_only_between_them():
+    x, y, sites = problem([20, 30, 25], 2)
+    x[:, 1] = np.array([2026.1, 7.3, 11.0])[sites]
+    assert by_site(x, y, sites).random({}).sites.random.site_variance >= 0
+    x[:, 2] = np.array([1.0, 2.0, 5.0])[sites]
+    with pytest.raises(
+        FedgramError, match="expected more than 3 sites beside 2 columns that are constant within sites"
+    ):
+        by_site(x, y, sites).random({})
+
+
 @examples(30)
 @given(st.lists(st.integers(1, 20), min_size=5, max_size=12), st.integers(0, 10**6))
 def test_robust_errors_are_statsmodels_clusters(sizes, seed):

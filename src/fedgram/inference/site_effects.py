@@ -238,7 +238,13 @@ class BySite:
         """Return the table with a random intercept for each site, by restricted or plain maximum likelihood."""
         self.check("random site effects")
         sums, kept = self.pooled.sums, self.pooled.solved.kept
-        within, _ = self._within()
+        within, inside = self._within()
+        constant = len(kept) - len(inside.kept)
+        if len(self.names) - 1 <= constant:
+            raise InvalidData(
+                f"random site effects: expected more than {constant + 1} sites beside {constant} columns that are "
+                f"constant within sites, got {len(self.names)}; leave such a column out, or the effects"
+            )
         model = _Mixed(
             *_part(within, kept),
             self.means[:, [*kept, -1]],
