@@ -13,6 +13,7 @@ from fedgram.data.dataset import Dataset
 from fedgram.engines import InProcess
 from fedgram.evaluation import Evaluation
 from fedgram.models import LinearModel, Model
+from fedgram.moments.drift import drift
 from fedgram.moments.moments import Moments
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
@@ -145,6 +146,7 @@ __all__ = [
     "PFedZO",
     "Poisson",
     "Store",
+    "drift",
     "engines",
     "errors",
     "load",

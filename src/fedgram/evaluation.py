@@ -362,7 +362,7 @@ class Calibration:
 
     @classmethod
     def _of(cls, found: Array, labels: Indices, chosen: npt.NDArray[np.intp], bins: int) -> Self:
-        confidence, right = found.max(axis=1), chosen == labels
+        confidence, right = found[np.arange(len(labels)), chosen], chosen == labels
         # A confidence exactly at an edge belongs to the bin below it, and 1 to the last bin.
         where = np.clip(np.ceil(confidence * bins).astype(np.intp) - 1, 0, bins - 1)
         parts = (np.ones(len(labels)), right.astype(np.float64), confidence)

@@ -24,19 +24,22 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgram.core import wire
-from fedgram.core.arrays import Array
+from fedgram.core.arrays import Array, as_sparse
 from fedgram.core.classes import NUMERIC, Classes, Label, as_classes, read_classes, shorten, to_indices
 from fedgram.core.columns import Columns, as_columns, as_table, difference, names_of, order, samples_of
 from fedgram.core.errors import InvalidData, InvalidParameter, LostPrecision, Mismatch, NotMoments, UnknownName
 from fedgram.core.hashing import hash_bytes, readable
 from fedgram.models import LinearModel, sent_columns
-from fedgram.moments import far_columns, packing, solve
+from fedgram.moments import far_columns, packing, solve, sparse
 from fedgram.moments.accumulate import Accumulator, as_block, as_features, class_sums, not_finite
 from fedgram.moments.feasibility import MOST_SAMPLES, check_counts, check_factor, check_gram, nearest
 from fedgram.moments.regression import Regression
 
 if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
     from fedgram.inference.table import Coefficients
+    from fedgram.moments.decayed import DecayedMoments
 
 Counts: TypeAlias = npt.NDArray[np.int64]
 STUDY = "study:"  # the prefix of the fingerprint of a study's features
@@ -149,7 +152,8 @@ class Moments:
         Parameters
         ----------
         x
-            The features, an array or a table (pandas, polars, Arrow) with named columns.
+            The features: an array, a sparse matrix or array of SciPy, or a table (pandas, polars, Arrow) with named
+            columns.
         y
             The labels.
         classes
@@ -164,10 +168,29 @@ class Moments:
         """
         x, names = as_table(x), as_classes(classes)
         chosen = as_columns(columns) or names_of(x)
-        rows = as_features(samples_of(x, chosen) if chosen else x)
+        labels, sparse_rows = to_indices(y, names), as_sparse(x)
+        if sparse_rows is None:
+            rows = as_features(samples_of(x, chosen) if chosen else x)
+        else:
+            schema = Schema(names, sparse_rows.shape[1] + bias, features, bias, chosen)
+            if len(labels) >= schema.dimension / 4:
+                return cls._of_sparse(sparse_rows, labels, schema)
+            rows = sparse_rows.toarray()  # so few that their factor is kept, which is as large
         as_columns(chosen, rows.shape[1])
-        labels = to_indices(y, names)
         return cls.of_indices(rows, labels, classes=names, bias=bias, features=features, columns=chosen)
+
+    @classmethod
+    def _of_sparse(cls, rows: "csr_array", labels: Counts, schema: Schema) -> Self:
+        """Return the moments of sparse rows (n, d), without a dense copy of them."""
+        if rows.shape[0] != len(labels):
+            raise InvalidData(f"{rows.shape[0]} samples but {len(labels)} labels")
+        as_columns(schema.columns, rows.shape[1])
+        counts = np.bincount(labels, minlength=len(schema.classes))
+        with np.errstate(over="ignore", invalid="ignore"):  # infinite sums raise below
+            gram, sums = sparse.sums(rows, labels, len(schema.classes), bias=schema.bias)
+        if not isfinite(gram.diagonal().sum()):
+            raise sparse.not_finite(rows)
+        return cls(schema, sums=sums[counts > 0], counts=counts, packed=packing.pack(gram))
 
     @classmethod
     def of_indices(
@@ -467,6 +490,14 @@ class Moments:
         for part in parts:
             total.add(part)
         return total.moments()
+
+    def __mul__(self, factor: float) -> "DecayedMoments":
+        """Return the moments with a weight for each sample, instead of counts: 0.99 forgets one per cent."""
+        from fedgram.moments.decayed import DecayedMoments
+
+        return DecayedMoments.of_moments(self) * factor
+
+    __rmul__ = __mul__
 
     def __radd__(self, other: object) -> Self:
         """Let `sum([a, b])` start from 0."""

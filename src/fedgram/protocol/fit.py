@@ -6,15 +6,15 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from importlib import import_module
 from math import inf
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from fedgram.core import wire
+from fedgram.core.classes import NUMERIC
 from fedgram.core.container import MOST_BYTES, is_exchanged
 from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch, MissingFile, RefusedMessage, UnknownName
-from fedgram.core.filesystem import read_regular, replace_file, writing
+from fedgram.core.filesystem import read_regular
 from fedgram.data.client import Client
 from fedgram.evaluation import BINS, Evaluation, NumericErrors, Performance, RightLabels
 from fedgram.models import Model
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @wire.register_message
 @dataclass(frozen=True, eq=False)
-class Fit:
+class Fit(wire.Saved):
     """The result of `Method.fit`: models, evaluations, and the cost of the run.
 
     Parameters
@@ -388,17 +388,31 @@ class Fit:
             **({} if self.sites is None else {"validation": self.sites.report()}),
         }
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fit to one file, whole or not at all.
-
-        Parameters
-        ----------
-        path : str or PathLike
-            The file to write.
-
-        """
-        with writing(Path(path)):
-            replace_file(Path(path), wire.encode(self))
+    def __repr__(self) -> str:
+        """Return about ten lines: the method, who took part, the model, how good it is, and the cost."""
+        settings = ", ".join(f"{name}={value!r}" for name, value in self.settings.items())
+        found, known = self.report(), {"clients": list(self.contributors), "absent": list(self.absent)}
+        lines = {what: f"{len(names):,}: {_shown(names)}" for what, names in known.items() if names}
+        if self.lost:
+            lines["lost"] = f"{len(self.lost):,} after they contributed: {_shown(list(self.lost))}"
+        if self.model is not None:
+            lines["model"] = _described(self.model)
+        if self.personal:
+            lines["personal models"] = f"{len(self.personal):,}: {_described(next(iter(self.personal.values())))}"
+        if found["accuracy"]:
+            words = {"pooled": "pooled", "client_mean": "mean of clients", "worst_decile": "worst tenth"}
+            lines["accuracy"] = ", ".join(f"{found['accuracy'][name]:.2%} {word}" for name, word in words.items())
+        for name, errors in found.get("errors", {}).items():
+            figures = (f"{what.upper()} {value:.4g}" for what, value in errors.items() if value is not None)
+            lines[f"errors in {name}"] = ", ".join(figures)
+        lines["bytes"] = f"{self.traffic.up:,} up, {self.traffic.down:,} down"
+        lines["seconds"] = f"{self.seconds:.2f}"
+        return "\n".join(
+            [
+                f"Fit of {self.method}({settings}), seed {self.seed}, engine {self.engine}",
+                *(f"  {what}: {text}" for what, text in lines.items()),
+            ]
+        )
 
     def to_fields(self) -> dict[str, Any]:
         """Return the fit as fields of a message."""
@@ -446,6 +460,16 @@ _OTHERS = ("traffic", "evaluation", "rounds", "timing", "sites")
 _PLAIN = [each.name for each in fields(Fit) if each.name not in _OTHERS]
 
 
+def _shown(names: Sequence[str], most: int = 5) -> str:
+    return ", ".join(names[:most]) + (", …" if len(names) > most else "")
+
+
+def _described(model: Any) -> str:
+    """Return the kind of a model, with its number of classes."""
+    classes = getattr(model, "classes", NUMERIC)
+    return type(model).__name__ + ("" if classes == NUMERIC else f" of {len(classes):,} classes")
+
+
 def _client(given: object, what: str) -> Client:
     if not isinstance(given, Client):
         raise InvalidData(f"{what} takes an fg.Client, got a {type(given).__name__}")
@@ -453,7 +477,9 @@ def _client(given: object, what: str) -> Client:
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """Return the fit in a file of `Fit.save`, or the content of an `.fgm` file: a fit if published, or a party's model.
+    """Return what `save` wrote, a fit, a model or an estimator, or the content of an `.fgm` file.
+
+    An `.fgm` file holds a fit if it was published, or a party's model.
 
     A file is checked like a message of another party. The signature of an `.fgm` file must fit; without one there is a
     warning.
@@ -467,8 +493,8 @@ def load(path: str | os.PathLike[str]) -> Any:
     found = _read(path)
     if isinstance(found, bytes):
         return import_module("fedgram.exchange.rounds.party_side").loaded(path)  # a layer above, which few need
-    if not isinstance(found, Fit):
-        raise Mismatch(f"{os.fspath(path)} holds a {type(found).__name__}, not a fit")
+    if not isinstance(found, Fit) and not hasattr(found, "predict"):
+        raise Mismatch(f"{os.fspath(path)}: expected a saved fit, model or estimator, got a {type(found).__name__}")
     return found
 
 
@@ -503,6 +529,7 @@ def _read_studies() -> None:
 
 
 wire.when_unknown(_read_studies)
+wire.when_unknown(lambda: import_module("fedgram.sklearn.estimators"), "gram-classifier", "gram-regressor")
 
 
 def _read(path: str | os.PathLike[str]) -> Any:
