@@ -85,6 +85,8 @@ def test_wrong_options_are_one_line(store):
         fedgram("publish", "store", "--method", "poisson")
     with pytest.raises(InvalidData, match="expected a published regression by poisson, got none"):
         fedgram("coefficients", "store", "--method", "poisson")
+    with pytest.raises(InvalidParameter, match="method: expected a regression with a table .*, got 'fedgram'"):
+        fedgram("coefficients", "store", "--method", "fedgram")
     done = run("publish", "store", "--method", "logistic", "--set", "event=sick")
     assert (done.returncode, len(done.stderr.splitlines()), "Traceback" in done.stderr) == (2, 1, False)
     assert not (store / "round-1.fgm").exists()

@@ -6,6 +6,7 @@ import typer
 
 from fedgram.core.errors import InvalidParameter
 from fedgram.studies.design import Likelihood, Request, SiteEffects
+from fedgram.studies.loading import names_in
 
 SiteEffectsOption = Annotated[
     str,
@@ -27,15 +28,6 @@ RidgeOption = Annotated[
     float | None, typer.Option("--ridge", help="A penalty on coefficients of standardised columns; without p values.")
 ]
 Level = Annotated[float, typer.Option("--level", help="The confidence level of the intervals.")]
-
-
-def names_in(text: str | None) -> list[str] | None:
-    """Return the names in a text with commas, None for None.
-
-    >>> names_in("age, sex"), names_in(None)
-    (['age', 'sex'], None)
-    """
-    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
 def request_of(

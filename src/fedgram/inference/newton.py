@@ -20,6 +20,7 @@ EPS = float(np.finfo(np.float64).eps)
 # Largest linear predictor of a count that is computed with: e²⁰ = 5 · 10⁸. A step that leads further lowers the
 # log-likelihood in any case, and sums fit into the fixed point of a store.
 HIGHEST = 20.0
+LOWEST = -50.0  # by which Pearson's statistic divides; a positive count is impossible in any case
 ROWS = 1 << 12  # rows that are weighted at a time
 # Along separated outcomes each step adds about 1 to the linear predictor, gains less and less, and shrinks the next
 # gain by e: λ by √e = 1.65. Where there is a maximum nearby, λ is squared instead. Two such steps with gains below
@@ -111,7 +112,7 @@ class Counts(Family):
         """Return the log-likelihood, Σ log y!, the log-likelihood for μ = y, and Pearson's statistic."""
         capped = np.minimum(eta, HIGHEST)
         mean = np.exp(capped)
-        pearson = np.square((y - mean) * np.exp(-capped / 2)).sum()
+        pearson = np.square((y - mean) * np.exp(-np.maximum(capped, LOWEST) / 2)).sum()
         return (
             float((y * eta - mean * (1 + eta - capped)).sum()),  # beyond `HIGHEST` its tangent there
             float(gammaln(y + 1).sum()),

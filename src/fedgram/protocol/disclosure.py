@@ -447,8 +447,8 @@ def _check_enough(found: float, limit: float, side: ClientSide, minimum_cell: in
         raise _refused(
             f"the answer{what} would mostly be of {found:.1f} of the {side.n} samples of {side.name!r}, and under "
             f"minimum_cell = {minimum_cell} it must be of at least {limit:g}",
-            "ask the coordinator for a larger ridge, for a method of one message such as fedgram, or for fewer, larger "
-            "parties; if you cannot explain it, do not trust the coordinator",
+            "ask the coordinator for a larger ridge, for fewer columns, for a method of one message such as fedgram, "
+            "or for fewer, larger parties; if you cannot explain it, do not trust the coordinator",
         )
 
 

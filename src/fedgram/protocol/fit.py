@@ -243,7 +243,7 @@ class Fit(wire.Saved):
     @property
     def tabulated(self) -> bool:
         """Whether the model is a regression whose table needs nothing but the published message."""
-        return isinstance(self._configured, Tabulates)
+        return self.method in registry and issubclass(registry[self.method], Tabulates)
 
     def coefficients(self, *, clients: Iterable[Client] | None = None, **options: Any) -> "Coefficients":
         """Return the regression table: coefficients in the study's units, with standard errors and tests.

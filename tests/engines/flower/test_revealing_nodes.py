@@ -40,8 +40,8 @@ def side(node):
 class Server:
     """Says hello to a node, and then sends any request."""
 
-    def __init__(self, node):
-        self.grid = LocalGrid([node], LOGIT)
+    def __init__(self, node, run=LOGIT):
+        self.grid = LocalGrid([node], run)
         self.told("hello")
 
     def told(self, step, payload=None, **more):
@@ -78,6 +78,22 @@ def test_a_node_refuses_what_shows_a_row_and_remembers_across_runs(node, side, c
     assert server.gradient(side, 1.0, 0.0, temperature=2.0).startswith("RefusedMessage")
     assert "expected a model without a temperature" in caplog.text
     assert server.gradient(side, 1.0, 0.0)["gradient"].shape == (side.shape[0] + 1, 2)
+
+
+def test_a_node_refuses_a_round_of_logistic_regression_that_shows_a_row(node, side):
+    server, d = Server(node, RUN | {"method": "logistic"}), side.shape[0]
+    away = side.x[np.square(side.x).sum(axis=1).argmax()]
+    first, second = np.sort(side.x @ away)[[-1, -2]]
+    steep, estimated = 1e2 / (first - second), np.arange(d + 1)
+
+    def asked(slopes, intercept):
+        payload = {"coefficients": np.append(slopes, intercept), "estimated": estimated}
+        return server.told("likelihood", payload, basis=side.basis, columns=STUDY.sent)
+
+    assert asked(np.zeros(d), 0.0)["gradient"].shape == (d + 1,)
+    refusal = asked(steep * away, -steep * (first + second) / 2)
+    assert refusal.startswith("minimum_cell: an answer would show fewer samples")
+    assert asked(np.full(d, 0.1), 0.0)["information"].shape == ((d + 1) * (d + 2) // 2,)
 
 
 def test_a_server_cannot_fill_the_record(node, side, caplog, monkeypatch):

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from fedgram.core.errors import InvalidData
+from fedgram.core.errors import InvalidData, InvalidParameter
 from fedgram.exchange.store import ledger
 from fedgram.exchange.store.combined import part_of
 from fedgram.exchange.store.saved_total import unmoved
@@ -11,6 +11,7 @@ from fedgram.exchange.store.study_store import Store
 from fedgram.inference.table import Coefficients
 from fedgram.moments.moments import Moments
 from fedgram.protocol.fit import Fit
+from fedgram.protocol.pool import Tabulates
 from fedgram.protocol.registry import registry
 from fedgram.studies.design import Request, coefficients
 
@@ -70,11 +71,15 @@ def table_of(
 
 def _published(store: Store, method: str | None, request: Request) -> Coefficients:
     """Return the table of the last regression by a method, or by any, that the store has published."""
+    if method is not None and not (method in registry and issubclass(registry[method], Tabulates)):
+        raise InvalidParameter(
+            f"method: expected a regression with a table of its own, logistic or poisson, got {method!r}; choose one"
+        )
     changed = False
     for entry in reversed(store.log()):
         what = entry.detail("what")
         changed |= what in ledger.CHANGES
-        if what != ledger.PUBLISH or entry.detail("method") not in ({method} if method else set(registry)):
+        if what != ledger.PUBLISH or method not in (None, entry.detail("method")):
             continue
         fit = store.published.read(entry.detail("digest")).of_kind("global").holding(Fit)
         if not fit.tabulated:

@@ -4,7 +4,6 @@ Each party sends three sums over its rows: the gradient Xᵀ(y - μ), the inform
 coefficients of the round. They add up to those of the pooled rows, so each step is the one of the pooled rows.
 """
 
-import csv
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -50,6 +49,7 @@ from fedgram.protocol.registry import register
 from fedgram.protocol.replies import Number, Numbers, Question
 from fedgram.studies.kinds import Category, Flag, unknown
 from fedgram.studies.kinds import Number as NumberColumn
+from fedgram.studies.loading import names_in
 from fedgram.studies.study import Study
 
 Places = npt.NDArray[np.int64]
@@ -218,18 +218,6 @@ def terms_of(study: Study | None, basis: Basis) -> list[Term]:
             slope, at_zero = value / half, zero - value * centre / half
             found.append(Term(name, owner, slope, at_zero, indicator=indicator, imputed=imputed))
     return found
-
-
-def names_in(text: str, what: str) -> list[str]:
-    """Return the names in a text with commas; a name with a comma stands in quotes.
-
-    >>> names_in('age, "bp, mean"', "columns")
-    ['age', 'bp, mean']
-    """
-    names = [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]
-    if not names or "" in names or len(set(names)) < len(names):
-        raise InvalidParameter(f"{what}: expected names with commas, each once, got {text!r}")
-    return names
 
 
 class _Tangent(NamedTuple):
@@ -440,7 +428,7 @@ class Generalized(Publishing):
     tolerance : float
         The length of Newton's step, in standard errors, at which the coefficients have converged.
     columns : str or None
-        The study's columns of the model, with commas; None for all.
+        The study's columns of the model, with commas; "" for the intercept alone, None for all.
 
     """
 
@@ -499,10 +487,10 @@ class Generalized(Publishing):
         if self.columns is None:
             return list(range(len(terms)))
         owners = [term.owner for term in terms]
-        wanted = names_in(self.columns, "columns")
+        wanted = names_in(self.columns) or ()
         for name in wanted:
             if name not in owners:
-                raise UnknownName("column of the study", name, owners)
+                raise UnknownName("column of the study", name, set(owners))
         return [place for place, owner in enumerate(owners) if owner in wanted]
 
     # server
@@ -596,7 +584,9 @@ class Generalized(Publishing):
         found[-1, :-1] = [term.at_zero for term in chosen]
         return found
 
-    def table(self, published: Estimate, *, study: Study | None, basis: Basis, level: float = 0.95) -> Coefficients:
+    def table(
+        self, published: Estimate, *, study: Study | None, basis: Basis | None, level: float = 0.95
+    ) -> Coefficients:
         """Return the regression table of a published estimate.
 
         Parameters
@@ -609,6 +599,10 @@ class Generalized(Publishing):
             The confidence level of the intervals.
 
         """
+        if not isinstance(published, Estimate) or basis is None:
+            raise Mismatch(f"message of a fit: expected an estimate of {self.name} with its basis, got another")
+        if study is not None:
+            study.check_basis(basis)
         terms = terms_of(study, basis)
         if published.estimated[-1] != len(terms):
             raise Mismatch(f"estimate: expected one of {len(terms)} columns, got {published.estimated[-1]}")
@@ -953,7 +947,7 @@ class Poisson(Generalized):
             return found, constant
         places = [place for place, term in enumerate(terms) if term.owner == self.offset]
         if not places:
-            raise UnknownName("column of the study", self.offset, [term.owner for term in terms])
+            raise UnknownName("column of the study", self.offset, {term.owner for term in terms})
         term = terms[places[0]]
         if len(places) > 1 or term.indicator or term.imputed:
             raise InvalidParameter(
