@@ -65,7 +65,7 @@ def test_text_shows_each_figure_in_the_units_of_the_study(store):
         assert f"{own.mean():.1f} ({own.std(ddof=1):.1f})" in line
     assert "largest difference" in found
     assert "smoker: yes" in found
-    assert "the passport that summarize prints has the number" in found
+    assert "were skipped are not counted here, but in each party's passport" in found
     pooled_only = fedgram("describe", "store", "--no-sites")
     assert "north" not in pooled_only.splitlines()[1]
 

@@ -40,13 +40,14 @@ def test_counts_travel_with_the_summary_and_show_in_the_table(tmp_path):
     }
     with Store(tmp_path / "store", study=STUDY) as store:
         store.join(*files.values())
-        found = store.coefficients()
+        found, described = store.coefficients(), store.describe()
     assert {(gap.column, gap.site, gap.cells, gap.treatment) for gap in found.missing} == {
         ("crp", "north", 7, "dropped"),
         ("crp", "west", 3, "dropped"),
     }
     assert any("Rows without crp were left out" in note for note in found.notes)
     assert found.summary["n"] == 240 - 12
+    assert any("rows without crp were left out at the parties (north: crp 7; west: crp 3)" in n for n in described.notes)
 
 
 def test_the_passport_says_that_they_are_told():

@@ -219,7 +219,7 @@ def test_notes_say_what_is_not_known():
     notes = "\n".join(describe(study, parts, summaries={"region": 3}).notes)
     for wanted in (
         "pooled mean for missing values of year, cells, ill",
-        "a missing value in raw_year, by missing = 'drop'",
+        "rows without raw_year were left out at the parties (no count of a site)",
         "the range count as its nearer end: far",
         "region is the sum of 3 parties",
         "(m1 - m2) / sqrt((s1² + s2²) / 2)",

@@ -193,6 +193,7 @@ def describe(
     *,
     total: Moments | None = None,
     summaries: Mapping[str, int] | None = None,
+    dropped: Mapping[str, Mapping[str, int]] | None = None,
 ) -> TableOne:
     """Return the descriptives of sites and of all samples, from the sites' moments.
 
@@ -208,6 +209,8 @@ def describe(
         The sum of all parts, if it is known already.
     summaries : Mapping[str, int] or None
         The number of parties in a part, by name, for parts that are sums themselves.
+    dropped : Mapping[str, Mapping[str, int]] or None
+        Rows that a site has left out, by the column that they lack, as far as it tells; looked at after the parts.
 
     Examples
     --------
@@ -244,7 +247,9 @@ def describe(
     pooled = _Sums(columns, sums[None], whole.squares[None], whole.counts[None].astype(np.float64))
     withheld = list[str]()
     variables = tuple(each.variable(by_site, pooled, sites, study, withheld) for each in columns)
-    return TableOne(study, tuple(sites), whole.n, variables, (*FORMULAE, *withheld, *_notes(study, sites)), whole)
+    return TableOne(
+        study, tuple(sites), whole.n, variables, (*FORMULAE, *withheld, *_notes(study, sites, dropped or {})), whole
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -451,7 +456,7 @@ def _groups_behind(n: int, both: Array, flags: npt.NDArray[np.bool_], products: 
         yield np.where(pairs, cell, 0.0)
 
 
-def _notes(study: Study, sites: Sequence[Site]) -> Iterator[str]:
+def _notes(study: Study, sites: Sequence[Site], dropped: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
     """Yield sentences on what the figures do not show."""
     used = study.used.items()
     filled = [name for name, column in used if getattr(column, "filled", False)]
@@ -460,12 +465,14 @@ def _notes(study: Study, sites: Sequence[Site]) -> Iterator[str]:
             f"a model takes the pooled mean for missing values of {', '.join(filled)}; the figures here are of known "
             "values alone"
         )
-    dropped = [name for name, column in used if getattr(column, "missing", "") == "drop"]
-    yield (
-        "rows that a party left out are not in its summary"
-        + (f" (a missing value in {', '.join(dropped)}, by missing = 'drop')" if dropped else "")
-        + ", so how many is not known here; the passport that summarize prints has the number"
-    )
+    if study.dropping:
+        counts = (f"{site}: {column} {n:,}" for site, found in dropped.items() for column, n in found.items())
+        told = "; ".join(counts) or "no count of a site"
+        yield (
+            f"rows without {', '.join(study.dropping)} were left out at the parties ({told}); parties do not tell "
+            "counts below minimum_group, nor do regions"
+        )
+    yield "rows that break a rule of the study and were skipped are not counted here, but in each party's passport"
     clipped = [name for name, column in used if isinstance(column, Number) and column.outside == "clip"]
     if clipped:
         yield f"values outside the range count as its nearer end: {', '.join(clipped)}"

@@ -1,6 +1,6 @@
 """Descriptives of a store: its table one, from contributions that are read once each."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from fedgram.core.errors import FolderInUse, InvalidData
 from fedgram.exchange.store.combined import part_of
@@ -37,13 +37,19 @@ def _described(store: Store) -> TableOne:
     if not contributions:
         raise InvalidData(f"{store.path} has no contributions, so there is nothing to describe: join some first")
 
+    dropped: dict[str, Mapping[str, int]] = {}
+
     def parts() -> Iterator[tuple[str, Moments]]:
         for each in contributions:
-            part = part_of(store.objects.read(each.digest))
+            file = store.objects.read(each.digest)
+            part = part_of(file)
+            if file.dropped:
+                dropped[each.party] = file.dropped
             yield each.party, part if isinstance(part, Moments) else part.moments()
 
     summaries = {each.party: len(store.index.leaves(each.digest)) for each in contributions}
-    found = table_one.describe(study, parts(), total=store.total().moments(), summaries=summaries)
+    total = store.total().moments()
+    found = table_one.describe(study, parts(), total=total, summaries=summaries, dropped=dropped)
     if store.index.last() != before:
         raise FolderInUse(f"another coordinator is writing to {store.path}: try again when it is done")
     return found
