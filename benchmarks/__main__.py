@@ -24,6 +24,7 @@ ALL = (
     "unbalanced",
     "exchange",
     "summarize",
+    "secure_sums",
     "extraction",
     "flower",
 )

@@ -17,8 +17,8 @@ import numpy as np
 from benchmarks.measure import Results, cpu_and_wall_seconds, cpu_seconds, peak_bytes
 from fedgram import Moments
 from fedgram.core import wire
+from fedgram.core.fixed_point import Fixed
 from fedgram.exchange.format import fgm
-from fedgram.exchange.format.exact_sums import Fixed
 from fedgram.exchange.store.study_store import Store
 
 PARTIES = int(os.environ.get("PARTIES", "100"))

@@ -16,8 +16,8 @@ from scipy.linalg import blas
 
 from benchmarks.large_tables import bare, parquet_batches
 from benchmarks.measure import Results, cpu_seconds
-from fedgram.exchange.format.signing_keys import PrivateKey
 from fedgram.exchange.rounds.party_side import Party, summarize
+from fedgram.secure.signing_keys import PrivateKey
 from fedgram.studies import Study
 from fedgram.studies.kinds import Number
 

@@ -208,3 +208,9 @@ def test_rounds_are_evaluated_for_numbers_too_and_have_no_accuracies():
     none = np.zeros(0, dtype=np.int64)
     data = StudyDataset("costs", np.zeros((0, 2)), none, study.schema.classes, "", study=study)
     assert Prepared(data, parties, 0, tested_by_clients=True).curves(Twice(), fit) == {}
+
+
+def test_another_kind_has_a_model_and_no_evaluation_on_secure_sums(clients):
+    plain, secure = (fg.AFL().fit(clients, classes=Levels(GRADES), secure=each) for each in (None, fg.Witnesses(2)))
+    np.testing.assert_allclose(secure.model.model.weights, plain.model.model.weights, rtol=1e-11)
+    assert not secure.evaluation

@@ -20,6 +20,7 @@ from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.fit import Fit, load
 from fedgram.protocol.method import Method, step
 from fedgram.protocol.registry import register, registry
+from fedgram.secure.simulated import Witnesses
 
 if TYPE_CHECKING:
     from fedgram.exchange.store.study_store import Store
@@ -146,6 +147,7 @@ __all__ = [
     "PFedZO",
     "Poisson",
     "Store",
+    "Witnesses",
     "drift",
     "engines",
     "errors",

@@ -21,6 +21,7 @@ from fedgram.models import probabilities as probabilities_of
 Indices: TypeAlias = npt.NDArray[np.int64]
 FEW_SAMPLES = 10  # with fewer test samples, the accuracy of a client is little more than noise
 BINS = 10  # ranges of confidence, in each of which accuracy is compared with it
+EVERYONE = "all clients"  # the entry of an evaluation of which only sums are known
 MUCH = 1 + 1e-9  # factor that leaves room for rounding errors in bounds
 LARGEST_SUM = 1e300  # larger sums could overflow when they are added up
 ERROR_SUMS = ("squared", "absolute", "total", "spread")  # that clients send for each numeric outcome
@@ -89,6 +90,26 @@ class Performance(ABC):
 
 
 @dataclass(frozen=True)
+class Summed:
+    """What a secure run knows of its clients beside the sums over all of them.
+
+    Parameters
+    ----------
+    clients : int
+        The number of clients with test samples.
+    untested : int
+        The number of the others.
+    client_mean : float or None
+        The mean of the clients' accuracies, each in whole percent; None for numeric outcomes.
+
+    """
+
+    clients: int
+    untested: int
+    client_mean: float | None
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """The performance of each client's model on its own test samples.
 
@@ -103,6 +124,8 @@ class Evaluation:
         The number of each client's test samples.
     failed : Mapping[str, str]
         Why test samples could not be scored, by client.
+    summed : Summed or None
+        Set if only sums over all clients are known, as in a secure run: then the other fields have a single entry.
 
     Examples
     --------
@@ -121,6 +144,12 @@ class Evaluation:
     performances: Mapping[str, Any] = field(default_factory=dict)
     tested: Mapping[str, int] = field(default_factory=dict)
     failed: Mapping[str, str] = field(default_factory=dict)
+    summed: Summed | None = None
+
+    @classmethod
+    def of_sum(cls, total: Performance, summed: Summed) -> Self:
+        """Return the evaluation of which only the sums over all clients are known."""
+        return cls({EVERYONE: total}, {EVERYONE: total.n}, summed=summed)
 
     def __bool__(self) -> bool:
         """Return whether any test samples were scored."""
@@ -144,7 +173,7 @@ class Evaluation:
     @property
     def untested(self) -> int:
         """Number of clients without test samples."""
-        return sum(not n for n in self.tested.values())
+        return sum(not n for n in self.tested.values()) if self.summed is None else self.summed.untested
 
     @property
     def few(self) -> int:
@@ -169,21 +198,30 @@ class Evaluation:
     @property
     def client_mean(self) -> float:
         """Mean of the clients' accuracies, as FedHiP and APFL report; NaN without test samples."""
+        if self.summed is not None:
+            return nan if self.summed.client_mean is None else self.summed.client_mean
         return mean_of(list(self.by_client.values()))
 
     @property
     def worst_decile(self) -> float:
-        """Mean accuracy of the worst tenth of the clients (at least one)."""
-        return worst_tenth(list(self.by_client.values()))
+        """Mean accuracy of the worst tenth of the clients (at least one); NaN where only sums are known."""
+        return nan if self.summed is not None else worst_tenth(list(self.by_client.values()))
 
     def summary(self) -> dict[str, Any]:
         """Return the three accuracies by name; or RMSE, MAE and R² over all test samples, by numeric outcome."""
-        return self.kind.summary(list(self.judged.values()))
+        return self._known(self.kind.summary(list(self.judged.values())))
+
+    def _known(self, accuracies: dict[str, Any]) -> dict[str, Any]:
+        """Return accuracies by name as far as they are known."""
+        if self.summed is None or "pooled" not in accuracies:
+            return accuracies
+        return {"client_mean": self.client_mean, "pooled": accuracies["pooled"]}
 
     def report(self) -> dict[str, Any]:
         """Return the fields of a report, ready for JSON."""
         found = list(self.judged.values())
-        return self.kind.report(found) if found else {"accuracy": None}
+        report = self.kind.report(found) if found else {"accuracy": None}
+        return report | {"accuracy": self._known(report["accuracy"])} if report["accuracy"] else report
 
     def record(self, names: Sequence[str]) -> dict[str, Any]:
         """Return the fields of a run's record for these clients, in this order, beside `report`."""
@@ -212,13 +250,15 @@ class Evaluation:
 
     def to_fields(self) -> dict[str, Any]:
         """Return the evaluation as plain values."""
-        return {**self.kind.pack(self.performances), "tested": dict(self.tested), "failed": dict(self.failed)}
+        fields = {**self.kind.pack(self.performances), "tested": dict(self.tested), "failed": dict(self.failed)}
+        return fields if self.summed is None else fields | {"summed": asdict(self.summed)}
 
     @classmethod
     def of_fields(cls, fields: Mapping[str, Any]) -> Self:
         """Return the evaluation in the fields of `to_fields`."""
         [kind] = [kind for kind in Performance.kinds if kind.packed in fields]
-        return cls(kind.unpack(fields), fields["tested"], fields.get("failed", {}))
+        summed = Summed(**fields["summed"]) if "summed" in fields else None
+        return cls(kind.unpack(fields), fields["tested"], fields.get("failed", {}), summed)
 
 
 def mean_of(figures: Sequence[float]) -> float:

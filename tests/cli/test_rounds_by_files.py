@@ -9,8 +9,8 @@ import fedgram as fg
 from fedgram.core.errors import InvalidParameter, Mismatch, RefusedMessage, StoreError
 from fedgram.core.hashing import readable
 from fedgram.exchange.format import fgm
-from fedgram.exchange.format.signing_keys import PrivateKey
 from fedgram.exchange.rounds.party_side import model_of
+from fedgram.secure.signing_keys import PrivateKey
 from fedgram.studies import Study
 from fedgram.studies.encoding import read_client
 from support.command import fedgram, invoked, run, told

@@ -26,7 +26,6 @@ from fedgram.core.hashing import hash_text
 from fedgram.exchange.format import fgm
 from fedgram.exchange.format.amendments import ADD, NOTE, Amendment, Rotation, amended, amendments_in
 from fedgram.exchange.format.coordinator import check_agreed
-from fedgram.exchange.format.signing_keys import PrivateKey
 from fedgram.exchange.pages.passport import Passport
 from fedgram.exchange.pages.store_status import FORMER, status, status_page
 from fedgram.exchange.rounds.party_side import fit_of
@@ -36,6 +35,7 @@ from fedgram.exchange.store.ledger import Entry
 from fedgram.exchange.store.saved_total import problems
 from fedgram.exchange.store.study_store import Store
 from fedgram.exchange.store.verification import check_statement, check_total
+from fedgram.secure.signing_keys import PrivateKey
 from support import campaign
 from support.stores import EARLIER, KEYS, REGIONAL, STUDY, Clock, answered, keyed, store_of, summary
 

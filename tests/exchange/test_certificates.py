@@ -7,10 +7,10 @@ import pytest
 
 from fedgram.core.errors import Mismatch, StoreError, UnknownName
 from fedgram.exchange.format import fgm
-from fedgram.exchange.format.signing_keys import PrivateKey
 from fedgram.exchange.store.combined import sum_of
 from fedgram.exchange.store.study_store import Store
 from fedgram.exchange.store.verification import check_total, problems, verify
+from fedgram.secure.signing_keys import PrivateKey
 from support.stores import STUDY, store_of, summary
 
 NAMES = ("north", "south", "east", "west")

@@ -9,12 +9,12 @@ from fedgram.core.errors import InvalidData, Mismatch, RefusedMessage, StoreErro
 from fedgram.core.hashing import readable
 from fedgram.exchange.format import fgm
 from fedgram.exchange.format.coordinator import check_agreed, check_coordinator, coordinator_key, signer_line
-from fedgram.exchange.format.signing_keys import PrivateKey
 from fedgram.exchange.pages.passport import Passport
 from fedgram.exchange.rounds.party_side import Party, model_of, personalize
 from fedgram.exchange.rounds.round_messages import answer
 from fedgram.exchange.rounds.round_server import advance
 from fedgram.exchange.store.study_store import Store
+from fedgram.secure.signing_keys import PrivateKey
 from fedgram.studies.drafting import with_coordinator
 from fedgram.studies.study import Study
 from support.exchange import TEXT

@@ -11,11 +11,11 @@ from fedgram.core.errors import FolderInUse, Mismatch, RefusedMessage, StoreErro
 from fedgram.core.hashing import hash_bytes
 from fedgram.exchange.format import fgm
 from fedgram.exchange.format.exact_sums import Sum
-from fedgram.exchange.format.signing_keys import PrivateKey
 from fedgram.exchange.rounds.round_server import advance
 from fedgram.exchange.store.saved_total import TOTAL, load_total, save_total
 from fedgram.exchange.store.study_store import Store
 from fedgram.exchange.store.verification import check_total, problems, verify
+from fedgram.secure.signing_keys import PrivateKey
 from support.stores import STUDY, answered, store_of, summary
 
 NAMES = ("north", "south", "east")

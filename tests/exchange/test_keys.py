@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedgram.core.errors import Doubtful, InvalidData, MissingExtra, RefusedMessage
-from fedgram.exchange.format import signing_keys
 from fedgram.exchange.format.key_files import file_name, named_by, new_pair, read_public
-from fedgram.exchange.format.signing_keys import PrivateKey, PublicKey
+from fedgram.secure import signing_keys
+from fedgram.secure.signing_keys import PrivateKey, PublicKey
 from support.exchange import key_of
 
 KEY = key_of(7)

@@ -9,10 +9,10 @@ import pytest
 import fedgram as fg
 from fedgram.core.errors import Mismatch, RefusedMessage
 from fedgram.exchange.format import fgm
-from fedgram.exchange.format.signing_keys import PrivateKey
 from fedgram.exchange.pages.statement_page import statement_page
 from fedgram.exchange.store.statements import Statement, check_forgotten
 from fedgram.exchange.store.study_store import Store
+from fedgram.secure.signing_keys import PrivateKey
 from support.stores import EARLIER, KEYS, STUDY, Clock, store_of, summary
 
 NAMES = ("north", "south", "east", "centre")

@@ -9,11 +9,11 @@ import pytest
 
 from fedgram.core.errors import FedgramError, InvalidData, Mismatch, StoreError
 from fedgram.exchange.format import fgm
-from fedgram.exchange.format.signing_keys import PrivateKey
 from fedgram.exchange.rounds.round_server import advance
 from fedgram.exchange.store.seen_head import Seen, load, path_of, save
 from fedgram.exchange.store.study_store import Store
 from fedgram.exchange.store.verification import check_statement, problems
+from fedgram.secure.signing_keys import PrivateKey
 from support.stores import STUDY, store_of, summary
 
 NAMES = ("north", "south", "east")

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from fedgram.core.errors import FedgramError, InvalidParameter, RefusedMessage
 from fedgram.exchange.format import fgm
 from fedgram.exchange.format.coordinator import receiver_in
-from fedgram.exchange.format.sealing import PART, START, Opened, seal
-from fedgram.exchange.format.signing_keys import PrivateKey, PublicKey
 from fedgram.exchange.pages.passport import Passport, passport_page
 from fedgram.exchange.rounds.party_side import model_of
 from fedgram.exchange.rounds.round_server import advance
 from fedgram.exchange.store.study_store import Store
+from fedgram.secure.sealing import PART, START, Opened, seal
+from fedgram.secure.signing_keys import PrivateKey, PublicKey
 from support import campaign
 from support.fgm import encoded, moments, rewritten
 from support.stores import KEYS, STUDY, answered, summary

@@ -4,8 +4,8 @@ import numpy as np
 
 from fedgram.core.errors import FedgramError
 from fedgram.exchange.format import fgm
-from fedgram.exchange.format.signing_keys import PrivateKey, _ed25519, _x25519
 from fedgram.exchange.rounds.party_side import Party, summarize
+from fedgram.secure.signing_keys import PrivateKey, _ed25519, _x25519
 from fedgram.studies import Study
 
 PARTIES = ("north", "south", "east")

@@ -6,10 +6,10 @@ import numpy as np
 
 from fedgram.exchange.format import fgm
 from fedgram.exchange.format.header import now
-from fedgram.exchange.format.signing_keys import PrivateKey
 from fedgram.exchange.rounds.round_messages import answer
 from fedgram.exchange.store.study_store import Store
 from fedgram.protocol.clientside import ClientSide
+from fedgram.secure.signing_keys import PrivateKey
 from fedgram.studies.encoding import read_client
 from fedgram.studies.kinds import Category, Number
 from fedgram.studies.study import Study

@@ -14,9 +14,9 @@ from fedgram.core.hashing import readable
 from fedgram.core.terminal import one_line
 from fedgram.exchange.format.amendments import Amendment, Rotation
 from fedgram.exchange.format.key_files import read_public
-from fedgram.exchange.format.signing_keys import PublicKey
 from fedgram.exchange.store import amending
 from fedgram.exchange.store.study_store import Store
+from fedgram.secure.signing_keys import PublicKey
 
 
 def amend(

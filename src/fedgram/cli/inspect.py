@@ -16,10 +16,10 @@ from fedgram.core.filesystem import replace_file, writing
 from fedgram.core.terminal import one_line
 from fedgram.exchange.format import fgm
 from fedgram.exchange.format.coordinator import ABOUT_STORES, check_agreed, receiver_in
-from fedgram.exchange.format.signing_keys import PrivateKey, PublicKey
 from fedgram.exchange.pages.passport import RED, Passport, passport_page
 from fedgram.exchange.pages.statement_page import statement_page
 from fedgram.exchange.store.statements import Statement
+from fedgram.secure.signing_keys import PrivateKey, PublicKey
 from fedgram.studies import Study
 
 StudyOption = Annotated[

@@ -12,7 +12,7 @@ from fedgram.core import terminal
 from fedgram.core.errors import InvalidParameter
 from fedgram.exchange.format.header import party_name
 from fedgram.exchange.format.key_files import named_by, new_pair, read_public, rotated
-from fedgram.exchange.format.signing_keys import PrivateKey
+from fedgram.secure.signing_keys import PrivateKey
 
 app = typer.Typer(
     cls=Commands,

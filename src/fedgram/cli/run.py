@@ -29,10 +29,12 @@ from fedgram.experiments.variants import read_variants
 from fedgram.inference.table import Coefficients
 from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.fit import Fit
+from fedgram.protocol.method import with_witnesses
 from fedgram.protocol.named_methods import resolve
 from fedgram.protocol.parameters import read_settings
 from fedgram.protocol.pool import Tabulates
 from fedgram.report.result_tables import few_clients, site_tables
+from fedgram.secure.simulated import Witnesses
 from fedgram.studies import Study, table_one
 from fedgram.studies.design import Request
 from fedgram.studies.table_one import TableOne
@@ -65,6 +67,13 @@ def run(
     describe: Annotated[
         bool, typer.Option("--describe", help="Also describe the study's columns by client, of the rows for training.")
     ] = False,
+    secure: Annotated[
+        int | None,
+        typer.Option(
+            metavar="WITNESSES",
+            help="Run on secure sums with so many simulated witnesses: the server sees sums over clients alone.",
+        ),
+    ] = None,
     save: Annotated[Path | None, typer.Option(help="Write the fit to this file.")] = None,
     force: Force = False,
     coefficients: Annotated[
@@ -109,6 +118,7 @@ def run(
         ridge=ridge,
         level=level,
     )
+    running = _with_witnesses(running, secure, request, out=out is not None, describe=describe)
     if method is None:
         # A study's method is a name, so this never runs code that came with the study.
         method = Study.read(settings["study"]).method if settings.get("study") else "afl"
@@ -197,6 +207,19 @@ def _described(prepared: Prepared, fit: Fit) -> TableOne:
     return table_one.describe(study, ((each.name, ClientSide(each, **about).moments()) for each in contributors))
 
 
+def _with_witnesses(running: options.Running, secure: int | None, request: Request, **asked: bool) -> options.Running:
+    """Return the options of a run, with witnesses if it is secure; raise if figures of single clients are asked for."""
+    if secure is None:
+        return running
+    asked |= {"site-effects": request.site_effects != "none", "robust": request.robust}
+    asked |= {"heterogeneity": request.heterogeneity}
+    for option in (name for name, wanted in asked.items() if wanted):
+        raise InvalidParameter(
+            f"--{option}: expected none with --secure, got it; it needs figures of each client, which are not known"
+        )
+    return replace(running, engine=with_witnesses(running.engine, Witnesses(secure)))
+
+
 def _check_target(save: Path, *, force: bool) -> None:
     """Raise before anything is computed if the file cannot be written, or exists and must not be overwritten."""
     if not save.absolute().parent.is_dir():
@@ -222,6 +245,8 @@ def _show(fit: Fit, evaluation: Evaluation, prepared: Prepared) -> None:
     table.show_header = False
     taken_part = f"{len(fit.contributors)} of {len(clients)} contributed"
     table.add_row("clients", taken_part + one_line(_why_not(fit)))
+    if secure := fit.notes.get("secure"):
+        table.add_row("secure", f"the server saw sums alone; simulated witnesses: {secure['witnesses']}")
     samples = sum(len(client.x) for client in clients)
     kind = f"of {', '.join(prepared.units)}" if prepared.units else f"in {len(data.classes)} classes"
     table.add_row("samples", f"{samples:,} for training {kind}")

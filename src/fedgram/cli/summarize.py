@@ -15,11 +15,11 @@ from fedgram.core.terminal import echo
 from fedgram.data.own.bad import OnBad
 from fedgram.exchange.format import fgm
 from fedgram.exchange.format.coordinator import receiver_in, signer_line
-from fedgram.exchange.format.sealing import seal
 from fedgram.exchange.pages.passport import Passport
 from fedgram.exchange.rounds.party_side import Party, received, reply, summary_of
 from fedgram.exchange.rounds.round_messages import Round
 from fedgram.exchange.store.delivery import check_takes
+from fedgram.secure.sealing import seal
 from fedgram.studies import Notation, Study, open_table
 
 KeyOption = Annotated[

@@ -19,7 +19,7 @@ import numpy as np
 from fedgram.core import wire
 from fedgram.core.classes import Label
 from fedgram.core.errors import ClientFailed, InvalidParameter
-from fedgram.core.hashing import hash_array, hash_json
+from fedgram.core.hashing import hash_array, hash_bytes, hash_json
 from fedgram.core.threads import Limit, begin_worker, end_workers, one_thread_each, worth_a_worker
 from fedgram.data.client import Client
 from fedgram.moments.targets import Targets
@@ -30,6 +30,9 @@ from fedgram.protocol.method import Method, Require
 from fedgram.protocol.transport import Progress, Spent
 
 if TYPE_CHECKING:
+    from fedgram.protocol.masking import MaskingClient
+    from fedgram.secure.secure_sums import Coordinator
+    from fedgram.secure.simulated import Witnesses
     from fedgram.studies.study import Study
 
 T = TypeVar("T")
@@ -55,6 +58,8 @@ class InProcess:
     checkpoint
         A file in which a long run that can be interrupted (of FedACnnL, after each layer) saves its state. If the file
         exists, the same run goes on from it.
+    secure
+        The witnesses of a run on secure sums, which are simulated; None for a plain run.
 
     """
 
@@ -62,6 +67,7 @@ class InProcess:
     batch: int = 64
     threads: int | Literal["auto"] = "auto"
     checkpoint: str | Path | None = None
+    secure: "Witnesses | None" = None
 
     def __post_init__(self) -> None:
         for what in ("workers", "batch", "threads"):
@@ -70,6 +76,8 @@ class InProcess:
                 continue
             if not isinstance(value, Integral) or value < 1:
                 raise InvalidParameter(f"{what} must be at least 1, got {value!r}")
+        if self.secure is not None and self.checkpoint is not None:
+            raise InvalidParameter("checkpoint: expected none with secure sums, whose keys end with the run, got one")
 
     def run(
         self,
@@ -95,6 +103,7 @@ class InProcess:
                 checkpoint=(Path(self.checkpoint), lambda: _fingerprint(clients), room.remembers)
                 if self.checkpoint
                 else None,
+                secure=room.coordinator,
             )
         return replace(fit, personal=room.personal_models())
 
@@ -123,6 +132,18 @@ class Room:
         self._seconds: defaultdict[str, float] = defaultdict(float)  # CPU time by step, over all clients
         self._performed: defaultdict[str, int] = defaultdict(int)
         self._limits: list[Limit] = []
+        self.coordinator: Coordinator | None = None
+        self._masking: dict[str, MaskingClient] = {}
+        if engine.secure is not None:
+            self._mask(engine.secure)
+
+    def _mask(self, witnesses: "Witnesses") -> None:
+        """Let clients mask all that they send, with keys that are made for this run."""
+        from fedgram.protocol.masking import MaskingClient  # few runs need it
+
+        study = hash_json([self._method.name, self._method.revision, self._method.settings()])
+        self.coordinator, parties = witnesses.begin(study, self.names)
+        self._masking = {name: MaskingClient(party, self.sides[name], len(parties)) for name, party in parties.items()}
 
     def __enter__(self) -> Self:
         return self
@@ -198,6 +219,8 @@ class Room:
         for name, request in requests:
             if request is not last:
                 last, opened = request, wire.decode(request)
+                if self._masking:
+                    opened["digest"] = hash_bytes([request])
             yield self.sides[name], opened
 
     def _answer(self, step: str, group: Group, clock: Callable[[], float]) -> list[Answer]:
@@ -224,13 +247,36 @@ class Room:
         sides, requests = zip(*group, strict=True)
         try:
             replies = perform(self._method, sides, requests)
-            return [(side.name, wire.encode(reply, sealed=False)) for side, reply in zip(sides, replies, strict=True)]
+            if not self._masking:
+                return [
+                    (side.name, wire.encode(reply, sealed=False)) for side, reply in zip(sides, replies, strict=True)
+                ]
         except Exception as error:
             if len(group) > 1:  # find out whose fault it was; the others must not suffer for it
                 return [answer for item in group for answer in self._replies([item])]
-            failure = ClientFailed(explain(error))
-            failure.__cause__ = error
-            return [(sides[0].name, failure)]
+            return [(sides[0].name, self._failure(error))]
+        # Outside of the above, which may perform a step again: a client answers a request once.
+        return [
+            (side.name, self._masked(side.name, request, reply))
+            for side, request, reply in zip(sides, requests, replies, strict=True)
+        ]
+
+    def _masked(self, name: str, request: dict[str, Any], reply: Any) -> bytes | Exception:
+        """Return the bytes that leave a client in a secure run, or the error that the server hears of."""
+        try:
+            return self._masking[name].sent(self._method, request, reply, request["digest"])
+        except Exception as error:
+            return self._failure(error)
+
+    def _failure(self, error: Exception) -> ClientFailed:
+        """Return a client's error as the server hears of it."""
+        if self._masking:
+            from fedgram.protocol.masking import refusal
+
+            return refusal(error)
+        failure = ClientFailed(explain(error))
+        failure.__cause__ = error
+        return failure
 
 
 def _fingerprint(clients: Sequence[Client]) -> str:

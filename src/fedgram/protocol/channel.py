@@ -1,10 +1,12 @@
 """The channel to the clients: requests are encoded and counted, replies counted, decoded and checked."""
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from statistics import median_low
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+import numpy as np
 
 from fedgram.core import wire
 from fedgram.core.classes import shorten
@@ -18,7 +20,9 @@ from fedgram.protocol.transport import Progress, Reply, Timing, Traffic, Transpo
 
 if TYPE_CHECKING:
     from fedgram.protocol.method import Method
+    from fedgram.secure.secure_sums import Collected
 
+T = TypeVar("T")
 Task: TypeAlias = tuple[str, Payload]  # a client's name and payload
 
 
@@ -119,6 +123,31 @@ class Channel:
             replied = {client: times for client, times in self.transport.spent.items() if client not in failed}
             self.timing.add(replied)
 
+    def collect(
+        self, step: str, names: Sequence[str], request: bytes, collected: "Collected", *, round: int, counted: bool
+    ) -> dict[str, FedgramError]:
+        """Add the clients' masked replies to a request to `collected`, and return the errors of the others."""
+        failed: dict[str, FedgramError] = {}
+
+        def read(client: str, answer: bytes) -> None:
+            found = wire.decode(answer, sender=client, sealed=not self.transport.trusted)
+            if found is None:  # nothing to add
+                return
+            upload = found.get("upload") if isinstance(found, dict) and len(found) == 1 else None
+            if not isinstance(upload, np.ndarray) or upload.dtype != np.uint8:
+                raise RefusedMessage(f"reply: expected a masked one, got {type(found).__name__}")
+            collected.add(client, upload.tobytes())
+
+        if counted:
+            for name in names:
+                self.traffic.count(name, down=len(request))
+        requests = ((name, request) for name in names)
+        for _ in self._exchanged(step, requests, read, failed, round, counted=counted, total=len(names)):
+            pass
+        if counted:
+            self.timing.add({client: times for client, times in self.transport.spent.items() if client not in failed})
+        return failed
+
     def _checked(
         self,
         step: str,
@@ -132,38 +161,61 @@ class Channel:
         """Yield the replies that are what the step declares, with the sizes of their parts."""
         expected: Any = replies.expected(type(self._method), step)  # type: ignore[arg-type]
         sent = dict(tasks)
-        if self._progress is not None:
-            self._progress(step, round, 0, len(tasks))  # the first reply may take long
+
+        def read(client: str, answer: bytes) -> Sized:
+            value = wire.decode(answer, sender=None if self.transport.trusted else client, finite=True)
+            question = agreement.question(client, sent[client], round)
+            replies.check(value, expected(self._method, question) if callable(expected) else expected, question)
+            return Reply(client, value), question.sizes
+
         requests = self._requests(step, tasks, agreement, round, counted=counted)
+        return self._exchanged(step, requests, read, failed, round, counted=counted, total=len(tasks))
+
+    def _exchanged(
+        self,
+        step: str,
+        requests: Iterable[tuple[str, bytes]],
+        read: Callable[[str, bytes], T],
+        failed: dict[str, FedgramError],
+        round: int,
+        *,
+        counted: bool,
+        total: int,
+    ) -> Iterator[T]:
+        """Yield the replies to requests as `read` makes them of a client's name and bytes; errors go into `failed`."""
+        if self._progress is not None:
+            self._progress(step, round, 0, total)  # the first reply may take long
         for done, (client, answer) in enumerate(self.transport.exchange(step, requests), start=1):
             try:
                 if isinstance(answer, Exception):
                     raise answer
                 if counted:
                     self.traffic.count(client, up=len(answer))
-                value = wire.decode(answer, sender=None if self.transport.trusted else client, finite=True)
-                question = agreement.question(client, sent[client], round)
-                replies.check(value, expected(self._method, question) if callable(expected) else expected, question)
+                found = read(client, answer)
             except FedgramError as error:
                 failed[client] = error
             else:
-                yield Reply(client, value), question.sizes
+                yield found
             if self._progress is not None:
-                self._progress(step, round, done - len(failed), len(tasks))
+                self._progress(step, round, done - len(failed), total)
 
     def _requests(
         self, step: str, tasks: Sequence[Task], agreement: Agreement, round: int, *, counted: bool
     ) -> Iterator[tuple[str, bytes]]:
+        last, request = object(), b""
+        for name, payload in tasks:
+            if payload is not last:  # a payload that is the same for all is encoded once
+                last, request = payload, self.encoded(step, payload, agreement, round)
+            if counted:
+                self.traffic.count(name, down=len(request))
+            yield name, request
+
+    def encoded(self, step: str, payload: Payload, agreement: Agreement, round: int, **more: Payload) -> bytes:
+        """Return a request; `more` are further fields that clients read."""
         classes = shorten(agreement.classes) if agreement.classes else None
         envelope = {"step": step, "round": round, "seed": self._seed, "classes": classes}
         envelope |= sent_columns(agreement.columns)
         envelope |= {} if agreement.basis is None else {"basis": agreement.basis}
         envelope |= {} if agreement.declared is None else {"targets": agreement.declared}
-        sealed = not self.transport.trusted  # messages inside this process cannot be damaged on the way
-        last, request = object(), b""
-        for name, payload in tasks:
-            if payload is not last:  # a payload that is the same for all is encoded once
-                last, request = payload, wire.encode(envelope | {"payload": payload}, sealed=sealed)
-            if counted:
-                self.traffic.count(name, down=len(request))
-            yield name, request
+        # Messages inside this process cannot be damaged on the way.
+        return wire.encode(envelope | more | {"payload": payload}, sealed=not self.transport.trusted)

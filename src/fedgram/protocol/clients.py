@@ -21,7 +21,7 @@ from fedgram.moments.moments import Moments, Total
 from fedgram.moments.targets import Targets
 from fedgram.protocol.agreement import Agreement
 from fedgram.protocol.channel import Channel
-from fedgram.protocol.pool import Pool, Recorder
+from fedgram.protocol.pool import Contributions, Pool, Recorder
 from fedgram.protocol.quorum import Quorum, draw_share
 from fedgram.protocol.sites import SiteKeeper, Sites
 from fedgram.protocol.transport import Reply
@@ -166,7 +166,6 @@ class Clients:
     ) -> None:
         self.agreement = agreement
         self.classes, self.features = agreement.classes, agreement.features
-        self.samples, self.tested = agreement.samples, agreement.tested
         self.round = 0
         self.rounds: list[Evaluation] = []  # the evaluations reported
         self.pooled: Pool | None = None  # pooled moments, if the model is made of them alone
@@ -177,6 +176,16 @@ class Clients:
         self.reporting = {"wall": 0.0, "cpu": 0.0, "clients": 0.0}  # seconds
         self._method, self._channel, self._quorum, self._seed = method, channel, quorum, seed
         self._rng: tuple[int, np.random.Generator] | None = None
+
+    @property
+    def samples(self) -> Mapping[str, int]:
+        """How many training samples each client has, by name."""
+        return self.agreement.samples
+
+    @property
+    def tested(self) -> Mapping[str, int]:
+        """How many test samples each client has, by name."""
+        return self.agreement.tested
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -299,10 +308,12 @@ class Clients:
             raise InvalidParameter(
                 f"step {step.__name__!r} must reply with moments, got a {type(tallied.first).__name__}"
             )
-        known = recorder.contributions(tallied.clients)
+        return self._pooled(tallied.total, recorder.contributions(tallied.clients))
+
+    def _pooled(self, total: Moments, known: Contributions | None) -> Pool:
+        """Return the pool of moments that all contributors' add up to, and keep it and its basis."""
         shape, study = self.shape, None if self.agreement.basis else self.agreement.study
-        targets = self.agreement.targets
-        self.pooled = Pool(tallied.total, tuple(self.contributors), shape, targets, known, study)
+        self.pooled = Pool(total, tuple(self.contributors), shape, self.agreement.targets, known, study)
         if self.pooled.basis is not None:
             self.agreement = replace(self.agreement, basis=self.pooled.basis)
         return self.pooled

@@ -114,6 +114,11 @@ class ClientSide:
         """The number of training samples."""
         return len(self.data.x)
 
+    @property
+    def tested(self) -> int:
+        """The number of test samples."""
+        return 0 if self.data.x_test is None else len(self.data.x_test)
+
     @cached_property
     def x(self) -> Any:
         """The training samples, all of them in memory; `x_blocks` takes less memory for a large file."""

@@ -385,6 +385,7 @@ class Fit(wire.Saved):
             "seconds": round(self.seconds, 6),
             "cpu_seconds": {who: round(seconds, 6) for who, seconds in self.cpu_seconds.items()},
             "timing": {span: round(value, 6) for span, value in Timing.summary(self.timing).items()},
+            **({"secure": self.notes["secure"]} if "secure" in self.notes else {}),
             **({} if self.sites is None else {"validation": self.sites.report()}),
         }
 
@@ -650,9 +651,10 @@ _COUNT = _is("a whole number ≥ 0", lambda value: _number(value) and isinstance
 _MODEL = _is("a model", _model)
 _POSITIVE = _is("a number ≥ 0", lambda value: _number(value) and value >= 0)
 _BINS = {"samples": _each(_COUNT), "right": _each(_COUNT), "confidence": _each(_POSITIVE)}
+_SUMMED = _has({"clients": _COUNT, "untested": _COUNT, "client_mean": _or_none(_POSITIVE)})
 _COUNTS = _has(
     {"correct": _table(_COUNT), "tested": _table(_COUNT)},
-    {"failed": _table(_TEXT), "calibration": _table(_has({"squared": _POSITIVE, **_BINS}))},
+    {"failed": _table(_TEXT), "summed": _SUMMED, "calibration": _table(_has({"squared": _POSITIVE, **_BINS}))},
 )
 
 
@@ -681,7 +683,9 @@ def _right_labels(name: str, value: Any) -> None:
 
 
 _SUMS = _has({"n": _COUNT, "squared": _POSITIVE, "absolute": _POSITIVE, "total": _NUMBER, "spread": _POSITIVE})
-_ALL_ERRORS = _has({"errors": _table(_table(_SUMS)), "tested": _table(_COUNT)}, {"failed": _table(_TEXT)})
+_ALL_ERRORS = _has(
+    {"errors": _table(_table(_SUMS)), "tested": _table(_COUNT)}, {"failed": _table(_TEXT), "summed": _SUMMED}
+)
 
 
 def _errors(name: str, value: Any) -> None:

@@ -2,10 +2,10 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Never, Protocol, Self, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Never, Protocol, Self, TypeAlias, TypeVar, cast, overload
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from fedgram.protocol.disclosure import Weighing
 from fedgram.protocol.fit import Fit
 from fedgram.protocol.replies import SOMETHING, ColumnSums, Either, Judgement, ListOf, Number, Text
 from fedgram.protocol.transport import Progress
+from fedgram.secure.simulated import Witnesses
 
 if TYPE_CHECKING:
     from fedgram.studies.study import Study
@@ -110,6 +111,15 @@ class Engine(Protocol):
         ...
 
 
+def with_witnesses(engine: Engine, witnesses: Witnesses) -> Engine:
+    """Return the engine with witnesses, for a run on secure sums; raise if it cannot have any."""
+    if not isinstance(witnesses, Witnesses):
+        raise InvalidParameter(f"secure: expected witnesses such as fg.Witnesses(2), got {witnesses!r:.60}")
+    if not hasattr(engine, "secure"):
+        raise InvalidParameter(f"secure: expected the engine 'inprocess', got {type(engine).__name__}")
+    return cast("Engine", replace(cast("Any", engine), secure=witnesses))
+
+
 # Engines by name; each registers itself here, so that methods need not import them.
 engines: dict[str, Callable[..., Engine]] = {}
 
@@ -142,6 +152,9 @@ class Method:
     numeric: ClassVar[bool] = False
     # The outcomes that the method is for, with which the contract is checked.
     suits: ClassVar[Literal["classes", "two classes", "counts"]] = "classes"
+    # Whether the server only adds replies up (`clients.sum`, `mean` and `pool`) and never looks at a single one, so
+    # that the method also runs on secure sums.
+    adds: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         """Name the method after its class, in lower case, unless it names itself."""
@@ -171,6 +184,7 @@ class Method:
         engine: str | Engine = "inprocess",
         require: Require = "all",
         progress: Progress | None = None,
+        secure: Witnesses | None = None,
     ) -> Fit:
         """Return the fit of the method to clients.
 
@@ -196,6 +210,8 @@ class Method:
         progress : Progress or None
             A function that is called with (step, round, done, total) as replies arrive; refused replies do not count
             as done.
+        secure : Witnesses or None
+            The witnesses of a run on secure sums, in which the server sees sums over clients alone.
 
         """
         parties: list[Any] = [clients, *others] if others else list(clients)
@@ -210,6 +226,8 @@ class Method:
             if engine not in engines:
                 raise UnknownName("engine", engine, engines)
             engine = engines[engine]()
+        if secure is not None:
+            engine = with_witnesses(engine, secure)
         options = {} if study is None else {"study": study}
         return engine.run(self, parties, classes=classes, seed=seed, require=require, progress=progress, **options)
 
@@ -220,6 +238,23 @@ class Method:
     def fewest_samples(self, n: int) -> int:
         """Return the smallest number of a client's n samples behind a reply, with these settings."""
         return n
+
+    def check_secure(self) -> None:
+        """Raise if the server looks at single replies, so that sums alone are not enough."""
+        # Besides those that the run asks for.
+        expected = {name: replies.expected(type(self), name) for name in self.steps()}  # type: ignore[arg-type]
+        others = {"hello", "column_sums", "evaluate"}
+        own = {repr(name): kind for name, kind in expected.items() if kind is not None and name not in others}
+        if not self.adds:
+            raise InvalidParameter(
+                "secure: expected a method whose server only adds replies up, such as fedgram or fedavg, got "
+                f"{self.name}, which needs each client's reply to {', '.join(own)}; run it without secure"
+            )
+        if undeclared := [name for name, kind in own.items() if kind is SOMETHING]:
+            raise InvalidParameter(
+                f"secure: expected steps that declare the form of their replies, got {', '.join(undeclared)} of "
+                f"{self.name}; give @step(reply=...), or annotate a step that replies with nothing with -> None"
+            )
 
     @property
     def shift_invariant(self) -> bool:
@@ -265,7 +300,7 @@ class Method:
             "kind": NAMES if data.y.dtype.kind == "U" else NUMBERS,
             "labels": None if client.classes else data.labels(),
             "far": self._far(client),
-            "tested": 0 if data.x_test is None else len(data.x_test),
+            "tested": client.tested,
         }
 
     def _far(self, client: ClientSide) -> int:

@@ -185,6 +185,7 @@ class OneMessage(Publishing):
     """
 
     finds_columns = True
+    adds = True
 
     # server
     def serve(self, clients: Clients) -> Model:

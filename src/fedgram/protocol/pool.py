@@ -218,7 +218,7 @@ class Pool:
     contributors: tuple[str, ...]
     shape: tuple[int, ...]
     targets: Targets
-    contributions: Contributions | None = None  # None in fits that earlier versions saved
+    contributions: Contributions | None = None  # None of secure sums, and in fits that earlier versions saved
     study: "Study | None" = None
 
     @cached_property
@@ -265,7 +265,7 @@ class Pool:
         if self.contributions is None:
             raise InvalidData(
                 "this fit has no records of its clients' contributions, so clients cannot join or leave safely: "
-                "it was saved by an earlier version; run it again"
+                "it was saved by an earlier version, or is of secure sums, which show no single client's; run it again"
             )
         self.sent.schema.check_same(moments.schema)
         return moments, name, self.contributions

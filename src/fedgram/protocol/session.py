@@ -22,7 +22,7 @@ from fedgram.models import Model
 from fedgram.moments.moments import described, study_of
 from fedgram.moments.targets import Targets
 from fedgram.pipeline import Pipeline
-from fedgram.protocol.agreement import agree
+from fedgram.protocol.agreement import Agreement, agree
 from fedgram.protocol.channel import Channel
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.fit import Fit
@@ -31,6 +31,7 @@ from fedgram.protocol.quorum import Quorum
 from fedgram.protocol.transport import Progress, Transport
 
 if TYPE_CHECKING:
+    from fedgram.secure.secure_sums import Coordinator
     from fedgram.studies.study import Study
 
 
@@ -133,12 +134,13 @@ def run(
     progress: Progress | None,
     study: "Study | None" = None,
     checkpoint: tuple[Path, Callable[[], str], Callable[[], bool]] | None = None,
+    secure: "Coordinator | None" = None,
 ) -> Fit:
     """Run a method and return its fit (without personal models, which stay with the clients).
 
     `checkpoint` is a file in which a method that can be interrupted saves its state, a function that returns the
     fingerprint of the clients' data, and one that says whether clients remember something; the file goes when the run
-    has ended.
+    has ended. `secure` is the coordinator of secure sums, if the server may see sums alone.
     """
     started, cpu_started = perf_counter(), process_time()
     seed = read_seed(seed)
@@ -147,6 +149,9 @@ def run(
     channel = Channel(transport, method, seed=seed, progress=progress)
     quorum = Quorum(transport.names, require)
     known, declared = _agreed(method, classes, study)
+    if secure is not None:
+        method.check_secure()
+        known = _given(known, study)
     agreement = replace(agree(channel, quorum, known, study), declared=declared)
     if study is None and study_of(agreement.features):
         raise Mismatch(
@@ -157,7 +162,7 @@ def run(
         if agreement.features != study.features:
             raise Mismatch(f"clients have {described(agreement.features)}, and this is {described(study.features)}")
         agreement = replace(agreement, study=study)
-    clients = Clients(method, agreement, channel, quorum, seed=seed)
+    clients = _clients(method, agreement, channel, quorum, secure, seed)
     if checkpoint is not None:
         path, fingerprint, remembering = checkpoint
         about = {"method": method.name, "revision": method.revision, "settings": method.settings(), "seed": seed}
@@ -214,6 +219,27 @@ def run(
         shape=agreement.shape,
         sites=clients.sites and clients.sites.agreed(clients.agreement.basis, clients.targets),
     )
+
+
+def _clients(
+    method: Method, agreement: Agreement, channel: Channel, quorum: Quorum, secure: "Coordinator | None", seed: int
+) -> Clients:
+    """Return the clients as the method's server sees them: with secure sums, their sums alone."""
+    if secure is None:
+        return Clients(method, agreement, channel, quorum, seed=seed)
+    from fedgram.protocol.masked_clients import MaskedClients  # few runs need it
+
+    return MaskedClients(method, agreement, channel, quorum, secure, seed=seed)
+
+
+def _given(classes: Classes, study: "Study | None") -> Classes:
+    """Return the classes that clients need not tell; raise if only their labels can decide."""
+    found = classes or (() if study is None else study.targets.classes)
+    if not found:
+        raise InvalidParameter(
+            "classes: expected names or a number, got none; with secure sums clients do not tell their labels"
+        )
+    return found
 
 
 def _agreed(

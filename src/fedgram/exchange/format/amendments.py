@@ -26,8 +26,8 @@ from fedgram.core.filesystem import read_regular
 from fedgram.core.hashing import readable, short
 from fedgram.exchange.format.fgm import File
 from fedgram.exchange.format.header import is_time, party_name
-from fedgram.exchange.format.signing_keys import PrivateKey, PublicKey
 from fedgram.protocol.fit import Fit
+from fedgram.secure.signing_keys import PrivateKey, PublicKey
 from fedgram.studies.study import Study
 
 ADD, ROTATE, MISTAKE = "add", "rotate", "mistake"

@@ -5,7 +5,7 @@ from pathlib import Path
 from fedgram.core.errors import InvalidData, InvalidParameter, RefusedMessage, StoreError
 from fedgram.exchange.format.amendments import changes_since
 from fedgram.exchange.format.fgm import File
-from fedgram.exchange.format.signing_keys import PrivateKey, PublicKey
+from fedgram.secure.signing_keys import PrivateKey, PublicKey
 from fedgram.studies.study import Study, named
 
 ABOUT_STORES = ("receipt", "certificate")  # a store's statements on joining and removal

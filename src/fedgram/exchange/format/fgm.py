@@ -39,12 +39,12 @@ from fedgram.core.errors import FedgramError, InvalidData, Mismatch, RefusedMess
 from fedgram.core.filesystem import open_regular, replace_file, writing
 from fedgram.core.hashing import hash_bytes
 from fedgram.core.wire import to_tree
-from fedgram.exchange.format import sealing
 from fedgram.exchange.format.header import CIRCUMSTANCES, SCHEMA, Header, now
-from fedgram.exchange.format.signing_keys import PrivateKey, PublicKey
 from fedgram.moments.feasibility import MOST_SAMPLES
 from fedgram.moments.moments import Moments
 from fedgram.protocol.fit import Fit
+from fedgram.secure import sealing
+from fedgram.secure.signing_keys import PrivateKey, PublicKey
 from fedgram.studies.model import StudyModel
 from fedgram.studies.study import Study, check_same, is_same
 

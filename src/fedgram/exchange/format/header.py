@@ -11,8 +11,8 @@ from typing import Any, Self
 from fedgram.core import container
 from fedgram.core.columns import Columns, as_columns
 from fedgram.core.errors import InvalidData, RefusedMessage, UnknownName
-from fedgram.exchange.format.signing_keys import PublicKey
 from fedgram.moments.feasibility import MOST_SAMPLES
+from fedgram.secure.signing_keys import PublicKey
 
 SCHEMA = 1
 KINDS = ("summary", "round", "answer", "global", "personal", "combined", "receipt", "certificate")

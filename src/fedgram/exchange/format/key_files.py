@@ -13,8 +13,8 @@ from fedgram.core.errors import FedgramError, InvalidData
 from fedgram.core.filesystem import PRIVATE, file_name, new_file, read_regular, writing
 from fedgram.exchange.format.amendments import Rotation
 from fedgram.exchange.format.header import party_name
-from fedgram.exchange.format.signing_keys import PrivateKey, PublicKey
 from fedgram.protocol.disclosure import records_in
+from fedgram.secure.signing_keys import PrivateKey, PublicKey
 
 
 def named_by(path: Path) -> str:

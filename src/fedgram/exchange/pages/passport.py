@@ -20,11 +20,11 @@ from fedgram.core.terminal import visible
 from fedgram.exchange.format.amendments import amendments_in, numbered
 from fedgram.exchange.format.coordinator import BY_COORDINATOR, check_coordinator
 from fedgram.exchange.format.fgm import File
-from fedgram.exchange.format.signing_keys import PublicKey
 from fedgram.exchange.rounds.round_messages import Answer, Round
 from fedgram.heads.system import System
 from fedgram.moments.moments import Moments
 from fedgram.protocol.fit import Fit
+from fedgram.secure.signing_keys import PublicKey
 from fedgram.studies.kinds import Category, Number
 from fedgram.studies.model import StudyModel
 from fedgram.studies.party_tables import PartySums, missing_counts

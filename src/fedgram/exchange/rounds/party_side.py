@@ -29,7 +29,6 @@ from fedgram.exchange.format.coordinator import check_coordinator
 from fedgram.exchange.format.fgm import File, encode, is_exchanged, read
 from fedgram.exchange.format.header import party_name
 from fedgram.exchange.format.key_files import named_by
-from fedgram.exchange.format.signing_keys import PrivateKey, PublicKey
 from fedgram.exchange.rounds.round_messages import answer
 from fedgram.models import Model
 from fedgram.protocol.comparison import Comparison
@@ -37,6 +36,7 @@ from fedgram.protocol.disclosure import SummedRows, record_path, recording, warn
 from fedgram.protocol.fit import Fit, load_model
 from fedgram.protocol.onemessage import Publishing
 from fedgram.protocol.registry import registry
+from fedgram.secure.signing_keys import PrivateKey, PublicKey
 from fedgram.studies.encoding import read_client
 from fedgram.studies.model import RowsDigest, StudyModel
 from fedgram.studies.party_tables import PartySums, sum_up

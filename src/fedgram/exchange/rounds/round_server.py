@@ -16,9 +16,10 @@ import numpy as np
 
 from fedgram.core import wire
 from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch, StoreError
+from fedgram.core.fixed_point import Fixed
 from fedgram.core.hashing import hash_bytes
 from fedgram.exchange.format import fgm
-from fedgram.exchange.format.exact_sums import Fixed, Sum
+from fedgram.exchange.format.exact_sums import Sum
 from fedgram.exchange.format.fgm import File
 from fedgram.exchange.rounds.round_messages import Round, check_answer
 from fedgram.exchange.store import ledger

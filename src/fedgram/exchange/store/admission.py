@@ -17,12 +17,12 @@ from fedgram.exchange.format.amendments import Amendment, amended, differences
 from fedgram.exchange.format.exact_sums import Sum
 from fedgram.exchange.format.fgm import File
 from fedgram.exchange.format.header import seconds
-from fedgram.exchange.format.signing_keys import PublicKey
 from fedgram.exchange.store.combined import Combined, leaves_of, part_of
 from fedgram.exchange.store.index import Contribution, Gone, Index, Leaf
 from fedgram.exchange.store.objects import Objects
 from fedgram.moments.moments import Moments, Schema
 from fedgram.moments.targets import ClassTargets, Targets
+from fedgram.secure.signing_keys import PublicKey
 from fedgram.studies.study import Study
 from fedgram.studies.study import check_moments as check_rules
 

@@ -7,9 +7,9 @@ contribution changes and no party summarizes again.
 from fedgram.core.errors import InvalidData, Mismatch, UnknownName
 from fedgram.exchange.format.amendments import ADD, MISTAKE, ROTATE, Amendment, Rotation
 from fedgram.exchange.format.header import party_name
-from fedgram.exchange.format.signing_keys import PublicKey
 from fedgram.exchange.store import ledger
 from fedgram.exchange.store.study_store import Store
+from fedgram.secure.signing_keys import PublicKey
 
 FEWEST_DIGITS = 8  # of a contribution's digest
 

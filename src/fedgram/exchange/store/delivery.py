@@ -17,8 +17,8 @@ from uuid import uuid4
 from fedgram.core.errors import FedgramError, InvalidParameter, StoreError
 from fedgram.core.filesystem import check_regular, writing
 from fedgram.exchange.format import fgm
-from fedgram.exchange.format.signing_keys import PublicKey
 from fedgram.exchange.store import objects
+from fedgram.secure.signing_keys import PublicKey
 
 if TYPE_CHECKING:
     from fedgram.exchange.store.study_store import Store

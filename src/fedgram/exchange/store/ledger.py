@@ -27,7 +27,7 @@ from fedgram.core.hashing import hash_text, short
 from fedgram.exchange.format import fgm
 from fedgram.exchange.format.amendments import Amendment, numbered
 from fedgram.exchange.format.header import is_time, seconds
-from fedgram.exchange.format.signing_keys import PrivateKey
+from fedgram.secure.signing_keys import PrivateKey
 
 OPEN, JOIN, REPLACE, REMOVE, PUBLISH = "open", "join", "replace", "remove", "publish"
 AMEND = "amend"  # parties or keys of the study change; the total does not

@@ -14,12 +14,12 @@ from fedgram.core.filesystem import PRIVATE, read_regular, replace_file, replaci
 from fedgram.core.hashing import hash_text
 from fedgram.exchange.format.exact_sums import Sum
 from fedgram.exchange.format.fgm import read
-from fedgram.exchange.format.signing_keys import PrivateKey, PublicKey
 from fedgram.exchange.store import ledger, objects, seen_head
 from fedgram.exchange.store.combined import part_of, sum_of
 from fedgram.exchange.store.index_check import differences, run_differences
 from fedgram.exchange.store.ledger import CHANGES, PUBLISH, ROUND, Entry, members
 from fedgram.protocol.fit import Fit
+from fedgram.secure.signing_keys import PrivateKey, PublicKey
 
 if TYPE_CHECKING:
     from fedgram.exchange.store.study_store import Store

@@ -16,8 +16,8 @@ from fedgram.core import container
 from fedgram.core.errors import FedgramError
 from fedgram.core.filesystem import PRIVATE, read_regular, replace_file
 from fedgram.core.hashing import short
-from fedgram.exchange.format.signing_keys import PublicKey
 from fedgram.exchange.store.ledger import PUBLISH, RESTORED, Entry
+from fedgram.secure.signing_keys import PublicKey
 
 if TYPE_CHECKING:
     from fedgram.exchange.store.study_store import Store

@@ -42,7 +42,6 @@ from fedgram.exchange.format.coordinator import check_store_key
 from fedgram.exchange.format.exact_sums import Sum, about, schema_of, size
 from fedgram.exchange.format.fgm import MOST_FEATURES, File, Source, name_of
 from fedgram.exchange.format.header import now, party_name
-from fedgram.exchange.format.signing_keys import PrivateKey, PublicKey
 from fedgram.exchange.store import admission, ledger, seen_head
 from fedgram.exchange.store.admission import Terms, check_alone, marks_of
 from fedgram.exchange.store.combined import LEAF_BYTES, MOST_LEAVES, Combined, part_of, sum_of
@@ -53,6 +52,7 @@ from fedgram.exchange.store.objects import Objects, sync
 from fedgram.exchange.store.saved_total import RECEIPTS, Saving, caught_up, check_whole, unmoved
 from fedgram.moments import packing
 from fedgram.moments.moments import Moments
+from fedgram.secure.signing_keys import PrivateKey, PublicKey
 from fedgram.studies.study import Study, check_same
 
 if TYPE_CHECKING:

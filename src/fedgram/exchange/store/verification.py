@@ -7,7 +7,6 @@ from typing import Any
 from fedgram.core.errors import InvalidData, Mismatch, RefusedMessage
 from fedgram.exchange.format.exact_sums import Sum
 from fedgram.exchange.format.fgm import File
-from fedgram.exchange.format.signing_keys import PublicKey
 from fedgram.exchange.store import seen_head
 from fedgram.exchange.store.admission import marks_of
 from fedgram.exchange.store.combined import part_of
@@ -28,6 +27,7 @@ from fedgram.exchange.store.saved_total import problems, unmoved
 from fedgram.exchange.store.study_store import Store
 from fedgram.moments.moments import Moments
 from fedgram.protocol.fit import Fit
+from fedgram.secure.signing_keys import PublicKey
 
 STATEMENTS = ("receipt", "certificate", "global")  # kinds of files that carry a head of the ledger
 

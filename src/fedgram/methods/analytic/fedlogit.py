@@ -60,6 +60,7 @@ class FedLogit(Publishing):
     revision: ClassVar[int] = 3
     personal = True
     finds_columns = True
+    adds = True
     quick = MappingProxyType({"rounds": 4})
 
     rounds: Count = 20

@@ -28,6 +28,7 @@ class Local(Method):
 
     """
 
+    adds = True
     personal = True
     numeric = True
 

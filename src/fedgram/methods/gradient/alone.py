@@ -16,6 +16,8 @@ class Alone(OwnModels):
     All begin with the same weights. Many methods equal it when their sharing is switched off.
     """
 
+    adds = True
+
     # server
     def serve(self, clients: Clients) -> None:
         """Let every client end with a network of its own."""

@@ -58,6 +58,7 @@ class BAFFLE(GradientMethod):
 
     """
 
+    adds = True
     quick = MappingProxyType({"rounds": 20, "lr": 0.05, "ema": 0.5})
 
     rounds: Count = 1000

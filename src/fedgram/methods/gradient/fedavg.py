@@ -24,6 +24,8 @@ class FedAvg(Averaging):
     ((64, 10), 2)
     """
 
+    adds = True
+
     # server
     def serve(self, clients: Clients) -> TrainedNet:
         """Return the global model of the last round."""

@@ -31,6 +31,7 @@ class FedBABU(Averaging):
 
     """
 
+    adds = True
     personal = True
     remembers = True
     needs_base = True

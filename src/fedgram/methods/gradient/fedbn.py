@@ -32,6 +32,7 @@ class FedBN(Averaging):
 
     """
 
+    adds = True
     personal = True
     remembers = True
 

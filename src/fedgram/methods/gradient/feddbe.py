@@ -38,6 +38,7 @@ class FedDBE(Averaging):
 
     """
 
+    adds = True
     personal = True
 
     kappa: NotNegative = 50.0

@@ -43,6 +43,8 @@ class FedDisco(FedAvg):
 
     """
 
+    adds = False
+
     a: NotNegative = 0.5
     b: NotNegative = 0.1
     target: Literal["uniform", "pooled"] = "uniform"

@@ -32,6 +32,7 @@ class FedDyn(GradientMethod):
 
     """
 
+    adds = True
     pulls = ("alpha",)
 
     alpha: NotNegative = 0.01

@@ -65,6 +65,8 @@ class FedGen(FedAvg):
 
     """
 
+    adds = False
+
     # The defaults are for hundreds of rounds; a check has a few.
     quick = MappingProxyType({**FedAvg.quick, "alpha": 1.0, "beta": 1.0, "hidden": 32, "generator_steps": 20})
 

@@ -23,6 +23,8 @@ class FedNova(FedAvg):
     as many steps (`local_steps`), it is FedAvg to the bit. The paper's momentum at the server is `server` = "momentum".
     """
 
+    adds = False
+
     def __post_init__(self) -> None:
         """Raise if a value makes no sense."""
         super().__post_init__()

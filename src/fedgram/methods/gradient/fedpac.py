@@ -42,6 +42,7 @@ class FedPAC(FedPer):
 
     """
 
+    adds = False
     rates = ("lr", "head_lr")
 
     lam: NotNegative = 1.0

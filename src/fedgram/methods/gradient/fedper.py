@@ -40,6 +40,8 @@ class FedPer(PrivateHead, Averaging):
     asked keeps the shared base under the first head.
     """
 
+    adds = True
+
     # server
     def serve(self, clients: Clients) -> None:
         """Let every client end with a network of its own."""

@@ -37,6 +37,7 @@ class FedProto(OwnModels):
 
     """
 
+    adds = True
     needs_base = True
 
     lam: NotNegative = 1.0

@@ -160,6 +160,15 @@ class GradientMethod(Method):
                     "training would diverge: lower it, or lr"
                 )
 
+    def check_secure(self) -> None:
+        """Raise if sums alone are not enough, or if other clients take part in each round."""
+        super().check_secure()
+        if self.participation < 1:
+            raise InvalidParameter(
+                f"participation: expected 1 with secure sums, got {self.participation}; the difference of sums "
+                "over different clients would show some of them"
+            )
+
     def check_sgd(self, why: str) -> None:
         """Raise if the clients' optimizer is not SGD."""
         if not isinstance(self._optimizer, SGD):

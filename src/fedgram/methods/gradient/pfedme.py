@@ -41,6 +41,7 @@ class PFedMe(OwnModels, Averaging):
 
     """
 
+    adds = True
     pulls = ("lam",)
 
     # The defaults are for hundreds of rounds; a check has a few.

@@ -36,6 +36,8 @@ class SCAFFOLD(Averaging):
 
     """
 
+    adds = True
+
     momentum: BelowOne = 0.0
 
     def __post_init__(self) -> None:

@@ -25,11 +25,13 @@ from typing import Any, BinaryIO, Literal
 from fedgram.core.container import MOST_BYTES
 from fedgram.core.errors import InvalidData, RefusedMessage
 from fedgram.core.extras import require
-from fedgram.exchange.format.signing_keys import PrivateKey, PublicKey
+from fedgram.secure.signing_keys import PrivateKey, PublicKey
 
 START = b"fedgram sealed "
 VERSION = 1
 PART = 1 << 16  # bytes of content in a part
+MOST_MESSAGE = (1 << 31) - 64  # bytes that can be encrypted at once
+_KEY = 32  # bytes of the half of a key that opens
 _TAG = 16  # bytes that ChaCha20-Poly1305 adds to a part
 _MOST_LINE = 200
 _LINE = re.compile(rb"fedgram sealed ([0-9]+) (.*)\n")
@@ -57,6 +59,46 @@ def seal(data: bytes, receiver: PublicKey) -> bytes:
     if sealed.tell() > MOST_BYTES:
         raise InvalidData(f"size: expected at most {MOST_BYTES} bytes, got {sealed.tell()}; use fewer columns")
     return sealed.getvalue()
+
+
+def seal_message(content: bytes, receiver: PublicKey, context: bytes) -> bytes:
+    """Return a message encrypted for a receiver, as long as its content and 48 bytes more; its length is not hidden.
+
+    Parameters
+    ----------
+    content
+        The bytes of the message.
+    receiver
+        The public key whose private key opens it.
+    context
+        Bytes that are not sent, and that the receiver must know to open the message: it opens nowhere else.
+
+    """
+    if len(content) > MOST_MESSAGE:
+        raise InvalidData(f"size: expected at most {MOST_MESSAGE} bytes, got {len(content)}; use fewer columns")
+    fresh = PrivateKey.new()
+    cipher = _cipher(fresh.agreed(receiver.opening), _message_start(receiver, fresh.public.opening))
+    sealed: bytes = cipher.encrypt(_nonce(0, last=True), content, context)
+    return fresh.public.opening + sealed
+
+
+def open_message(sealed: bytes, key: PrivateKey, context: bytes) -> bytes:
+    """Return the content of a sealed message; raise if it is sealed to another key, or for another context."""
+    fresh = sealed[:_KEY]
+    if len(fresh) < _KEY:
+        raise RefusedMessage(f"size of a sealed message: expected at least {_KEY + _TAG} bytes, got {len(sealed)}")
+    cipher = _cipher(key.agreed(fresh), _message_start(key.public, fresh))
+    try:
+        content: bytes = cipher.decrypt(_nonce(0, last=True), sealed[_KEY:], context)
+    except _exceptions().InvalidTag:
+        raise RefusedMessage(
+            f"a sealed message does not open: it was sealed to another key, for another purpose, or changed; {_REMEDY}"
+        ) from None
+    return content
+
+
+def _message_start(receiver: PublicKey, fresh: bytes) -> bytes:
+    return START + f"message {VERSION} {receiver}\n".encode() + fresh
 
 
 def is_sealed(start: bytes) -> bool:

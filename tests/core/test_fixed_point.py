@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedgram.core.errors import InvalidData, Mismatch
-from fedgram.exchange.format.exact_sums import BLOCK, LIMIT, Fixed
+from fedgram.core.fixed_point import BLOCK, LIMIT, Fixed
 from support.campaign import examples
 
 SIZES = st.floats(min_value=-(2.0**61), max_value=2.0**61) | st.floats(min_value=-(2.0**-50), max_value=2.0**-50)
