@@ -23,6 +23,7 @@ ALL = (
     "estimators",
     "unbalanced",
     "exchange",
+    "inference",
     "summarize",
     "secure_sums",
     "extraction",

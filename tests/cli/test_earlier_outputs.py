@@ -80,6 +80,11 @@ WRITERS = {  # the command without its target, and the target
     "personalize": (PERSONALIZE, ("--out", "mine.fgm")),
     "inspect": (("inspect", "north.fgm"), ("--html", "north.html")),
     "status": (("status", "store"), ("--html", "status.html")),
+    "describe": (("describe", "store"), ("--html", "table-1.html")),
+    "describe to --out": (("describe", "store", "--csv"), ("--out", "table-1.csv")),
+    "coefficients": (("coefficients", "costs"), ("--html", "table.html")),
+    "coefficients to --out": (("coefficients", "costs", "--csv"), ("--out", "table.csv")),
+    "evaluate": (("evaluate", "global.fgm", "north.csv"), ("--plot", "calibration.svg")),
     "predict": (("predict", "fit", "north.csv"), ("--out", "labels.txt")),
     "run": (("run", "--clients", "3"), ("--save", "kept")),
     "study new": (("study", "new", "north.csv", "--outcome", "diagnosis"), ("--out", "drafted.toml")),
@@ -96,12 +101,19 @@ def results(folder):
     for options in (SUMMARIZE[:-2], ("join", "walks", "north.fgm"), ("publish", "walks", "--no-sites")):
         more = ("--party", "north", "--force") if options[0] == "summarize" else ()
         assert ended(*options, *more)[0] == 0
+    draft = ("study", "new", "north.csv", "--outcome", "age", "--name", "costs", "--out", "costs.toml")
+    numeric = ("summarize", "costs.toml", "north.csv", "--party", "north", "--out", "costs.fgm")
+    for options in (draft, numeric, ("join", "costs", "costs.fgm")):
+        code, said = ended(*options)
+        assert code == 0, said
     return folder
 
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_no_command_writes_over_an_earlier_file(results, name):
     command, (option, target) = WRITERS[name]
+    if name == "evaluate":
+        pytest.importorskip("matplotlib")
     path = results / target
     path.mkdir() if name == "report" else None
     mine = path / "table.md" if name == "report" else path

@@ -275,3 +275,16 @@ def test_all_rows_dropped_is_named():
     nothing = fg.Moments.of(np.zeros((0, len(ONE.sent))), [], **about)
     with pytest.raises(FedgramError, match="rows: expected some, got none"):
         coefficients(ONE, nothing, Request())
+
+
+def test_dropped_rows_are_counted_and_not_called_imputed():
+    study = replace(ONE, columns=ONE.columns | {"plain": replace(ONE.columns["plain"], missing="drop")})
+    parts = sent(made([60, 60], 4), study)
+    pooled = fg.Moments.sum(moments for _, moments in parts)
+    request, dropped = Request(columns=["plain"]), {"site-1": {"plain": 7}}
+    table = coefficients(study, pooled, request, sites=parts, dropped=dropped)
+    found = [(gap.column, gap.site, gap.cells, gap.treatment) for gap in table.missing]
+    assert found == [("plain", "site-1", 7, "dropped")]
+    assert [note for note in table.notes if "plain" in note] == [
+        note for note in table.notes if note.startswith("Rows without plain were left out")
+    ]

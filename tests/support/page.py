@@ -90,7 +90,8 @@ _CONTRASTS = """
   }
   const root = getComputedStyle(document.documentElement);
   const [ink, card] = ["--soft", "--card"].map((name) => luminance(rgba(root.getPropertyValue(name)).slice(0, 3)));
-  found.push([(Math.max(ink, card) + 0.05) / (Math.min(ink, card) + 0.05), "names in matrices, which are painted"]);
+  const painted = (Math.max(ink, card) + 0.05) / (Math.min(ink, card) + 0.05);
+  if (root.getPropertyValue("--card")) found.push([painted, "names in matrices, which are painted"]);
   return found;
 """
 

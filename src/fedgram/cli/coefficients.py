@@ -1,19 +1,22 @@
 """`fedgram coefficients`: the regression table of all who have joined."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fedgram.cli.output_files import Force, check_free
-from fedgram.cli.store_options import Json, StoreFolder, Wait, check_outside, existing
+from fedgram.cli.output_files import Force
+from fedgram.cli.store_options import Json, StoreFolder, Wait, check_targets, existing, write_page
 from fedgram.cli.table_options import HeterogeneityOption, Level, Ml, RidgeOption, Robust, SiteEffectsOption, request_of
 from fedgram.core.errors import InvalidParameter
 from fedgram.core.filesystem import replace_file, writing
 from fedgram.core.progress_bars import count_bar
 from fedgram.core.terminal import echo
+from fedgram.exchange.pages.coefficients_page import coefficients_page
 from fedgram.exchange.store.store_table import table_of
+from fedgram.exchange.store.study_store import Store
 
 
 def coefficients(
@@ -38,6 +41,10 @@ def coefficients(
     ridge: RidgeOption = None,
     level: Level = 0.95,
     out: Annotated[Path | None, typer.Option(help="Write the table to this file instead of printing it.")] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(help="Also write it as one page that works offline, with forest plots where sites can be seen."),
+    ] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="The coefficients as CSV, with all digits.")] = False,
     as_latex: Annotated[bool, typer.Option("--latex", help="The coefficients as a LaTeX table.")] = False,
     force: Force = False,
@@ -59,6 +66,8 @@ def coefficients(
 
       fedgram coefficients store/ --robust site --heterogeneity --csv --out table.csv
 
+      fedgram coefficients store/ --html table.html
+
     """
     request = request_of(
         outcome=outcome,
@@ -73,12 +82,15 @@ def coefficients(
     forms = [name for name, chosen in (("--csv", as_csv), ("--latex", as_latex), ("--json", as_json)) if chosen]
     if len(forms) > 1:
         raise InvalidParameter(f"{' and '.join(forms)}: expected one form of the table, got {len(forms)}; choose one")
-    if out is not None:
-        check_outside("--out", out, store)
-        check_free("--out", out, force=force)
+    check_targets({"--out": out, "--html": html}, store, force=force)
     kept = existing(store, wait=wait, study=study)
+    entry = kept.index.last()
+    if html is not None and method is None and _shows_sites(kept):
+        request = replace(request, heterogeneity=request.ridge is None)
     with count_bar("reading contributions", len(kept.contributions()), transient=True) as progress:
         table = table_of(kept, request, method=method, progress=progress)
+    if html is not None:
+        write_page(html, coefficients_page(table, study=kept.terms.study, entry=entry), kept, entry)
     if as_json:
         text = json.dumps(table.to_dict(), allow_nan=False) + "\n"
     else:
@@ -88,3 +100,10 @@ def coefficients(
         return
     with writing(out):
         replace_file(out, text.encode())
+
+
+def _shows_sites(kept: Store) -> bool:
+    """Return whether a linear model of the store can compare sites; a region has one sum of its own only."""
+    study, contributions = kept.terms.study, kept.contributions()
+    numeric = study is not None and not study.classes
+    return numeric and len(contributions) > 1 and all(each.kind != "combined" for each in contributions)

@@ -10,15 +10,16 @@ from typing import Annotated, Any
 
 import typer
 
-from fedgram.cli.output_files import Force, check_free
+from fedgram.cli.output_files import Force
 from fedgram.cli.report import print_tables
-from fedgram.cli.store_options import Json, StoreFolder, check_outside, existing
+from fedgram.cli.store_options import Json, StoreFolder, check_targets, existing, write_page
 from fedgram.core import terminal
 from fedgram.core.errors import InvalidParameter
 from fedgram.core.escaping import guarded
 from fedgram.core.filesystem import replace_file, writing
 from fedgram.core.progress_bars import spinner
 from fedgram.core.terminal import one_line, visible
+from fedgram.exchange.pages.descriptives_page import descriptives_page
 from fedgram.exchange.store.describing import describe as describe_store
 from fedgram.report import formats
 from fedgram.report.result_tables import NOTHING, Entry, Table
@@ -43,6 +44,9 @@ def describe(
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV: a line for each column, level and site.")] = False,
     as_latex: Annotated[bool, typer.Option("--latex", help="Print a LaTeX table, for the package booktabs.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write it to this file instead.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Also write all sites and the correlations as one page that works offline.")
+    ] = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -59,15 +63,19 @@ def describe(
 
       fedgram describe store/ --correlations
 
+      fedgram describe store/ --html table-1.html
+
     """
     if sum((as_csv, as_latex, as_json)) > 1:
         raise InvalidParameter("--csv, --latex, --json: expected one form of output, got several; leave out the others")
-    if out is not None:
-        check_outside("--out", out, store)
-        check_free("--out", out, force=force)
+    check_targets({"--out": out, "--html": html}, store, force=force)
     kept = existing(store)
+    entry = kept.index.last()
     with spinner("reading contributions"):
         found = describe_store(kept)
+    if html is not None:
+        tables = [_table(found, True), _correlation_table(found)]
+        write_page(html, descriptives_page(found.study, tables, entry=entry), kept, entry)
     if as_json:
         text = json.dumps(found.correlations.fields() if correlations else found.fields(), allow_nan=False) + "\n"
     elif as_csv:

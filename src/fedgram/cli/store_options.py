@@ -1,16 +1,19 @@
 """Arguments, options and checks that the commands of a store share."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fedgram.cli.output_files import check_output
+from fedgram.cli.output_files import check_free, check_output
 from fedgram.core import terminal
-from fedgram.core.errors import InvalidParameter
+from fedgram.core.errors import FolderInUse, InvalidParameter
+from fedgram.core.filesystem import replace_file, writing
 from fedgram.core.terminal import one_line
 from fedgram.exchange.format.fgm import File
 from fedgram.exchange.store import seen_head
+from fedgram.exchange.store.ledger import Entry
 from fedgram.exchange.store.saved_total import TOTAL
 from fedgram.exchange.store.study_store import INDEX, KEY, Store
 
@@ -46,6 +49,26 @@ def existing(path: Path, *, wait: bool = False, study: Path | None = None) -> St
 def check_outside(option: str, target: Path, store: Path) -> None:
     """Raise if a command would write over a store's index, key or total, or the file beside it."""
     check_output(option, target, *(store / name for name in (INDEX, KEY, TOTAL)), seen_head.path_of(store))
+
+
+def check_targets(targets: Mapping[str, Path | None], store: Path, *, force: bool) -> None:
+    """Raise if a command would write over a store, over an earlier file without `force`, or twice to one file."""
+    seen = dict[Path, str]()
+    for option, target in targets.items():
+        if target is None:
+            continue
+        check_outside(option, target, store)
+        check_free(option, target, force=force)
+        if (other := seen.setdefault(target.resolve(), option)) != option:
+            raise InvalidParameter(f"{option}: expected another file than {other}, got {target} for both")
+
+
+def write_page(target: Path, page: str, store: Store, entry: Entry | None) -> None:
+    """Write a page of a store's figures; raise if the ledger no longer ends with the entry that the page names."""
+    if store.index.last() != entry:
+        raise FolderInUse(f"another coordinator is writing to {store.path}: try again when it is done")
+    with writing(target):
+        replace_file(target, page.encode())
 
 
 def check_kind(file: File, *kinds: str, remedy: str) -> None:

@@ -13,7 +13,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 from scipy import special
-from scipy.linalg import lapack
+from scipy.linalg import eigvalsh, lapack
 
 from fedgram.core.arrays import Array
 from fedgram.core.errors import InvalidData, InvalidParameter
@@ -327,21 +327,20 @@ class LeastSquares:
         """The residual degrees of freedom."""
         return self.sums.n - len(self.solved.kept) - 1
 
-    @cached_property
-    def to_zero(self) -> Array:
-        """The matrix (r + 1, r + 1) that takes (mean of the outcome, slopes) to (intercept at 0, slopes)."""
-        found = np.eye(len(self.solved.kept) + 1)
-        found[0, 1:] = -self.sums.means[self.solved.kept]
-        return found
+    @property
+    def means(self) -> Array:
+        """The means of the kept terms, (r,)."""
+        return self.sums.means[self.solved.kept]
 
     @cached_property
     def estimates(self) -> Array:
         """The intercept and the slopes, (r + 1,)."""
-        return np.asarray(self.to_zero @ np.append(self.sums.means[-1], self.solved.slopes))
+        intercept = self.sums.means[-1] - self.means @ self.solved.slopes
+        return np.append(intercept, self.solved.slopes)
 
     def covariance(self, about_means: Array) -> Array:
         """Return the covariance of the estimates, from that of (mean of the outcome, slopes)."""
-        return np.asarray(self.to_zero @ about_means @ self.to_zero.T)
+        return at_zero(about_means, self.means)
 
     @cached_property
     def bread(self) -> Array:
@@ -354,13 +353,12 @@ class LeastSquares:
     @cached_property
     def condition_number(self) -> float:
         """The ratio of the largest to the smallest singular value of the design, with its intercept, in its units."""
-        kept, means = self.solved.kept, self.sums.means
+        kept, n = self.solved.kept, self.sums.n
         about = np.zeros_like(self.bread)
-        about[0, 0], about[1:, 1:] = self.sums.n, self.sums.scatter[np.ix_(kept, kept)]
-        back = np.eye(len(about))
-        back[0, 1:] = means[kept]
-        largest = np.linalg.eigvalsh(back.T @ about @ back)[-1]
-        return sqrt(float(largest * np.linalg.eigvalsh(self.covariance(self.bread))[-1]))
+        about[0, 0], about[1:, 1:] = n, self.sums.scatter[np.ix_(kept, kept)]
+        about[0, 1:] = about[1:, 0] = n * self.means
+        about[1:, 1:] += n * np.outer(self.means, self.means)
+        return sqrt(_largest_eigenvalue(about) * _largest_eigenvalue(self.covariance(self.bread)))
 
     def table(self, columns: Mapping[str, str], *, unit: str = "", level: float = 0.95) -> Coefficients:
         """Return the table; `columns` has the study's column of each term."""
@@ -448,6 +446,19 @@ class LeastSquares:
                 "unknown coefficients, so an estimate divided by its standard error has no known distribution.",
             ),
         )
+
+
+def at_zero(covariance: Array, means: Array) -> Array:
+    """Return the covariance of (intercept, slopes), from that of (the outcome at the columns' means, slopes)."""
+    found = covariance.copy()
+    found[0] -= means @ found[1:]
+    found[:, 0] -= found[:, 1:] @ means
+    return found
+
+
+def _largest_eigenvalue(matrix: Array) -> float:
+    last = len(matrix) - 1  # the others would take as long again
+    return float(eigvalsh(matrix, subset_by_index=(last, last), check_finite=False)[0])
 
 
 def whole_model(n: int, parameters: int, squares: float, errors: float, *, df: int) -> dict[str, float]:

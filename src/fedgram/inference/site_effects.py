@@ -6,7 +6,7 @@ for each site are kept.
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from math import exp, inf, log, pi
+from math import exp, inf, log, pi, sqrt
 from typing import Literal
 
 import numpy as np
@@ -19,6 +19,7 @@ from fedgram.inference.linear import (
     LeastSquares,
     Solved,
     Sums,
+    at_zero,
     check_level,
     check_solved,
     is_perfect,
@@ -66,6 +67,7 @@ class BySite:
     names: list[str] = field(default_factory=list, init=False)
     rows: list[int] = field(default_factory=list, init=False)
     _means: list[Array] = field(default_factory=list, init=False)
+    _residual_sd: list[float] = field(default_factory=list, init=False)
     _alone: list[tuple[str, dict[str, tuple[float, float] | str]]] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
@@ -87,6 +89,8 @@ class BySite:
         slopes = self.pooled.solved.slopes
         residual = sums.n * (apart[-1] - apart[kept] @ slopes)
         within = sums.scatter[kept, -1] - sums.scatter[np.ix_(kept, kept)] @ slopes
+        squares = float(sums.scatter[-1, -1] - slopes @ (sums.scatter[kept, -1] + within)) + residual**2 / sums.n
+        self._residual_sd.append(sqrt(max(squares, 0.0) / sums.n))
         score = np.append(residual, within + apart[kept] * residual)
         self._meat += np.outer(score, score)
         if alone:
@@ -137,9 +141,13 @@ class BySite:
     def _sites(self, effects: Literal["none", "fixed", "random"] = "none") -> Sites:
         return Sites(dict(zip(self.names, self.rows, strict=True)), effects)
 
+    def _pooled_sites(self) -> Sites:
+        """Return the sites of a model without site effects, with the residuals from it at each site."""
+        return replace(self._sites(), residual_sd=dict(zip(self.names, self._residual_sd, strict=True)))
+
     def plain(self, columns: Mapping[str, str], *, unit: str = "", level: float = 0.95) -> Coefficients:
         """Return the table without site effects, with the sites named."""
-        return replace(self.pooled.table(columns, unit=unit, level=level), sites=self._sites())
+        return replace(self.pooled.table(columns, unit=unit, level=level), sites=self._pooled_sites())
 
     def robust(self, columns: Mapping[str, str], *, unit: str = "", level: float = 0.95) -> Coefficients:
         """Return the least-squares table with errors that are robust to correlation within sites (CR1)."""
@@ -172,7 +180,7 @@ class BySite:
             df=df,
             summary=summary,
             notes=tuple(notes),
-            sites=replace(self._sites(), robust=True),
+            sites=replace(self._pooled_sites(), robust=True),
         )
 
     def fixed(self, columns: Mapping[str, str], *, unit: str = "", level: float = 0.95) -> Coefficients:
@@ -246,10 +254,8 @@ class BySite:
         ratio = model.best()
         found, alone = model.at(ratio), model.at(0.0)
         p = len(kept) + 1
-        shift = np.eye(p)
-        shift[0, 1:] = -sums.means[kept]
-        about = np.append(found.mean + sums.means[-1], found.slopes)
-        estimates, covariance = shift @ about, shift @ found.covariance @ shift.T
+        intercept = found.mean + sums.means[-1] - self.pooled.means @ found.slopes
+        estimates, covariance = np.append(intercept, found.slopes), self.pooled.covariance(found.covariance)
         terms = [INTERCEPT, *self.pooled.terms]
         rows, joint = tabulated(terms, estimates, covariance, columns, df=None, level=check_level(level))
         likelihood = max(alone.criterion - found.criterion, 0.0)
@@ -382,9 +388,8 @@ class _Mixed:
             rise -= float(weights**2 @ leverage)
         about = np.zeros((r + 1, r + 1))
         about[0, 0], about[1:, 1:] = 1 / total, solved.inverse
-        to_pooled = np.eye(r + 1)  # the mean at the means of all rows, not at the weighted ones
-        to_pooled[0, 1:] = -centre[:-1]
-        covariance = variance * to_pooled @ about @ to_pooled.T
+        # The mean at the means of all rows, not at the weighted ones.
+        covariance = at_zero(variance * about, centre[:-1])
         return _AtRatio(criterion, rise, variance, mean, solved.slopes, covariance, ratio * weights * residuals)
 
     def best(self) -> float:

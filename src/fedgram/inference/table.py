@@ -19,6 +19,7 @@ from fedgram.core.terminal import visible
 
 Kind: TypeAlias = Literal["linear", "logistic", "poisson"]
 INTERCEPT = "(intercept)"
+DIFFERENCES = "Differences between sites"  # the heading of a section
 TITLES: Mapping[Kind, str] = {
     "linear": "Linear regression",
     "logistic": "Logistic regression",
@@ -157,6 +158,8 @@ class Sites:
         Whether standard errors are cluster-robust by site.
     random
         The random intercept, if `effects` is "random".
+    residual_sd
+        The root mean square of each site's residuals, in the outcome's unit; empty in models with site effects.
     intercepts
         The intercept of each site, if `effects` is "fixed".
 
@@ -166,6 +169,7 @@ class Sites:
     effects: Literal["none", "fixed", "random"] = "none"
     robust: bool = False
     random: RandomIntercept | None = None
+    residual_sd: Mapping[str, float] = field(default_factory=dict)
     intercepts: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -316,14 +320,14 @@ class Coefficients:
         parts = [
             self.title.center(width).rstrip(),
             "=" * width,
-            *_two_columns(self._facts(), self._figures(), width),
+            *_two_columns(self.facts(), self.figures(), width),
             "=" * width,
             table[0].rstrip(),
             "-" * width,
             *(line.rstrip() for line in table[1:]),
             "=" * width,
         ]
-        for heading, grid in self._sections():
+        for heading, grid in self.sections():
             lines = _columns(grid)
             more = len(lines) - 1 - MOST_LINES
             parts += [heading, *lines[: MOST_LINES + 1], *([f"and {more:,} more"] if more > 0 else []), "=" * width]
@@ -336,7 +340,8 @@ class Coefficients:
         """Return the table as text."""
         return self.text()
 
-    def _facts(self) -> list[tuple[str, str]]:
+    def facts(self) -> list[tuple[str, str]]:
+        """Return what the model is, as pairs of a name and a text."""
         facts = [("Outcome", self.outcome), ("Method", self.method), ("Standard errors", self.errors)]
         if self.sites.rows:
             facts.append(("Sites", f"{len(self.sites.rows)}"))
@@ -344,58 +349,63 @@ class Coefficients:
             facts.append(("Site effects", self.sites.effects))
         if (random := self.sites.random) is not None:
             facts += [
-                ("Residual variance", _figure(random.residual_variance)),
-                ("Site variance", _figure(random.site_variance)),
+                ("Residual variance", figure_text(random.residual_variance)),
+                ("Site variance", figure_text(random.site_variance)),
                 ("ICC", f"{random.icc:.4f}"),
-                ("Prob (site variance = 0)", _p(random.p)),
+                ("Prob (site variance = 0)", p_text(random.p)),
                 (f"{random.method.upper()} criterion", f"{random.criterion:.4f}"),
             ]
         return facts
 
-    def _figures(self) -> list[tuple[str, str]]:
+    def figures(self) -> list[tuple[str, str]]:
+        """Return the figures of the whole model, as pairs of a label and a text."""
         found = []
         for name, label in FIGURES.items():
             if name in self.summary:
                 value = self.summary[name]
-                shown = f"{value:.0f}" if name in _WHOLE else _p(value) if name.endswith("_p") else _figure(value)
+                shown = (
+                    f"{value:.0f}" if name in _WHOLE else p_text(value) if name.endswith("_p") else figure_text(value)
+                )
                 found.append((label, shown))
         return found
 
-    def _heads(self) -> list[str]:
+    def heads(self) -> list[str]:
+        """Return the heads of the columns of the coefficients."""
         low = (1 - self.level) / 2
         heads = ["", "coef", "std err", self.statistic, f"P>|{self.statistic}|", f"[{low:.6g}", f"{1 - low:.6g}]"]
         if ratio := RATIOS.get(self.kind):
             heads += [ratio, f"[{low:.6g}", f"{1 - low:.6g}]"]
         return heads
 
-    def _cells(self) -> list[list[str]]:
+    def cells(self) -> list[list[str]]:
+        """Return the coefficients as rows of texts, the term first."""
         cells = []
         for row in self.rows:
             line = [
                 row.term,
-                _figure(row.estimate),
-                _figure(row.se, 3),
+                figure_text(row.estimate),
+                figure_text(row.se, 3),
                 "" if row.statistic is None else f"{row.statistic:.3f}",
-                "" if row.p is None else _p(row.p),
-                _figure(row.low, 3),
-                _figure(row.high, 3),
+                "" if row.p is None else p_text(row.p),
+                figure_text(row.low, 3),
+                figure_text(row.high, 3),
             ]
             if self.kind in RATIOS:
-                line += [_figure(value, 3) for value in row.ratio()]
+                line += [figure_text(value, 3) for value in row.ratio()]
             cells.append(line)
         return cells
 
     def _aligned(self) -> list[str]:
-        grid = [self._heads(), *self._cells()]
+        grid = [self.heads(), *self.cells()]
         return _columns(grid, least=0 if self.kind in RATIOS else 10)
 
-    def _sections(self) -> list[tuple[str, list[list[str]]]]:
+    def sections(self) -> list[tuple[str, list[list[str]]]]:
         """Return the smaller tables below the coefficients, each with its heading; the first row has the heads."""
         found: list[tuple[str, list[list[str]]]] = []
         if self.joint:
             kind = "F" if self.joint[0].df_residual is not None else "chi2"
             lines = [
-                [test.column, f"{test.statistic:.3f}", _df(test.df, test.df_residual), _p(test.p)]
+                [test.column, f"{test.statistic:.3f}", _df(test.df, test.df_residual), p_text(test.p)]
                 for test in self.joint
             ]
             found.append(("Joint tests", [["", kind, "df", f"P>{kind}"], *lines]))
@@ -403,10 +413,10 @@ class Coefficients:
             lines = [[term, f"{value:.3f}"] for term, value in self.vif.items()]
             found.append(("Variance inflation", [["", "VIF"], *lines]))
         if self.sites.random is not None:
-            lines = [[site, _figure(value)] for site, value in self.sites.random.effects.items()]
+            lines = [[site, figure_text(value)] for site, value in self.sites.random.effects.items()]
             found.append(("Predicted site effects (BLUP)", [["", "effect"], *lines]))
         if self.sites.intercepts:
-            lines = [[site, _figure(value)] for site, value in self.sites.intercepts.items()]
+            lines = [[site, figure_text(value)] for site, value in self.sites.intercepts.items()]
             found.append(("Intercepts of the sites", [["", "intercept"], *lines]))
         if self.heterogeneity:
             heads = ["", "sites", "lowest", "highest", "Q", "df", "P>Q", "I2"]
@@ -414,15 +424,15 @@ class Coefficients:
                 [
                     one.term,
                     str(len(one.sites)),
-                    *(_figure(pick((site.estimate for site in one.sites), default=None)) for pick in (min, max)),
+                    *(figure_text(pick((site.estimate for site in one.sites), default=None)) for pick in (min, max)),
                     "" if one.q is None else f"{one.q:.3f}",
                     str(one.df),
-                    "" if one.p is None else _p(one.p),
+                    "" if one.p is None else p_text(one.p),
                     "" if one.i_squared is None else f"{100 * one.i_squared:.1f} %",
                 ]
                 for one in self.heterogeneity
             ]
-            found.append(("Differences between sites", [heads, *lines]))
+            found.append((DIFFERENCES, [heads, *lines]))
         if self.missing:
             lines = [[gap.column, gap.site or "all sites", str(gap.cells), gap.treatment] for gap in self.missing]
             found.append(("Missing cells", [["", "site", "cells", "treatment"], *lines]))
@@ -431,9 +441,9 @@ class Coefficients:
     # Other forms
     def _repr_html_(self) -> str:
         """Return plain HTML tables, for notebooks."""
-        figures = [*self._facts(), *self._figures()]
+        figures = [*self.facts(), *self.figures()]
         about = "".join(f"<tr><th>{_html(name)}</th><td>{_html(value)}</td></tr>" for name, value in figures)
-        tables = [("", [self._heads(), *self._cells()]), *self._sections()]
+        tables = [("", [self.heads(), *self.cells()]), *self.sections()]
         notes = "".join(f"<li>{_html(note)}</li>" for note in self.notes)
         return (
             f"<table><caption>{_html(self.title)}</caption><tbody>{about}</tbody></table>"
@@ -467,7 +477,7 @@ class Coefficients:
 
     def to_latex(self) -> str:
         """Return the coefficients as a LaTeX table, which needs the package booktabs."""
-        heads, *lines = [self._heads(), *self._cells()]
+        heads, *lines = [self.heads(), *self.cells()]
         return "\n".join(
             [
                 r"\begin{table}",
@@ -496,10 +506,10 @@ def _exp(value: float) -> float:
     return exp(value) if value < 700 else float("inf")
 
 
-def _figure(value: float | None, digits: int = 4) -> str:
+def figure_text(value: float | None, digits: int = 4) -> str:
     """Return a number with so many decimals, or significant digits if it is very large or very small; "" for None.
 
-    >>> _figure(1.23456), _figure(0.0), _figure(0.0000123), _figure(1234567.0), _figure(None)
+    >>> figure_text(1.23456), figure_text(0.0), figure_text(0.0000123), figure_text(1234567.0), figure_text(None)
     ('1.2346', '0.0000', '1.23e-05', '1.235e+06', '')
     """
     if value is None:
@@ -508,10 +518,10 @@ def _figure(value: float | None, digits: int = 4) -> str:
     return f"{value:.{max(digits, 4) if abs(value) >= 1 else 3}g}" if small else f"{value:.{digits}f}"
 
 
-def _p(value: float) -> str:
+def p_text(value: float) -> str:
     """Return a p value with three decimals.
 
-    >>> _p(0.0421), _p(1e-7)
+    >>> p_text(0.0421), p_text(1e-7)
     ('0.042', '<0.001')
     """
     return f"{value:.3f}" if value >= 0.0005 else "<0.001"

@@ -150,11 +150,11 @@ class Method:
     finds_columns: ClassVar[bool] = False
     # Whether the outcome may be a number, or several; methods that need classes refuse such a study.
     numeric: ClassVar[bool] = False
-    # The outcomes that the method is for, with which the contract is checked.
-    suits: ClassVar[Literal["classes", "two classes", "counts"]] = "classes"
     # Whether the server only adds replies up (`clients.sum`, `mean` and `pool`) and never looks at a single one, so
     # that the method also runs on secure sums.
     adds: ClassVar[bool] = False
+    # The outcomes that the method is for, with which the contract is checked.
+    suits: ClassVar[Literal["classes", "two classes", "counts"]] = "classes"
 
     def __init_subclass__(cls) -> None:
         """Name the method after its class, in lower case, unless it names itself."""

@@ -18,7 +18,7 @@ from fedgram.inference.linear import LeastSquares, Sums, check_level
 from fedgram.inference.site_effects import BySite
 from fedgram.inference.table import Coefficients, Gap
 from fedgram.moments.moments import Moments
-from fedgram.studies.kinds import Category, Flag, MayBeMissing, Number, unknown
+from fedgram.studies.kinds import Category, Flag, Number, unknown
 from fedgram.studies.small_groups import rows_needed
 from fedgram.studies.study import Study
 
@@ -262,13 +262,14 @@ class Design:
         """Return notes on missing values."""
         imputed: dict[str, int] = {}
         for gap in gaps:
-            if isinstance(self.study.used[gap.column], MayBeMissing):
+            if gap.treatment in ("imputed", "flagged"):
                 imputed[gap.column] = imputed.get(gap.column, 0) + gap.cells
         notes = []
         if imputed:
             notes.append(
                 f"The pooled mean stands in for missing values: {_listed(imputed)}. Standard errors take these for "
-                "known, so they are too small; missing = 'drop' in the study leaves such rows out instead."
+                "known, so they are too small, and coefficients of correlated columns are biased; missing = 'drop' in "
+                "the study leaves such rows out instead."
             )
         if self.study.dropping:
             notes.append(

@@ -1,1 +1,1 @@
-"""Passports of files and the status of a store, as values and as pages that work offline."""
+"""Passports, the status of a store, regression tables and descriptives as pages that work offline."""

@@ -6,7 +6,6 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from importlib.resources import files
 from string import Template
 from typing import Any, TypeAlias
 
@@ -20,6 +19,7 @@ from fedgram.core.terminal import visible
 from fedgram.exchange.format.amendments import amendments_in, numbered
 from fedgram.exchange.format.coordinator import BY_COORDINATOR, check_coordinator
 from fedgram.exchange.format.fgm import File
+from fedgram.exchange.pages.page_parts import asset, escaped
 from fedgram.exchange.rounds.round_messages import Answer, Round
 from fedgram.heads.system import System
 from fedgram.moments.moments import Moments
@@ -502,12 +502,12 @@ _LONGEST = 26  # characters of a label; the tooltip has all of it
 
 def passport_page(passport: Passport) -> str:
     """Return the page of a passport as HTML."""
-    template = files("fedgram.exchange.pages").joinpath("assets", "passport.html").read_text(encoding="utf-8")
+    template = asset("passport.html")
     return Template(template).substitute(
-        title=_text(f"Passport of {passport.party}’s {passport.kind} file"),
-        lede=_text(f"{passport.study} {readable(passport.fingerprint)} · {passport.created}"),
+        title=escaped(f"Passport of {passport.party}’s {passport.kind} file"),
+        lede=escaped(f"{passport.study} {readable(passport.fingerprint)} · {passport.created}"),
         level=passport.level,
-        reveals=_text(" ".join(passport.reveals)),
+        reveals=escaped(" ".join(passport.reveals)),
         dangers="".join(_danger(danger) for danger in passport.dangers),
         facts="".join(_fact(heading, text) for heading, text in passport.facts()),
         sections=_classes(passport) + _column_tables(passport),
@@ -531,7 +531,7 @@ def _column_tables(passport: Passport) -> str:
         else "<p>The study allows no missing values.</p>"
     )
     rows = "".join(
-        f"<tr><td>{_text(column.name)}</td><td>{_text(column.kind)}</td><td>{_text(column.details)}</td>"
+        f"<tr><td>{escaped(column.name)}</td><td>{escaped(column.kind)}</td><td>{escaped(column.details)}</td>"
         f'<td class="number">{"–" if column.missing is None else f"{column.missing:,}"}</td></tr>'
         for column in passport.columns
     )
@@ -546,16 +546,12 @@ def _section(heading: str, content: str) -> str:
 
 
 def _danger(danger: Danger) -> str:
-    return f'<p><strong class="{danger.level}">{danger.level.capitalize()}.</strong> {_text(danger.text)}</p>'
+    return f'<p><strong class="{danger.level}">{danger.level.capitalize()}.</strong> {escaped(danger.text)}</p>'
 
 
 def _fact(heading: str, text: str) -> str:
     failed = ' class="bad"' if "NOT PASSED" in text else ""
-    return f'<tr><th scope="row">{_text(heading)}</th><td{failed}>{_text(text)}</td></tr>'
-
-
-def _text(text: str) -> str:
-    return escape(visible(text))
+    return f'<tr><th scope="row">{escaped(heading)}</th><td{failed}>{escaped(text)}</td></tr>'
 
 
 def bars(counts: Mapping[str, int], *, of: int, title: str) -> str:

@@ -4,14 +4,12 @@ Contributions, thresholds, keys, publications, and faults of the ledger.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from html import escape
-from importlib.resources import files
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fedgram.core.errors import StoreError
 from fedgram.core.hashing import readable, short
-from fedgram.core.terminal import visible
+from fedgram.exchange.pages.page_parts import escaped, table_of, whole_page
 from fedgram.exchange.rounds.round_server import waited_for
 from fedgram.exchange.store import ledger
 from fedgram.exchange.store.admission import Terms
@@ -117,15 +115,10 @@ WIDTH = 220  # pixels of the longest bar
 def status_page(found: dict[str, Any], entries: Sequence[Entry]) -> str:
     """Return the page of a store's status as HTML."""
     study, ledger = found["study"], found["ledger"]
-    style = files("fedgram.exchange.pages").joinpath("assets/status.css").read_text()
     parts = [
-        "<!doctype html>",
-        '<html lang="en"><head><meta charset="utf-8">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>{_text(study['name'] or 'store')}: status</title><style>{style}</style></head><body><main>",
-        f"<h1>{_text(study['name'] or 'Store')}</h1>",
-        f"<p>Study <code>{_text(readable(study['fingerprint']) or 'none')}</code>, coordinator’s key "
-        f"<code>{_text(found['coordinator'])}</code></p>",
+        f"<h1>{escaped(study['name'] or 'Store')}</h1>",
+        f"<p>Study <code>{escaped(readable(study['fingerprint']) or 'none')}</code>, coordinator’s key "
+        f"<code>{escaped(found['coordinator'])}</code></p>",
         _figures(found),
         "<h2>Who is in</h2>",
         _contributions(found),
@@ -137,9 +130,8 @@ def status_page(found: dict[str, Any], entries: Sequence[Entry]) -> str:
         "<h2>Ledger</h2>",
         _ledger_state(ledger),
         _entries(entries),
-        "</main></body></html>",
     ]
-    return "\n".join(part for part in parts if part)
+    return whole_page(f"{study['name'] or 'store'}: status", parts)
 
 
 def _figures(found: dict[str, Any]) -> str:
@@ -157,26 +149,27 @@ def _contributions(found: dict[str, Any]) -> str:
     rows, most = found["contributions"], max((each["samples"] for each in found["contributions"]), default=1)
     lines = [
         [
-            _text(each["party"]) + (f" <i>({each['summaries']:,} summaries)</i>" if each["kind"] == "combined" else ""),
+            escaped(each["party"])
+            + (f" <i>({each['summaries']:,} summaries)</i>" if each["kind"] == "combined" else ""),
             _bar(each["samples"], most),
             *([f"{each['smallest_cell']:,}"] if found["classes"] else ()),
             f"{each['bytes']:,}",
             _time(each["joined"]),
-            _text(each["key"]),
+            escaped(each["key"]),
             f"<code>{short(each['digest'])}</code>",
         ]
         for each in rows
     ]
     smallest = ["smallest class"] if found["classes"] else []
     heads = ("party", "samples", *smallest, "bytes", "joined", "key", "contribution")
-    return _table(heads, lines, numbers=(2, 2 + len(smallest))) if lines else "<p>No contributions yet.</p>"
+    return table_of(heads, lines, numbers=(2, 2 + len(smallest))) if lines else "<p>No contributions yet.</p>"
 
 
 def _notes(found: dict[str, Any]) -> str:
     said = []
     if any(each["key"] in (FIRST, NONE) for each in found["contributions"]):
         said.append("Keys that the study does not list came with the first file: trust them no more than its sender.")
-    said += (f"{what.capitalize()}: {_text(names)}." for what, names in others(found))
+    said += (f"{what.capitalize()}: {escaped(names)}." for what, names in others(found))
     return "".join(f"<p>{text}</p>" for text in said)
 
 
@@ -198,10 +191,10 @@ def _amendments(found: dict[str, Any]) -> str:
     """Return the section on parties and keys that have changed since the parties agreed."""
     if not found["amendments"]:
         return ""
-    began, now = (_text(readable(found["study"][name])) for name in ("genesis", "agreement"))
+    began, now = (escaped(readable(found["study"][name])) for name in ("genesis", "agreement"))
     agreed = f"<p>The study’s agreement was <code>{began}</code> at the beginning, and is <code>{now}</code> now.</p>"
-    lines = [[f"{each['number']}", _text(each["text"])] for each in found["amendments"]]
-    return f"<h2>Amendments</h2>{agreed if now != began else ''}" + _table(("", "change"), lines, numbers=(0,))
+    lines = [[f"{each['number']}", escaped(each["text"])] for each in found["amendments"]]
+    return f"<h2>Amendments</h2>{agreed if now != began else ''}" + table_of(("", "change"), lines, numbers=(0,))
 
 
 def _sites(found: dict[str, Any]) -> str:
@@ -216,9 +209,9 @@ def _sites(found: dict[str, Any]) -> str:
     for what in judged[0]["errors"]["own"]:
         most = max(errors[what] for each in judged for errors in each["errors"].values()) or 1.0
         lines = [
-            [_text(each["party"]), *(_bar(each["errors"][model][what], most) for model in _MODELS)] for each in judged
+            [escaped(each["party"]), *(_bar(each["errors"][model][what], most) for model in _MODELS)] for each in judged
         ]
-        said.append(f"<p>{_text(how_well(what))}</p>" + _table(("party", *_MODELS.values()), lines))
+        said.append(f"<p>{escaped(how_well(what))}</p>" + table_of(("party", *_MODELS.values()), lines))
     return "".join(said)
 
 
@@ -227,13 +220,13 @@ _MODELS = {"left_out": "by the model of the others", "pooled": "by the model of 
 
 def _publications(found: dict[str, Any]) -> str:
     names = ("version", "method", "time", "samples", "digest")
-    lines = [[_text(str(each[name])[:20]) for name in names] for each in reversed(found["publications"])]
-    return _table(names, lines, numbers=(0, 3)) if lines else "<p>None yet.</p>"
+    lines = [[escaped(str(each[name])[:20]) for name in names] for each in reversed(found["publications"])]
+    return table_of(names, lines, numbers=(0, 3)) if lines else "<p>None yet.</p>"
 
 
 def _ledger_state(ledger: dict[str, Any]) -> str:
     if ledger["problems"]:
-        listed = "".join(f"<li>{_text(problem)}</li>" for problem in ledger["problems"])
+        listed = "".join(f"<li>{escaped(problem)}</li>" for problem in ledger["problems"])
         return f'<ul class="wrong">{listed}</ul>'
     whole = f"{ledger['entries']:,} entries, each with the hash of the one before"
     return f"<p>{whole}; head <code>{ledger['head']}</code></p>"
@@ -246,12 +239,12 @@ def _entries(entries: Sequence[Entry]) -> str:
         said = entry.says
         rest = {name: value for name, value in said.items() if name not in hidden}
         details = ", ".join(f"{name} {_short(value)}" for name, value in rest.items())
-        what, who = (_text(str(said.get(name, ""))) for name in ("what", "party"))
-        head = f"<code>{_text(short(entry.hash))}</code>"
+        what, who = (escaped(str(said.get(name, ""))) for name in ("what", "party"))
+        head = f"<code>{escaped(short(entry.hash))}</code>"
         if said.get("what") == ledger.AMEND:
             details = f"{said.get('change')} (see amendments)"
-        lines.append([f"{entry.number}", _time(str(said.get("time", ""))), what, who, _text(details), head])
-    return _table(("", "time", "what", "who", "details", "hash"), lines, numbers=(0,))
+        lines.append([f"{entry.number}", _time(str(said.get("time", ""))), what, who, escaped(details), head])
+    return table_of(("", "time", "what", "who", "details", "hash"), lines, numbers=(0,))
 
 
 def _short(value: Any) -> str:
@@ -267,21 +260,5 @@ def _bar(value: float, most: float) -> str:
     )
 
 
-def _table(heads: Iterable[str], lines: Iterable[Sequence[str]], numbers: Sequence[int] = ()) -> str:
-    """Return a table of cells, which are HTML already."""
-    kinds = dict.fromkeys(numbers, ' class="number"')
-    head = "".join(f"<th{kinds.get(place, '')}>{name}</th>" for place, name in enumerate(heads))
-    body = "".join(
-        "<tr>" + "".join(f"<td{kinds.get(place, '')}>{cell}</td>" for place, cell in enumerate(line)) + "</tr>"
-        for line in lines
-    )
-    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
-
-
 def _time(text: str) -> str:
-    return f"<time>{_text(text)}</time>"
-
-
-def _text(text: str) -> str:
-    """Return a text escaped for HTML: names come from others' files."""
-    return escape(visible(text))
+    return f"<time>{escaped(text)}</time>"
