@@ -87,9 +87,12 @@ def test_readme_adds_estimators():
     [block] = blocks("README.md")[2:]
     names = some_names()
     x, y = names["x"], names["y"]
-    names |= {"x_north": x[:15], "y_north": y[:15], "x_south": x[15:], "y_south": y[15:]}
+    names |= {"x_north": x[:15], "y_north": y[:15], "x_south": x[15:], "y_south": y[15:], "x_today": x, "y_today": y}
     exec(block, names)
     np.testing.assert_allclose(names["pooled"].coef_, names["GramClassifier"]().fit(x, y).coef_, rtol=1e-9)
+    twice, weights = [np.concatenate([each, each]) for each in (x, y)], np.repeat([0.99, 1.0], len(x))
+    refit = names["GramClassifier"]().fit(*twice, sample_weight=weights)
+    np.testing.assert_allclose(names["fading"].coef_, refit.coef_, rtol=1e-9)
 
 
 def test_contributing_shows_a_whole_method(registered):
