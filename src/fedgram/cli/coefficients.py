@@ -53,9 +53,9 @@ def coefficients(
 ) -> None:
     """Print the regression table of all contributions: coefficients, standard errors, tests and intervals.
 
-    It is exact, the table of all rows in one place. Of a numeric outcome it is that of a linear model, and no party is
-    asked again: any columns of the study can be chosen, and sites can have effects. Logistic and Poisson regressions
-    are published first, round by round: fedgram publish --method logistic.
+    The table is exact: that of all rows in one place. A numeric outcome has a linear model, for which no party is asked
+    again: choose any columns of the study, and site effects. Logistic and Poisson regressions are published first,
+    round by round: fedgram publish --method logistic.
 
     Examples:
       fedgram coefficients store/
