@@ -225,7 +225,9 @@ def read_tables(tables: Mapping[str, Any], where: str) -> dict[str, Any]:
         if key not in TABLES:
             raise _unknown(where, "table", key, TABLES)
     if "witnesses" in tables:
-        raise InvalidData(f"{where}: [witnesses] is for secure sums by files, which this version does not have: remove it")
+        raise InvalidData(
+            f"{where}: [witnesses] is for secure sums by files, which this version does not have: remove it"
+        )
     study, columns = (_table(tables, key, where) for key in ("study", "columns"))
     for key in study:
         if key not in STUDY_KEYS:

@@ -119,7 +119,7 @@ class Estimate:
         return self.model.columns
 
     def check(self) -> None:
-        """Raise for places out of order, or a covariance that is none."""
+        """Raise for places out of order, or a matrix that is not a covariance."""
         if not len(self.estimated) or self.estimated[0] < 0 or (np.diff(self.estimated) <= 0).any():
             raise Mismatch("field 'estimated' of an estimate must be ascending places from 0")
         if not (np.diag(self.covariance) > 0).all() or not np.array_equal(self.covariance, self.covariance.T):
