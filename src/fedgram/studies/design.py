@@ -19,17 +19,12 @@ from fedgram.inference.site_effects import BySite
 from fedgram.inference.table import Coefficients, Gap
 from fedgram.moments.moments import Moments
 from fedgram.studies.kinds import Category, Flag, Number, unknown
+from fedgram.studies.missing_cells import MEANS, SHOWN, gaps_of, notes_on_missing
 from fedgram.studies.small_groups import rows_needed
 from fedgram.studies.study import Study
 
 SiteEffects: TypeAlias = Literal["none", "fixed", "random"]
 Likelihood: TypeAlias = Literal["reml", "ml"]
-TREATMENTS: Mapping[str, Literal["imputed", "flagged", "category"]] = {
-    "mean": "imputed",
-    "flag": "flagged",
-    "category": "category",
-}
-SHOWN = 5  # columns in a note
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,8 +115,8 @@ class Design:
         known = study.numeric_outcomes
         if not known:
             raise InvalidData(
-                f"outcome {study.outcome!r}: expected a number, got classes; fedgram publish --method logistic makes "
-                "the table of a logistic model"
+                f"outcome {study.outcome!r}: expected a number, got classes; fedgram run or publish with --method "
+                "logistic makes the table of a logistic model"
             )
         if outcome is None and len(known) > 1:
             raise InvalidParameter(f"outcome: expected one of {', '.join(known)}; name it with --outcome")
@@ -240,18 +235,6 @@ class Design:
             )
 
     # Missing values
-    def gaps(self, site: str, sent: Moments) -> list[Gap]:
-        """Return the missing cells of the model's columns in some moments."""
-        sums = dict(zip(self.study.sent, sent.cross.sum(axis=1).tolist(), strict=True))
-        found = []
-        for name in self.columns:
-            column = self.study.used[name]
-            treatment = TREATMENTS.get(getattr(column, "missing", ""))
-            count = round(sums.get(unknown(name), 0.0))
-            if treatment is not None and count:
-                found.append(Gap(name, site, count, treatment))
-        return found
-
     @property
     def has_gaps(self) -> bool:
         """Whether a column of the model may have missing values that are counted."""
@@ -259,29 +242,13 @@ class Design:
         return filled or bool(self.study.dropping)
 
     def notes(self, gaps: Iterable[Gap]) -> list[str]:
-        """Return notes on missing values."""
+        """Return notes on missing values, with the number of cells of each column."""
         imputed: dict[str, int] = {}
         for gap in gaps:
-            if gap.treatment in ("imputed", "flagged"):
+            if gap.treatment in MEANS:
                 imputed[gap.column] = imputed.get(gap.column, 0) + gap.cells
-        notes = []
-        if imputed:
-            notes.append(
-                f"The pooled mean stands in for missing values: {_listed(imputed)}. Standard errors take these for "
-                "known, so they are too small, and coefficients of correlated columns are biased; missing = 'drop' in "
-                "the study leaves such rows out instead."
-            )
-        if self.study.dropping:
-            notes.append(
-                f"Rows without {', '.join(self.study.dropping[:SHOWN])} were left out at the parties: the table is of "
-                "complete cases. Parties do not tell counts below minimum_group, nor do regions."
-            )
-        return notes
-
-
-def _listed(counts: Mapping[str, int]) -> str:
-    shown = [f"{name} ({count:,} cells)" if count != 1 else f"{name} (1 cell)" for name, count in counts.items()]
-    return ", ".join(shown[:SHOWN]) + (f" and {len(shown) - SHOWN} more columns" if len(shown) > SHOWN else "")
+        counted = [f"{name} ({count:,} cell{'s' if count != 1 else ''})" for name, count in imputed.items()]
+        return notes_on_missing(self.study, counted)
 
 
 def coefficients(
@@ -322,13 +289,12 @@ def coefficients(
                 "site effects, robust errors and heterogeneity: expected the sums of each site, got none"
             )
         by_site = BySite(fit, design.indicators, study.smallest_group)
-    gaps: list[Gap] = design.gaps("", pooled) if sites is None else []
+    gaps: list[Gap] = gaps_of(study, design.columns, "", pooled) if sites is None else []
     if sites is not None and (by_site is not None or design.has_gaps):
         seen: dict[str, int] = {}
         for name, sent in sites:
             seen[name] = sent.n
-            gaps += design.gaps(name, sent)
-            gaps += (Gap(column, name, count, "dropped") for column, count in (dropped or {}).get(name, {}).items())
+            gaps += gaps_of(study, design.columns, name, sent, (dropped or {}).get(name))
             if by_site is not None:
                 by_site.add(name, design.sums(sent), alone=request.heterogeneity)
         if (found := sum(seen.values())) != pooled.n:

@@ -50,6 +50,7 @@ from fedgram.protocol.replies import Number, Numbers, Question
 from fedgram.studies.kinds import Category, Flag, unknown
 from fedgram.studies.kinds import Number as NumberColumn
 from fedgram.studies.loading import names_in
+from fedgram.studies.missing_cells import notes_on_missing, with_means
 from fedgram.studies.study import Study
 
 Places = npt.NDArray[np.int64]
@@ -673,13 +674,8 @@ class Generalized(Publishing):
         )
         if aliased:
             yield f"Left out as constant, or as combinations of earlier terms: {', '.join(aliased)}."
-        columns = {} if study is None else study.columns
-        imputed = [name for name in columns if name in owners and getattr(columns[name], "missing", "") == "mean"]
-        if imputed:
-            yield (
-                f"Missing cells of {listed(imputed)} count as the pooled mean, which makes standard errors too small "
-                "where there are many."
-            )
+        if study is not None:
+            yield from notes_on_missing(study, with_means(study, (name for name in study.used if name in owners)))
         yield (
             "Standard errors are right if the model is. Robust ones (HC) need one more message of d²/2 numbers from "
             "each party, and are not computed."
