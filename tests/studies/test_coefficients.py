@@ -212,6 +212,12 @@ def test_wrong_options_are_named(options, message):
         table_of(made([40, 40], 0), **options)
 
 
+def test_columns_may_come_from_any_iterable():
+    tables = made([40, 40], 0)
+    wanted = table_of(tables, columns=["crp", "ward"], outcome="cost")
+    assert table_of(tables, columns=(name for name in ("crp", "ward", "crp")), outcome="cost").rows == wanted.rows
+
+
 def test_a_study_with_classes_is_sent_to_the_logistic_model():
     moments = fg.Moments.of(np.zeros((4, len(CLASSES.sent))), ["no", "yes"] * 2, classes=CLASSES.classes)
     with pytest.raises(FedgramError, match=r"outcome 'y': expected a number, got classes.*--method logistic"):

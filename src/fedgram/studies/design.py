@@ -13,6 +13,7 @@ from typing import Any, Literal, Self, TypeAlias
 import numpy as np
 
 from fedgram.core.arrays import Array
+from fedgram.core.columns import chosen_names
 from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch, UnknownName
 from fedgram.inference.linear import LeastSquares, Sums, check_level
 from fedgram.inference.site_effects import BySite
@@ -67,10 +68,8 @@ class Request:
         for name, known in (("site_effects", ("none", "fixed", "random")), ("likelihood", ("reml", "ml"))):
             if getattr(self, name) not in known:
                 raise UnknownName(name.replace("_", " "), str(getattr(self, name)), known)
-        if isinstance(self.columns, str):
-            raise InvalidParameter(
-                f"columns: expected a list of names, got the text {self.columns!r}; put it in a list"
-            )
+        if self.columns is not None:
+            object.__setattr__(self, "columns", tuple(chosen_names(self.columns)))
         if self.robust and self.site_effects != "none":
             raise InvalidParameter(
                 f"robust errors: expected a model without site effects, got {self.site_effects} ones; choose one"
@@ -132,7 +131,7 @@ class Design:
         for name in columns or ():
             if name not in usable:
                 raise UnknownName("column for a model", name, usable, where=f"study {study.name!r}")
-        names = usable if columns is None else list(dict.fromkeys(columns))
+        names = usable if columns is None else columns
         if not pooled.n:
             raise InvalidData("rows: expected some, got none; all parties' rows were left out")
         return cls(study, chosen, tuple(names), pooled)
