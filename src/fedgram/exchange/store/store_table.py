@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch
 from fedgram.exchange.store import ledger
-from fedgram.exchange.store.combined import part_of
+from fedgram.exchange.store.combined import parts_of
 from fedgram.exchange.store.saved_total import unmoved
 from fedgram.exchange.store.study_store import Store
 from fedgram.inference.table import Coefficients
@@ -59,7 +59,7 @@ def table_of(
         dropped: dict[str, Mapping[str, int]] = {}
 
         def sites() -> Iterator[tuple[str, Moments]]:
-            for name, sent, dropped[name] in _parts(store, progress):
+            for name, sent, dropped[name] in parts_of(store, progress):
                 yield name, sent
 
         return coefficients(study, store.total().moments(), request, sites=sites(), rows=rows, dropped=dropped)
@@ -70,15 +70,6 @@ def table_of(
 def _rows(store: Store) -> dict[str, int]:
     """Return the number of rows of each party, those of regions included."""
     return {leaf.party: leaf.samples for leaf in store.index.leaves()}
-
-
-def _parts(store: Store, progress: Callable[[int], None]) -> Iterator[tuple[str, Moments, Mapping[str, int]]]:
-    """Yield each contribution's name, its moments, and its rows that were left out by the column that they lack."""
-    for each in store.contributions():
-        file = store.objects.read(each.digest)
-        part = part_of(file)
-        yield each.party, part if isinstance(part, Moments) else part.moments(), file.dropped
-        progress(1)
 
 
 def _published(
@@ -108,7 +99,9 @@ def _published(
         if sum((rows := _rows(store)).values()) != table.summary["n"]:
             raise Mismatch(f"{store.path}: expected the {table.summary['n']:.0f} rows of its last model, got others")
         owners = dict.fromkeys(row.column for row in table.rows if row.column)
-        gaps = [gap for name, sent, gone in _parts(store, progress) for gap in gaps_of(study, owners, name, sent, gone)]
+        gaps = [
+            gap for name, sent, gone in parts_of(store, progress) for gap in gaps_of(study, owners, name, sent, gone)
+        ]
         return replace(table, sites=replace(table.sites, rows=rows), missing=tuple(gaps))
     wanted = "logistic or poisson" if method is None else method
     raise InvalidData(
