@@ -19,7 +19,7 @@ from fedgram.inference.linear import LeastSquares, Sums, check_level
 from fedgram.inference.site_effects import BySite
 from fedgram.inference.table import Coefficients, Gap
 from fedgram.moments.moments import Moments
-from fedgram.studies.kinds import Category, Flag, Number, unknown
+from fedgram.studies.kinds import Category, Flag, ModelTerm, model_terms, unknown
 from fedgram.studies.missing_cells import MEANS, SHOWN, gaps_of, notes_on_missing
 from fedgram.studies.small_groups import rows_needed
 from fedgram.studies.study import Study
@@ -137,18 +137,14 @@ class Design:
         return cls(study, chosen, tuple(names), pooled)
 
     @cached_property
-    def _made(self) -> dict[str, tuple[str, dict[str, float], float]]:
-        """Each term's column, the columns sent that it is made of in the term's unit, and the number that is added."""
+    def _made(self) -> dict[str, ModelTerm]:
+        """Each term, the outcome last."""
         sums = dict(zip(self.study.sent, self.pooled.cross.sum(axis=1).tolist(), strict=True))
         made = {}
         for name in (*self.columns, self.outcome):
-            column = self.study.used[name]
-            for term, parts in column.design(name, sums, self.pooled.n).items():
-                if term == unknown(name) and not sums[term]:  # no row has the gap
-                    continue
-                number = isinstance(column, Number) and term == name
-                half, centre = (column.half, column.centre) if isinstance(column, Number) and number else (1.0, 0.0)
-                made[term] = name, {part: value * half for part, value in parts.items()}, centre
+            for term in model_terms(name, self.study.used[name], sums, self.pooled.n):
+                if term.name != unknown(name) or sums[term.name]:  # some row has the gap
+                    made[term.name] = term
         return made
 
     @property
@@ -159,33 +155,29 @@ class Design:
     @cached_property
     def column_of(self) -> dict[str, str]:
         """The study's column of each term."""
-        return {term: name for term, (name, _, _) in self._made.items()}
+        return {name: term.owner for name, term in self._made.items()}
 
     @cached_property
     def indicators(self) -> frozenset[str]:
         """The terms that are 0 or 1."""
-        found = set()
-        for term, (name, _, _) in self._made.items():
-            if isinstance(self.study.used[name], Flag | Category) or term == unknown(name):
-                found.add(term)
-        return frozenset(found)
+        return frozenset(name for name, term in self._made.items() if term.is_binary)
 
     @cached_property
     def _map(self) -> tuple[list[int], Any, Array]:
         """The places of the columns sent that are used, the sparse matrix from these to the terms, and the origin."""
         from scipy.sparse import csr_array  # takes a while, and only tables of a study need it
 
-        parts_used = {part for _, parts, _ in self._made.values() for part in parts}
+        parts_used = {part for term in self._made.values() for part in term.parts}
         used = [at for at, part in enumerate(self.study.sent) if part in parts_used]
         place = {self.study.sent[at]: i for i, at in enumerate(used)}
         elements = [
-            (place[part], j, value)
-            for j, (_, parts, _) in enumerate(self._made.values())
-            for part, value in parts.items()
+            (place[part], j, value * term.half)
+            for j, term in enumerate(self._made.values())
+            for part, value in term.parts.items()
         ]
         rows, columns, values = zip(*elements, strict=True)
         matrix = csr_array((values, (rows, columns)), shape=(len(used), len(self._made)))
-        return used, matrix, np.array([centre for _, _, centre in self._made.values()])
+        return used, matrix, np.array([term.centre for term in self._made.values()])
 
     def sums(self, sent: Moments) -> Sums:
         """Return the sums of the terms about their means, in the study's units."""
