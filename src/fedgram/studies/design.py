@@ -13,7 +13,7 @@ from typing import Any, Literal, Self, TypeAlias
 import numpy as np
 
 from fedgram.core.arrays import Array
-from fedgram.core.columns import chosen_names
+from fedgram.core.columns import Columns, chosen_names
 from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch, UnknownName
 from fedgram.inference.linear import LeastSquares, Sums, check_level
 from fedgram.inference.site_effects import BySite
@@ -111,12 +111,7 @@ class Design:
     @classmethod
     def of(cls, study: Study, pooled: Moments, *, outcome: str | None, columns: Sequence[str] | None) -> Self:
         """Return the design of these columns; raise for an outcome or columns that the study does not have."""
-        known = study.numeric_outcomes
-        if not known:
-            raise InvalidData(
-                f"outcome {study.outcome!r}: expected a number, got classes; fedgram run or publish with --method "
-                "logistic makes the table of a logistic model"
-            )
+        known = outcomes_of(study)
         if outcome is None and len(known) > 1:
             raise InvalidParameter(f"outcome: expected one of {', '.join(known)}; name it with --outcome")
         chosen = known[0] if outcome is None else outcome
@@ -242,6 +237,16 @@ class Design:
         return notes_on_missing(self.study, counted)
 
 
+def outcomes_of(study: Study) -> Columns:
+    """Return the outcomes of a study that have a linear model; raise if the outcome has classes."""
+    if not study.numeric_outcomes:
+        raise InvalidData(
+            f"outcome {study.outcome!r}: expected a number, got classes; fedgram run or publish with --method logistic "
+            "makes the table of a logistic model"
+        )
+    return study.numeric_outcomes
+
+
 def coefficients(
     study: Study,
     pooled: Moments,
@@ -277,7 +282,8 @@ def coefficients(
     if request.by_site:
         if sites is None:
             raise InvalidParameter(
-                "site effects, robust errors and heterogeneity: expected the sums of each site, got none"
+                "site effects, robust errors and heterogeneity: expected the sums of each site, got none; a fit needs "
+                "its clients again, as coefficients(clients=...)"
             )
         by_site = BySite(fit, design.indicators, study.smallest_group)
     gaps: list[Gap] = gaps_of(study, design.columns, "", pooled) if sites is None else []
