@@ -255,3 +255,12 @@ def test_wrong_options_of_run_are_one_line(patients, options, message):
     assert done.returncode == 2
     [line] = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert message in line
+
+
+def test_run_refuses_a_linear_table_of_classes_before_it_trains(patients, tmp_path):
+    fit = tmp_path / "fit.fedgram"
+    done = run(
+        "run", "--data", patients, "--outcome", "sex", "--client-column", "hospital", "--coefficients", "--save", fit
+    )
+    assert (done.returncode, fit.exists()) == (2, False)
+    assert done.stderr.splitlines()[-1].startswith("error: outcome 'sex': expected a number, got classes")

@@ -73,6 +73,29 @@ def test_a_logistic_regression_from_summaries_to_its_table(store):
     assert told("publish", *OPTIONS[1:])["version"] == 1
 
 
+def test_the_table_counts_missing_cells_and_rows_by_site(store):
+    """As the table of a linear model does, while the parties are those of the published model."""
+    published(*OPTIONS)
+    table, study = told("coefficients", "store"), Study.read("study.toml")
+    clients = {name: read_client(study, name, f"{name}.csv") for name in PARTIES}
+    assert table["sites"]["rows"] == {name: len(client.x) for name, client in clients.items()}
+    wanted = set()
+    for name, client in clients.items():
+        sums = dict(zip(study.sent, np.asarray(client.x).sum(axis=0).tolist(), strict=True))
+        for column, treatment in (("sex", "category"), ("smoker", "flagged")):
+            if cells := round(sums[f"{column} missing"]):
+                wanted.add((column, name, cells, treatment))
+    assert len({column for column, *_ in wanted}) == 2
+    assert {(gap["column"], gap["site"], gap["cells"], gap["treatment"]) for gap in table["missing"]} == wanted
+    assert any("The pooled mean stands in for missing values: smoker." in note for note in table["notes"])
+    fedgram("coefficients", "store", "--html", "table.html")
+    assert "Missing cells" in (store / "table.html").read_text(encoding="utf-8")
+    fedgram("remove", "store", PARTIES[0])
+    later = told("coefficients", "store")
+    assert (later["missing"], later["sites"]["rows"], later["rows"]) == ([], {}, table["rows"])
+    assert "published before parties joined or left" in later["notes"][-1]
+
+
 def test_wrong_options_are_one_line(store):
     for words, match in (
         (("--set", "columns=age,sox"), "unknown column of the study 'sox'.*did you mean 'sex'"),

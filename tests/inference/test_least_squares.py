@@ -178,6 +178,7 @@ def test_nothing_to_estimate_is_named(change, message):
         ({"level": float("nan")}, "level: expected"),
         ({"ridge": 0.0}, "ridge: expected a number above 0, got 0"),
         ({"columns": ["d"]}, "unknown column 'd'"),
+        ({"columns": "a"}, "columns: expected a list of names, got the text 'a'"),
         ({"outcome": "z"}, "unknown column 'z'"),
         ({"columns": ["y"]}, "columns: expected columns other than the outcome"),
     ],
@@ -209,6 +210,9 @@ def test_an_estimator_has_the_table_of_least_squares_whatever_its_ridge():
     assert not any("shrunk" in note for note in GramRegressor(ridge=0.0).fit(x, y).summary().notes)
     with pytest.raises(FedgramError, match="fit_intercept"):
         GramRegressor(fit_intercept=False).fit(x, y).summary()
+    for wrong in (1, -1, "y", 0.0):
+        with pytest.raises(FedgramError, match="outcome: expected a whole number from 0 to 0, got"):
+            GramRegressor().fit(x, y).summary(outcome=wrong)
     with pytest.raises(FedgramError, match="without weights"):
         GramRegressor().fit(x, y, sample_weight=np.full(90, 2.0)).summary()
 

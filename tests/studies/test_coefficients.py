@@ -169,7 +169,7 @@ def test_a_fit_has_the_table_too():
     random = fit.coefficients(clients=clients, site_effects="random", heterogeneity=True)
     assert random.rows == table_of(tables, ONE, site_effects="random").rows
     assert len(random.heterogeneity) == len(TERMS)
-    with pytest.raises(FedgramError, match="expected the sums of each site"):
+    with pytest.raises(FedgramError, match=r"expected the sums of each site, got none; .*coefficients\(clients=...\)"):
         fit.coefficients(site_effects="fixed")
     with pytest.raises(FedgramError, match="clients: expected the 3 contributors"):
         fit.coefficients(clients=clients[:2])
@@ -210,6 +210,12 @@ def test_a_saved_fit_has_its_table(tmp_path):
 def test_wrong_options_are_named(options, message):
     with pytest.raises(FedgramError, match=message):
         table_of(made([40, 40], 0), **options)
+
+
+def test_columns_may_come_from_any_iterable():
+    tables = made([40, 40], 0)
+    wanted = table_of(tables, columns=["crp", "ward"], outcome="cost")
+    assert table_of(tables, columns=(name for name in ("crp", "ward", "crp")), outcome="cost").rows == wanted.rows
 
 
 def test_a_study_with_classes_is_sent_to_the_logistic_model():

@@ -245,7 +245,7 @@ def test_errors_have_intervals_in_their_own_unit(regressor):
     [
         ({"level": 1.0}, "level: expected a number between 0 and 1, got 1"),
         ({"level": float("nan")}, "level: expected"),
-        ({"threshold": 0.0}, "threshold: expected a number between 0 and 1, got 0"),
+        ({"threshold": 0.0}, "threshold: expected a number between 0 and 1, got 0; 0.5 is usual"),
         ({"event": "sick"}, "unknown class 'sick'"),
     ],
 )

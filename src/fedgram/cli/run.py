@@ -36,7 +36,7 @@ from fedgram.protocol.pool import Tabulates
 from fedgram.report.result_tables import few_clients, site_tables
 from fedgram.secure.simulated import Witnesses
 from fedgram.studies import Study, table_one
-from fedgram.studies.design import Request
+from fedgram.studies.design import Request, outcomes_of
 from fedgram.studies.table_one import TableOne
 
 
@@ -140,7 +140,7 @@ def run(
                 f"--clients {clients}, but the data has {len(prepared.clients)} groups: leave --clients out, or say "
                 "with --partition how the samples are spread"
             )
-        _check_study(prepared, wanted=describe)
+        _check_study(prepared, described=describe, linear=coefficients and not isinstance(variant.method, Tabulates))
         if kept is not None:
             kept.begin(one.scenario, prepared)
         with progress_bar(one.label) as progress:
@@ -189,13 +189,15 @@ def _tables(fit: Fit, prepared: Prepared, request: Request) -> list[Coefficients
     ]
 
 
-def _check_study(prepared: Prepared, *, wanted: bool) -> None:
-    """Raise if descriptives are wanted of data that no study describes."""
-    if wanted and prepared.study is None:
+def _check_study(prepared: Prepared, *, described: bool, linear: bool) -> None:
+    """Raise if descriptives are wanted of data that no study describes, or a linear table of classes."""
+    if described and prepared.study is None:
         raise InvalidParameter(
             f"--describe: expected a table under a study, which has kinds and units, got {prepared.data.name}; name a "
             "study with --study"
         )
+    if linear and prepared.study is not None:
+        outcomes_of(prepared.study)
 
 
 def _described(prepared: Prepared, fit: Fit) -> TableOne:

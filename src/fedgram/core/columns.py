@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgram.core.arrays import dense, unmasked
-from fedgram.core.errors import InvalidData, Mismatch
+from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch
 from fedgram.core.extras import require
 
 Columns: TypeAlias = tuple[str, ...]
@@ -46,6 +46,17 @@ def as_columns(names: Iterable[str], count: int | None = None) -> Columns:
     if columns and count is not None and len(columns) != count:
         raise InvalidData(f"{len(columns)} column names for {count} columns")
     return columns
+
+
+def chosen_names(names: Iterable[str]) -> list[str]:
+    """Return the names of chosen columns, each once; raise for a text, whose letters would be taken for names.
+
+    >>> chosen_names(["age", "sex", "age"])
+    ['age', 'sex']
+    """
+    if isinstance(names, str):
+        raise InvalidParameter(f"columns: expected a list of names, got the text {names!r}; put it in a list")
+    return list(dict.fromkeys(names))
 
 
 def samples_of(x: Any, columns: Sequence[str] = ()) -> npt.NDArray[Any]:

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from fedgram.core import wire
 from fedgram.core.arrays import Array, as_sparse
 from fedgram.core.classes import NUMERIC, Classes, Label, as_classes, read_classes, shorten, to_indices
-from fedgram.core.columns import Columns, as_columns, as_table, difference, names_of, order, samples_of
+from fedgram.core.columns import Columns, as_columns, as_table, chosen_names, difference, names_of, order, samples_of
 from fedgram.core.errors import InvalidData, InvalidParameter, LostPrecision, Mismatch, NotMoments, UnknownName
 from fedgram.core.hashing import hash_bytes, readable
 from fedgram.models import LinearModel, sent_columns
@@ -426,7 +426,7 @@ class Moments:
             )
         known = self.schema.columns or (*(f"x{place}" for place in range(1, self.d)), "y")
         target = known[-1] if outcome is None else outcome
-        chosen = [name for name in known if name != target] if columns is None else list(dict.fromkeys(columns))
+        chosen = [name for name in known if name != target] if columns is None else chosen_names(columns)
         for name in (*chosen, target):
             if name not in known:
                 raise UnknownName("column", name, known)

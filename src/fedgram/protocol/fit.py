@@ -271,7 +271,7 @@ class Fit(wire.Saved):
             if clients is not None or request != plain or request.outcome not in outcomes:
                 raise InvalidParameter(
                     f"coefficients: expected no options but the level for the table of {self.method}, got others; "
-                    "settings of the method, such as columns, choose the model"
+                    "its columns are a setting of the method, so choose them when you fit or publish it"
                 )
             method = self._configured
             found: Coefficients = method.table(self.published, study=self.study, basis=self.basis, level=request.level)

@@ -630,8 +630,10 @@ class GramRegressor(MultiOutputMixin, RegressorMixin, GramEstimator):  # type: i
             raise InvalidParameter(
                 f"summary: expected samples without weights, got {moments.n} of weight {moments.weight:g}; fit without"
             )
-        if not -1 < outcome < t:
-            raise InvalidParameter(f"outcome: expected a number from 0 to {t - 1}, got {outcome}; choose one of these")
+        if not isinstance(outcome, int | np.integer) or not -1 < outcome < t:
+            raise InvalidParameter(
+                f"outcome: expected a whole number from 0 to {t - 1}, got {outcome!r}; choose one of these"
+            )
         terms = [str(name) for name in getattr(self, "feature_names_in_", [f"x{i}" for i in range(1, d + 1)])]
         target = "y" if self._flat else f"y{outcome + 1}"
         scatter = np.zeros((d + 1, d + 1))

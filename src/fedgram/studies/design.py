@@ -13,23 +13,19 @@ from typing import Any, Literal, Self, TypeAlias
 import numpy as np
 
 from fedgram.core.arrays import Array
+from fedgram.core.columns import Columns, chosen_names
 from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch, UnknownName
 from fedgram.inference.linear import LeastSquares, Sums, check_level
 from fedgram.inference.site_effects import BySite
 from fedgram.inference.table import Coefficients, Gap
 from fedgram.moments.moments import Moments
-from fedgram.studies.kinds import Category, Flag, Number, unknown
+from fedgram.studies.kinds import Category, Flag, ModelTerm, model_terms, unknown
+from fedgram.studies.missing_cells import MEANS, SHOWN, gaps_of, notes_on_missing
 from fedgram.studies.small_groups import rows_needed
 from fedgram.studies.study import Study
 
 SiteEffects: TypeAlias = Literal["none", "fixed", "random"]
 Likelihood: TypeAlias = Literal["reml", "ml"]
-TREATMENTS: Mapping[str, Literal["imputed", "flagged", "category"]] = {
-    "mean": "imputed",
-    "flag": "flagged",
-    "category": "category",
-}
-SHOWN = 5  # columns in a note
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,10 +68,8 @@ class Request:
         for name, known in (("site_effects", ("none", "fixed", "random")), ("likelihood", ("reml", "ml"))):
             if getattr(self, name) not in known:
                 raise UnknownName(name.replace("_", " "), str(getattr(self, name)), known)
-        if isinstance(self.columns, str):
-            raise InvalidParameter(
-                f"columns: expected a list of names, got the text {self.columns!r}; put it in a list"
-            )
+        if self.columns is not None:
+            object.__setattr__(self, "columns", tuple(chosen_names(self.columns)))
         if self.robust and self.site_effects != "none":
             raise InvalidParameter(
                 f"robust errors: expected a model without site effects, got {self.site_effects} ones; choose one"
@@ -117,12 +111,7 @@ class Design:
     @classmethod
     def of(cls, study: Study, pooled: Moments, *, outcome: str | None, columns: Sequence[str] | None) -> Self:
         """Return the design of these columns; raise for an outcome or columns that the study does not have."""
-        known = study.numeric_outcomes
-        if not known:
-            raise InvalidData(
-                f"outcome {study.outcome!r}: expected a number, got classes; fedgram publish --method logistic makes "
-                "the table of a logistic model"
-            )
+        known = outcomes_of(study)
         if outcome is None and len(known) > 1:
             raise InvalidParameter(f"outcome: expected one of {', '.join(known)}; name it with --outcome")
         chosen = known[0] if outcome is None else outcome
@@ -137,24 +126,20 @@ class Design:
         for name in columns or ():
             if name not in usable:
                 raise UnknownName("column for a model", name, usable, where=f"study {study.name!r}")
-        names = usable if columns is None else list(dict.fromkeys(columns))
+        names = usable if columns is None else columns
         if not pooled.n:
             raise InvalidData("rows: expected some, got none; all parties' rows were left out")
         return cls(study, chosen, tuple(names), pooled)
 
     @cached_property
-    def _made(self) -> dict[str, tuple[str, dict[str, float], float]]:
-        """Each term's column, the columns sent that it is made of in the term's unit, and the number that is added."""
+    def _made(self) -> dict[str, ModelTerm]:
+        """Each term, the outcome last."""
         sums = dict(zip(self.study.sent, self.pooled.cross.sum(axis=1).tolist(), strict=True))
         made = {}
         for name in (*self.columns, self.outcome):
-            column = self.study.used[name]
-            for term, parts in column.design(name, sums, self.pooled.n).items():
-                if term == unknown(name) and not sums[term]:  # no row has the gap
-                    continue
-                number = isinstance(column, Number) and term == name
-                half, centre = (column.half, column.centre) if isinstance(column, Number) and number else (1.0, 0.0)
-                made[term] = name, {part: value * half for part, value in parts.items()}, centre
+            for term in model_terms(name, self.study.used[name], sums, self.pooled.n):
+                if term.name != unknown(name) or sums[term.name]:  # some row has the gap
+                    made[term.name] = term
         return made
 
     @property
@@ -165,33 +150,29 @@ class Design:
     @cached_property
     def column_of(self) -> dict[str, str]:
         """The study's column of each term."""
-        return {term: name for term, (name, _, _) in self._made.items()}
+        return {name: term.owner for name, term in self._made.items()}
 
     @cached_property
     def indicators(self) -> frozenset[str]:
         """The terms that are 0 or 1."""
-        found = set()
-        for term, (name, _, _) in self._made.items():
-            if isinstance(self.study.used[name], Flag | Category) or term == unknown(name):
-                found.add(term)
-        return frozenset(found)
+        return frozenset(name for name, term in self._made.items() if term.is_binary)
 
     @cached_property
     def _map(self) -> tuple[list[int], Any, Array]:
         """The places of the columns sent that are used, the sparse matrix from these to the terms, and the origin."""
         from scipy.sparse import csr_array  # takes a while, and only tables of a study need it
 
-        parts_used = {part for _, parts, _ in self._made.values() for part in parts}
+        parts_used = {part for term in self._made.values() for part in term.parts}
         used = [at for at, part in enumerate(self.study.sent) if part in parts_used]
         place = {self.study.sent[at]: i for i, at in enumerate(used)}
         elements = [
-            (place[part], j, value)
-            for j, (_, parts, _) in enumerate(self._made.values())
-            for part, value in parts.items()
+            (place[part], j, value * term.half)
+            for j, term in enumerate(self._made.values())
+            for part, value in term.parts.items()
         ]
         rows, columns, values = zip(*elements, strict=True)
         matrix = csr_array((values, (rows, columns)), shape=(len(used), len(self._made)))
-        return used, matrix, np.array([centre for _, _, centre in self._made.values()])
+        return used, matrix, np.array([term.centre for term in self._made.values()])
 
     def sums(self, sent: Moments) -> Sums:
         """Return the sums of the terms about their means, in the study's units."""
@@ -240,18 +221,6 @@ class Design:
             )
 
     # Missing values
-    def gaps(self, site: str, sent: Moments) -> list[Gap]:
-        """Return the missing cells of the model's columns in some moments."""
-        sums = dict(zip(self.study.sent, sent.cross.sum(axis=1).tolist(), strict=True))
-        found = []
-        for name in self.columns:
-            column = self.study.used[name]
-            treatment = TREATMENTS.get(getattr(column, "missing", ""))
-            count = round(sums.get(unknown(name), 0.0))
-            if treatment is not None and count:
-                found.append(Gap(name, site, count, treatment))
-        return found
-
     @property
     def has_gaps(self) -> bool:
         """Whether a column of the model may have missing values that are counted."""
@@ -259,29 +228,23 @@ class Design:
         return filled or bool(self.study.dropping)
 
     def notes(self, gaps: Iterable[Gap]) -> list[str]:
-        """Return notes on missing values."""
+        """Return notes on missing values, with the number of cells of each column."""
         imputed: dict[str, int] = {}
         for gap in gaps:
-            if gap.treatment in ("imputed", "flagged"):
+            if gap.treatment in MEANS:
                 imputed[gap.column] = imputed.get(gap.column, 0) + gap.cells
-        notes = []
-        if imputed:
-            notes.append(
-                f"The pooled mean stands in for missing values: {_listed(imputed)}. Standard errors take these for "
-                "known, so they are too small, and coefficients of correlated columns are biased; missing = 'drop' in "
-                "the study leaves such rows out instead."
-            )
-        if self.study.dropping:
-            notes.append(
-                f"Rows without {', '.join(self.study.dropping[:SHOWN])} were left out at the parties: the table is of "
-                "complete cases. Parties do not tell counts below minimum_group, nor do regions."
-            )
-        return notes
+        counted = [f"{name} ({count:,} cell{'s' if count != 1 else ''})" for name, count in imputed.items()]
+        return notes_on_missing(self.study, counted)
 
 
-def _listed(counts: Mapping[str, int]) -> str:
-    shown = [f"{name} ({count:,} cells)" if count != 1 else f"{name} (1 cell)" for name, count in counts.items()]
-    return ", ".join(shown[:SHOWN]) + (f" and {len(shown) - SHOWN} more columns" if len(shown) > SHOWN else "")
+def outcomes_of(study: Study) -> Columns:
+    """Return the outcomes of a study that have a linear model; raise if the outcome has classes."""
+    if not study.numeric_outcomes:
+        raise InvalidData(
+            f"outcome {study.outcome!r}: expected a number, got classes; fedgram run or publish with --method logistic "
+            "makes the table of a logistic model"
+        )
+    return study.numeric_outcomes
 
 
 def coefficients(
@@ -319,16 +282,16 @@ def coefficients(
     if request.by_site:
         if sites is None:
             raise InvalidParameter(
-                "site effects, robust errors and heterogeneity: expected the sums of each site, got none"
+                "site effects, robust errors and heterogeneity: expected the sums of each site, got none; a fit needs "
+                "its clients again, as coefficients(clients=...)"
             )
         by_site = BySite(fit, design.indicators, study.smallest_group)
-    gaps: list[Gap] = design.gaps("", pooled) if sites is None else []
+    gaps: list[Gap] = gaps_of(study, design.columns, "", pooled) if sites is None else []
     if sites is not None and (by_site is not None or design.has_gaps):
         seen: dict[str, int] = {}
         for name, sent in sites:
             seen[name] = sent.n
-            gaps += design.gaps(name, sent)
-            gaps += (Gap(column, name, count, "dropped") for column, count in (dropped or {}).get(name, {}).items())
+            gaps += gaps_of(study, design.columns, name, sent, (dropped or {}).get(name))
             if by_site is not None:
                 by_site.add(name, design.sums(sent), alone=request.heterogeneity)
         if (found := sum(seen.values())) != pooled.n:

@@ -6,12 +6,12 @@ afterwards from pooled sums: the mean that stands in for a missing value is the 
 
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from difflib import get_close_matches
 from sys import float_info
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -363,6 +363,29 @@ class Ignore:
     def design(self, name: str, sums: Mapping[str, float], n: float) -> dict[str, dict[str, float]]:
         """Return nothing."""
         return {}
+
+
+class ModelTerm(NamedTuple):
+    """A term of a model in the study's unit: `half` times a combination of the columns sent, plus `centre`.
+
+    `owner` is the study's column, `parts` are the coefficients of the columns sent, and `is_binary` says whether known
+    values are 0 and 1 only.
+    """
+
+    name: str
+    owner: str
+    parts: Mapping[str, float]
+    half: float
+    centre: float
+    is_binary: bool
+
+
+def model_terms(owner: str, column: Column, sums: Mapping[str, float], n: float) -> Iterator[ModelTerm]:
+    """Yield the terms of one of the study's columns, given the pooled sums of the columns sent."""
+    for name, parts in column.design(owner, sums, n).items():
+        half, centre = (column.half, column.centre) if isinstance(column, Number) and name == owner else (1.0, 0.0)
+        is_binary = isinstance(column, Flag | Category) or name == unknown(owner)
+        yield ModelTerm(name, owner, parts, half, centre, is_binary)
 
 
 def _flag(cell: str) -> int:

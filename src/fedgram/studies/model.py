@@ -17,6 +17,7 @@ from fedgram.data.own.bad import OnBad
 from fedgram.data.own.cells import Coded, Mask
 from fedgram.evaluation import Calibration, Errors
 from fedgram.inference.binary_predictions import Estimate, EventScores, auroc
+from fedgram.inference.linear import check_level
 from fedgram.inference.numeric_predictions import bootstrap_intervals
 from fedgram.models import Model, WrappedModel, finite, probabilities
 from fedgram.moments.moments import described
@@ -264,9 +265,9 @@ def judge(
 
 def _check_options(model: StudyModel, event: str | None, threshold: float | None, level: float) -> None:
     """Raise for an event, a threshold or a level that makes no sense for this model."""
-    for name, value in (("level", level), ("threshold", threshold)):
-        if value is not None and not 0 < value < 1:
-            raise InvalidParameter(f"{name}: expected a number between 0 and 1, got {value:g}; {name} 0.9, for example")
+    check_level(level)
+    if threshold is not None and not 0 < threshold < 1:
+        raise InvalidParameter(f"threshold: expected a number between 0 and 1, got {threshold:g}; 0.5 is usual")
     for name, given in (("event", event), ("threshold", threshold)):
         if given is not None and not model.study.classes:
             raise InvalidParameter(

@@ -200,7 +200,8 @@ def test_imputed_means_and_indicators_of_gaps():
     assert [(test.column, test.df) for test in found.joint] == [("dose", 2)]
     mean = study_of({"dose": Number(range=(-20, 30), missing="mean")})
     told = fitted(fg.Logistic(), mean, table | {"dose": dose}, owners, "classes").coefficients()
-    assert any("Missing cells of column 'dose' count as the pooled mean" in note for note in told.notes)
+    for each in (found, told):
+        assert any("The pooled mean stands in for missing values: dose." in note for note in each.notes)
 
 
 def test_the_event_is_chosen_by_name():

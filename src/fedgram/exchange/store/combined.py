@@ -1,8 +1,8 @@
 """Combined files: the sum of a region's summaries, with their digests. Trees of regions may have any depth."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from fedgram.exchange.format.fgm import File
 from fedgram.exchange.format.header import MOST_NAME, party_name, seconds, time_of
 from fedgram.exchange.store.index import Leaf
 from fedgram.moments.moments import Moments
+
+if TYPE_CHECKING:
+    from fedgram.exchange.store.study_store import Store
 
 MOST_LEAVES = 1 << 17  # summaries in a combined file
 LEAF_BYTES = 2 * 32 + 2 * 8 + 4 * MOST_NAME + 1  # of the largest leaf
@@ -100,6 +103,20 @@ def leaves_of(file: File) -> list[Leaf]:
 def part_of(file: File) -> Moments | Sum:
     """Return the part that a file adds to the total."""
     return file.payload.total if isinstance(file.payload, Combined) else file.holding(Moments)
+
+
+def parts_of(
+    store: "Store", progress: Callable[[int], None] = lambda _: None
+) -> Iterator[tuple[str, Moments, Mapping[str, int]]]:
+    """Yield each contribution's name, its moments, and its rows that were left out by the column that they lack.
+
+    Each file is read once, and `progress` is called with 1 after it. A combined file is one contribution.
+    """
+    for each in store.contributions():
+        file = store.objects.read(each.digest)
+        part = part_of(file)
+        yield each.party, part if isinstance(part, Moments) else part.moments(), file.dropped
+        progress(1)
 
 
 def sum_of(file: File) -> Sum:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from fedgram.core.errors import FolderInUse, InvalidData
-from fedgram.exchange.store.combined import part_of
+from fedgram.exchange.store.combined import parts_of
 from fedgram.exchange.store.saved_total import unmoved
 from fedgram.exchange.store.study_store import Store
 from fedgram.moments.moments import Moments
@@ -40,12 +40,8 @@ def _described(store: Store) -> TableOne:
     dropped: dict[str, Mapping[str, int]] = {}
 
     def parts() -> Iterator[tuple[str, Moments]]:
-        for each in contributions:
-            file = store.objects.read(each.digest)
-            part = part_of(file)
-            if file.dropped:
-                dropped[each.party] = file.dropped
-            yield each.party, part if isinstance(part, Moments) else part.moments()
+        for name, sent, dropped[name] in parts_of(store):
+            yield name, sent
 
     summaries = {each.party: len(store.index.leaves(each.digest)) for each in contributions}
     total = store.total().moments()

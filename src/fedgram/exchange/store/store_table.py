@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from fedgram.core.errors import InvalidData, InvalidParameter
+from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch
 from fedgram.exchange.store import ledger
-from fedgram.exchange.store.combined import part_of
+from fedgram.exchange.store.combined import parts_of
 from fedgram.exchange.store.saved_total import unmoved
 from fedgram.exchange.store.study_store import Store
 from fedgram.inference.table import Coefficients
@@ -14,6 +14,8 @@ from fedgram.protocol.fit import Fit
 from fedgram.protocol.pool import Tabulates
 from fedgram.protocol.registry import registry
 from fedgram.studies.design import Request, coefficients
+from fedgram.studies.missing_cells import gaps_of
+from fedgram.studies.study import Study
 
 
 def table_of(
@@ -41,10 +43,10 @@ def table_of(
     if study is None:
         raise InvalidData(f"{store.path}: expected a store of a study, got one without; begin it with --study")
     if method is not None or study.classes:
-        return _published(store, method, request)
+        return unmoved(store, lambda: _published(store, study, method, request, progress))
 
     def made() -> Coefficients:
-        rows = {leaf.party: leaf.samples for leaf in store.index.leaves()}
+        rows = _rows(store)
         if not rows:
             raise InvalidData(f"{store.path} has no contributions yet, so it has no table: join some files first")
         regions = [each.party for each in store.contributions() if each.kind == "combined"] if request.by_site else []
@@ -57,20 +59,26 @@ def table_of(
         dropped: dict[str, Mapping[str, int]] = {}
 
         def sites() -> Iterator[tuple[str, Moments]]:
-            for each in store.contributions():
-                file = store.objects.read(each.digest)
-                part = part_of(file)
-                dropped[each.party] = file.dropped
-                yield each.party, part if isinstance(part, Moments) else part.moments()
-                progress(1)
+            for name, sent, dropped[name] in parts_of(store, progress):
+                yield name, sent
 
         return coefficients(study, store.total().moments(), request, sites=sites(), rows=rows, dropped=dropped)
 
     return unmoved(store, made)
 
 
-def _published(store: Store, method: str | None, request: Request) -> Coefficients:
-    """Return the table of the last regression by a method, or by any, that the store has published."""
+def _rows(store: Store) -> dict[str, int]:
+    """Return the number of rows of each party, those of regions included."""
+    return {leaf.party: leaf.samples for leaf in store.index.leaves()}
+
+
+def _published(
+    store: Store, study: Study, method: str | None, request: Request, progress: Callable[[int], None]
+) -> Coefficients:
+    """Return the table of the last regression by a method, or by any, that the store has published.
+
+    While the parties are those of the published model, their files tell the missing cells.
+    """
     if method is not None and not (method in registry and issubclass(registry[method], Tabulates)):
         raise InvalidParameter(
             f"method: expected a regression with a table of its own, logistic or poisson, got {method!r}; choose one"
@@ -85,8 +93,16 @@ def _published(store: Store, method: str | None, request: Request) -> Coefficien
         if not fit.tabulated:
             continue
         table = fit.coefficients(**vars(request))
-        note = f"Version {entry.detail('version')} of the store, published before parties joined or left."
-        return replace(table, notes=(*table.notes, note)) if changed else table
+        if changed:
+            note = f"Version {entry.detail('version')} of the store, published before parties joined or left."
+            return replace(table, notes=(*table.notes, note))
+        if sum((rows := _rows(store)).values()) != table.summary["n"]:
+            raise Mismatch(f"{store.path}: expected the {table.summary['n']:.0f} rows of its last model, got others")
+        owners = dict.fromkeys(row.column for row in table.rows if row.column)
+        gaps = [
+            gap for name, sent, gone in parts_of(store, progress) for gap in gaps_of(study, owners, name, sent, gone)
+        ]
+        return replace(table, sites=replace(table.sites, rows=rows), missing=tuple(gaps))
     wanted = "logistic or poisson" if method is None else method
     raise InvalidData(
         f"{store.path}: expected a published regression by {wanted}, got none; make one round by round with fedgram "

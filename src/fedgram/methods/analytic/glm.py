@@ -47,9 +47,9 @@ from fedgram.protocol.method import step
 from fedgram.protocol.onemessage import Publishing
 from fedgram.protocol.registry import register
 from fedgram.protocol.replies import Number, Numbers, Question
-from fedgram.studies.kinds import Category, Flag, unknown
-from fedgram.studies.kinds import Number as NumberColumn
+from fedgram.studies.kinds import model_terms
 from fedgram.studies.loading import names_in
+from fedgram.studies.missing_cells import notes_on_missing, with_means
 from fedgram.studies.study import Study
 
 Places = npt.NDArray[np.int64]
@@ -206,17 +206,11 @@ def terms_of(study: Study | None, basis: Basis) -> list[Term]:
     nothing = dict.fromkeys(study.sent, 0.0)
     found: list[Term] = []
     for owner, column in study.used.items():
-        made = {} if owner in study.numeric_outcomes else column.design(owner, nothing, 1.0)
-        for name, parts in made.items():
-            place, imputed = len(found), len(parts) > 1
-            value, zero = scale[place, sent[name]], float(features.shift[place])
-            centre, half = 0.0, 1.0
-            if isinstance(column, NumberColumn) and name == owner:
-                centre, half = column.centre, column.half
-            is_binary = isinstance(column, Flag | Category) or name == unknown(owner)
-            indicator = is_binary and not imputed
-            slope, at_zero = value / half, zero - value * centre / half
-            found.append(Term(name, owner, slope, at_zero, indicator=indicator, imputed=imputed))
+        for term in () if owner in study.numeric_outcomes else model_terms(owner, column, nothing, 1.0):
+            place, imputed = len(found), len(term.parts) > 1
+            slope, zero = scale[place, sent[term.name]] / term.half, float(features.shift[place])
+            indicator, at_zero = term.is_binary and not imputed, zero - slope * term.centre
+            found.append(Term(term.name, owner, slope, at_zero, indicator=indicator, imputed=imputed))
     return found
 
 
@@ -673,13 +667,8 @@ class Generalized(Publishing):
         )
         if aliased:
             yield f"Left out as constant, or as combinations of earlier terms: {', '.join(aliased)}."
-        columns = {} if study is None else study.columns
-        imputed = [name for name in columns if name in owners and getattr(columns[name], "missing", "") == "mean"]
-        if imputed:
-            yield (
-                f"Missing cells of {listed(imputed)} count as the pooled mean, which makes standard errors too small "
-                "where there are many."
-            )
+        if study is not None:
+            yield from notes_on_missing(study, with_means(study, (name for name in study.used if name in owners)))
         yield (
             "Standard errors are right if the model is. Robust ones (HC) need one more message of d²/2 numbers from "
             "each party, and are not computed."
