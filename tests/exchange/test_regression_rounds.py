@@ -85,6 +85,10 @@ def test_rounds_by_files_are_those_in_one_process(tmp_path, name):
         [row.estimate for row in table.rows], [row.estimate for row in other.rows], rtol=1e-9, atol=1e-12
     )
     assert store.coefficients(method=name).rows == table.rows
+    if not study.classes:
+        linear = store.coefficients()
+        assert linear.kind == "linear"
+        assert f"has also published {name}: --method prints that table" in linear.notes[-1]
     assert fit.contributors == tuple(client.name for client in clients)
     own = fit.personalize(clients[0])
     x = clients[0].x if study.classes else clients[0].x[:, :-1]

@@ -62,7 +62,11 @@ def table_of(
             for name, sent, dropped[name] in parts_of(store, progress):
                 yield name, sent
 
-        return coefficients(study, store.total().moments(), request, sites=sites(), rows=rows, dropped=dropped)
+        total = store.total().moments()
+        table = coefficients(study, total, request, sites=sites(), rows=rows, dropped=dropped)
+        others = _regressions(store)
+        note = f"The store has also published {' and '.join(others)}: --method prints that table."
+        return replace(table, notes=(*table.notes, note)) if others else table
 
     return unmoved(store, made)
 
@@ -70,6 +74,12 @@ def table_of(
 def _rows(store: Store) -> dict[str, int]:
     """Return the number of rows of each party, those of regions included."""
     return {leaf.party: leaf.samples for leaf in store.index.leaves()}
+
+
+def _regressions(store: Store) -> list[str]:
+    """Return the names of the methods with a table of their own that the store has published."""
+    names = dict.fromkeys(entry.detail("method") for entry in store.log() if entry.detail("what") == ledger.PUBLISH)
+    return [name for name in names if name in registry and issubclass(registry[name], Tabulates)]
 
 
 def _published(
