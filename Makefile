@@ -63,7 +63,7 @@ test-newest:
 	$(PYTHON) tools/try_extras.py
 	$(PYTHON) -m venv --clear .venv-newest
 	$(NEWEST) -m pip --disable-pip-version-check --quiet install torch==2.13.0 \
-	  -e '.[exchange,hub,nets,plot,sklearn,tables,text,vision,vision-lite]' \
+	  -e '.[exchange,hub,nets,onnx,plot,sklearn,tables,text,vision,vision-lite]' \
 	  hypothesis 'pytest!=9.2.0' pytest-xdist safetensors selenium
 	FEDGRAM_TESTS=quick $(NEWEST) -m pytest -n auto $(QUICKLY) \
 	  --ignore=tests/engines/flower --ignore=src/fedgram/engines/flower

@@ -21,6 +21,7 @@ ALL = (
     "tables",
     "large_tables",
     "estimators",
+    "unbalanced",
     "exchange",
     "summarize",
     "extraction",

@@ -159,8 +159,7 @@ def fit(path: Path, method: str) -> None:
     """Fit a method with one party, in this process; the rows to train on also test."""
     client = read_client(STUDY, "party", path)
     client = replace(client, x_test=client.x, y_test=client.y)
-    found = registry[method]().fit([client], study=STUDY, classes=STUDY.classes)
-    assert found.evaluation is not None
+    assert registry[method]().fit([client], study=STUDY, classes=STUDY.classes).evaluation
 
 
 JOBS: dict[str, Callable[[Path], Any]] = {

@@ -239,7 +239,6 @@ def against_fedavg(most_rounds: int = 60) -> None:
     clients = fg.make_clients(data, fg.partition.dirichlet(data.y, clients=100, alpha=0.1, seed=0))
     ours = fg.FedACnnL(network=DNN).fit(clients, classes=data.classes)
     theirs = fg.FedAvg(network="mlp:128:64", rounds=most_rounds).fit(clients, classes=data.classes)
-    assert ours.evaluation is not None
     reached = [i for i, one in enumerate(theirs.rounds, start=1) if one.pooled >= ours.evaluation.pooled]
     rounds = reached[0] if reached else most_rounds
     spent = sum(theirs.cpu_seconds.values()) * rounds / most_rounds

@@ -74,6 +74,7 @@ fedgram verify store south-removed.fgm
 say "the model of those who are in"
 fedgram publish store --out global.fgm
 fedgram status store --html status.html
+fedgram describe store
 fedgram log store --expect first.fgm
 
 say "south checks, without the store, that the model is without it"

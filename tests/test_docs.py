@@ -60,6 +60,21 @@ def test_readme_begins_with_a_fit():
     assert 0.9 < names["fit"].evaluation.client_mean <= 1
 
 
+@pytest.mark.slow
+def test_readme_begins_with_lines_that_type_checkers_accept(tmp_path):
+    api = pytest.importorskip("mypy.api")
+    (tmp_path / "five.py").write_text(blocks("README.md")[0], encoding="utf-8")
+    told, errors, status = api.run(["--strict", "--cache-dir", str(tmp_path / "cache"), str(tmp_path / "five.py")])
+    assert status == 0, told + errors
+
+
+@pytest.mark.parametrize("name", sorted(name for name in fg.__all__ if inspect.isclass(getattr(fg, name))))
+def test_signatures_can_be_read_by_people(name):
+    shown = str(inspect.signature(getattr(fg, name)))
+    assert " object at 0x" not in shown
+    assert "Bounds(" not in shown
+
+
 def test_readme_of_ones_own_data(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = some_names()
@@ -85,12 +100,16 @@ def test_contributing_shows_a_whole_method(registered):
     assert checks.CHECKS
 
 
-def test_adding_a_method_shows_two(registered):
+def test_adding_a_method_shows_whole_methods(registered):
     names = {}
     for block in blocks(ADDING):
         exec(block, names)
     assert names["fit"].evaluation.client_mean > 0.5
     assert names["Held"](mu=0.5, rounds=1).fit(names["clients"], classes=10).model is not None
+    plain = fg.FedAvg(momentum=0.0, rounds=2).fit(names["clients"], classes=10).rounds
+    assert names["Onward"](beta=0.0, rounds=2).fit(names["clients"], classes=10).rounds == plain
+    # What clients remember matters from the second round on.
+    assert [one == other for one, other in zip(names["onward"].rounds, plain, strict=False)] == [True, False]
 
 
 def test_adding_an_engine_and_a_backbone(tmp_path):

@@ -104,6 +104,16 @@ def test_ranges_of_confidence_are_joined_until_each_has_enough_samples(seed, n, 
         assert joined == exact
 
 
+def test_confidence_is_the_probability_of_the_predicted_class():
+    """With offsets, another class may be more probable."""
+    model = LinearModel(np.array([[1.0, 0.0]]), (0, 1), offsets=np.array([0.0, 3.0]))
+    judged = Calibration.judged(model, [(np.ones((4, 1)), np.array([0, 1, 1, 1]))])
+    p = 1 / (1 + np.exp(2))
+    assert judged.correct == 1
+    assert sum(judged.confidence) == pytest.approx(4 * p)
+    assert judged.brier == pytest.approx(2 * ((1 - p) ** 2 + 3 * p**2) / 4)
+
+
 def test_a_model_is_judged_by_its_scores():
     """Temperatures this high make probabilities equal that are not."""
     model = LinearModel(np.array([[1.0, 1.0 + 1e-13]]), (0, 1), temperature=1e3)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import fedgram as fg
-from fedgram.core.classes import Classes
+from fedgram.core import wire
+from fedgram.core.classes import NUMERIC, Classes
 from fedgram.core.columns import Columns
 from fedgram.core.errors import InvalidData, Mismatch
 from fedgram.features.projection import RandomFeatures
@@ -115,6 +116,16 @@ def test_probabilities_are_those_of_the_scores(name):
         assert np.array_equal(warm.scores(x), scores)
 
 
+@pytest.mark.parametrize("name", ["linear", "two streams", "layer-wise"])
+def test_offsets_change_probabilities_but_no_prediction(name):
+    model, x = MODELS[name], np.random.default_rng(2).normal(size=(7, 3))
+    other = wire.decode(wire.encode(replace(model, temperature=0.5, offsets=np.array([0.0, 9.0]))))
+    want = np.exp(2 * model.scores(x) + [0.0, 9.0])
+    np.testing.assert_allclose(other.predict_proba(x), want / want.sum(axis=1, keepdims=True), rtol=1e-9)
+    assert np.array_equal(other.predict(x), model.predict(x))
+    assert np.array_equal(Pipeline(other, None, columns=COLUMNS).predict_proba(x), other.predict_proba(x))
+
+
 @pytest.mark.parametrize("name", ["linear", "two streams"])
 @pytest.mark.parametrize("degrees", [0.0, -1.0])
 def test_a_temperature_is_positive(name, degrees):
@@ -123,9 +134,58 @@ def test_a_temperature_is_positive(name, degrees):
 
 
 def test_a_model_in_another_basis_has_the_same_probabilities():
-    model = fg.LinearModel(np.eye(2), PETS, columns=("a", "b"), temperature=0.5)
+    model = fg.LinearModel(np.eye(2), PETS, columns=("a", "b"), temperature=0.5, offsets=np.array([1.0, 0.0]))
     basis = Basis.of({"a": ({"x": 2.0}, 1.0), "b": ({"y": 1.0}, 0.0)}, ("x", "y"))
     x = np.random.default_rng(3).normal(size=(6, 2))
     want = model.predict_proba(basis.apply(x))
     np.testing.assert_allclose(Pipeline(model, basis, columns=("x", "y")).predict_proba(x), want)
     np.testing.assert_allclose(basis.back(model, ("x", "y")).predict_proba(x), want)
+
+
+def run(path, x):
+    """Return ONNX Runtime's outputs by name."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, session.run(names, {"samples": x.astype(np.float32)}), strict=True))
+
+
+@pytest.mark.parametrize("degrees", [None, 0.25])
+@pytest.mark.parametrize("classes", [("cat", "dog", "élan"), (0, 1, 2), (7, -3, 5)])
+def test_a_linear_model_as_onnx_gives_the_same(classes, degrees, tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 5)).astype(np.float32)
+    model = fg.LinearModel(rng.normal(size=(5, 3)), classes, np.array([0.5, -1e300, 0.25]), temperature=degrees)
+    for centre in (None, x.mean(axis=0)):
+        for one in (model, replace(model, intercept=None)):
+            one.to_onnx(tmp_path / "model.onnx", centre=centre)
+            found = run(tmp_path / "model.onnx", x)
+            usual = np.abs(one.scores(x)) < 1e30
+            np.testing.assert_allclose(found["scores"][usual], one.scores(x)[usual], rtol=1e-5, atol=1e-5)
+            np.testing.assert_allclose(found["probabilities"], one.predict_proba(x), atol=1e-5 / (degrees or 1))
+            np.testing.assert_array_equal(found["label"], one.predict(x))
+
+
+def test_a_linear_model_of_numbers_as_onnx_has_scores_alone(tmp_path):
+    rng = np.random.default_rng(0)
+    model, x = fg.LinearModel(rng.normal(size=(5, 2)), NUMERIC, rng.normal(size=2)), rng.normal(size=(9, 5))
+    model.to_onnx(tmp_path / "model.onnx")
+    found = run(tmp_path / "model.onnx", x)
+    assert set(found) == {"scores"}
+    np.testing.assert_allclose(found["scores"], model.scores(x), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_saved_model_is_loaded_again(name, tmp_path):
+    model, x = MODELS[name], np.random.default_rng(2).normal(size=(7, 3))
+    model.save(tmp_path / "model.safetensors")
+    again = fg.load(tmp_path / "model.safetensors")
+    assert type(again) is type(model)
+    np.testing.assert_array_equal(again.scores(x), model.scores(x))
+
+
+def test_other_saved_things_are_not_loaded(tmp_path):
+    path = tmp_path / "moments.safetensors"
+    path.write_bytes(fg.Moments.of(np.eye(4), [0, 1, 0, 1], classes=2).to_bytes())
+    with pytest.raises(Mismatch, match="expected a saved fit, model or estimator, got a Moments"):
+        fg.load(path)

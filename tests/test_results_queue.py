@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -49,7 +51,8 @@ class Told(fg.Method):
 class Queue:
     """A queue in a folder of its own, with entries on 100 digits."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, tools):
+        self._tools = tools
         self.folder, self.data, self.file = folder / "folder", folder / "data", folder / "queue.toml"
         self._home, self._entries, self._started = folder, [], []
         (folder / "told.py").write_text(TOLD)
@@ -67,11 +70,14 @@ class Queue:
         self._entries.append("\n".join(f"{name} = {json.dumps(value)}" for name, value in values.items()))
         self.file.write_text("".join(f"[[entries]]\n{entry}\n" for entry in self._entries))
 
-    def start(self, *words, **environment):
+    def _words(self, *words):
         places = ["--queue", self.file, "--folder", self.folder, "--data", self.data]
         if "--nice" not in words:  # at the lowest priority, a run beside other tests would take minutes
             places += ["--nice", "0"]
-        command = [sys.executable, TOOL, *words, *places]
+        return [*map(str, words), *map(str, places)]
+
+    def start(self, *words, **environment):
+        command = [sys.executable, TOOL, *self._words(*words)]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "env": os.environ | environment}
         self._started.append(subprocess.Popen(list(map(str, command)), **pipes))
         return self._started[-1]
@@ -84,7 +90,10 @@ class Queue:
             process.communicate()
 
     def tell(self, *words, **environment):
-        """Run a command to its end; return its exit code and output."""
+        """Run a command to its end; return its exit code and output. Only `run` needs a process of its own."""
+        if words[0] != "run":
+            with redirect_stdout(StringIO()) as told, redirect_stderr(told):
+                return self._tools.main(self._words(*words)), told.getvalue()
         process = self.start(*words, **environment)
         told, _ = process.communicate(timeout=PATIENCE)
         return process.returncode, told
@@ -110,8 +119,15 @@ class Queue:
 
 
 @pytest.fixture
-def queue(tmp_path):
-    made = Queue(tmp_path)
+def tools(monkeypatch):
+    """Return the tool as a module."""
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    return importlib.import_module("results_queue")
+
+
+@pytest.fixture
+def queue(tmp_path, tools):
+    made = Queue(tmp_path, tools)
     yield made
     made.end()
 
@@ -214,13 +230,11 @@ def test_an_entry_that_needs_more_memory_than_there_is_lets_others_pass(queue):
     assert queue.kept("large") == []
 
 
-def test_the_first_entry_with_enough_memory_is_next(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "tools"))
-    tool = importlib.import_module("results_queue")
-    large, small = (tool.Plan(tool.Entry("a.toml", "a", 1, memory=memory)) for memory in ("18 GB", "500 MB"))
-    assert tool.next_entry([large, small], 18e9) is large
-    assert tool.next_entry([large, small], 17.9e9) is small
-    assert tool.next_entry([large, small], 4e8) is None
+def test_the_first_entry_with_enough_memory_is_next(tools):
+    large, small = (tools.Plan(tools.Entry("a.toml", "a", 1, memory=memory)) for memory in ("18 GB", "500 MB"))
+    assert tools.next_entry([large, small], 18e9) is large
+    assert tools.next_entry([large, small], 17.9e9) is small
+    assert tools.next_entry([large, small], 4e8) is None
 
 
 @pytest.mark.parametrize(
@@ -252,7 +266,7 @@ def test_pause_stops_the_run_at_once_and_continue_lets_it_go_on(queue, tmp_path)
     pid = queue.run_at_work()
     wait_for(lambda: queue.kept("one") == [("0", "ok")], "the first run, kept while the second is at work")
     queue.tell("pause")
-    assert state(pid) == "T"
+    wait_for(lambda: state(pid) == "T", "the run's stop")
     assert "the queue is paused" in queue.tell("status")[1]
     gate.touch()
     queue.tell("continue")
@@ -268,7 +282,7 @@ def test_pause_and_continue_reach_the_run_of_a_queue_that_was_killed(queue, tmp_
     working.kill()
     working.wait()
     queue.tell("pause")
-    assert state(pid) == "T"
+    wait_for(lambda: state(pid) == "T", "the run's stop")
     again = queue.start("run")
     wait_for(lambda: "at work" in again.stdout.readline(), "the next queue's waiting for the run")
     assert state(pid) == "T"

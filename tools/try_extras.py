@@ -62,6 +62,14 @@ def nets() -> None:
     fedgram("run", "--data", "digits", "--method", "fedavg", "--set", "rounds=1", "--set", "network=mlp:8")
 
 
+def onnx() -> None:
+    """Write a linear model as an ONNX file."""
+    from fedgram import Moments
+
+    Moments.of([[0.0], [1.0], [2.0]], ["no", "yes", "yes"], classes=["no", "yes"]).model(1.0).to_onnx("model.onnx")
+    assert Path("model.onnx").stat().st_size
+
+
 def plot() -> None:
     """Draw pictures of a comparison."""
     fedgram("compare", "--data", "digits", "--methods", "afl,local", "--clients", "5", "--seeds", "0", "--out", "found")

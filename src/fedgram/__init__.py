@@ -13,6 +13,7 @@ from fedgram.data.dataset import Dataset
 from fedgram.engines import InProcess
 from fedgram.evaluation import Evaluation
 from fedgram.models import LinearModel, Model
+from fedgram.moments.drift import drift
 from fedgram.moments.moments import Moments
 from fedgram.protocol.clients import Clients
 from fedgram.protocol.clientside import ClientSide
@@ -81,7 +82,7 @@ else:
         return found
 
     def __dir__() -> list[str]:
-        return sorted({*globals(), *__all__})
+        return sorted({*__all__, "data", *(name for name in globals() if name.startswith("__"))})
 
 
 __version__ = "0.1.0"
@@ -142,6 +143,7 @@ __all__ = [
     "PFedMe",
     "PFedZO",
     "Store",
+    "drift",
     "engines",
     "errors",
     "load",

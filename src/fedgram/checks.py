@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeAlias
 
 import numpy as np
 
@@ -29,6 +29,8 @@ from fedgram.protocol.fit import Fit, load
 from fedgram.protocol.method import Engine, Method
 from fedgram.protocol.registry import registry
 from fedgram.protocol.session import run
+
+Check: TypeAlias = Callable[[Method], None]
 
 CLASSES = 10
 
@@ -110,8 +112,8 @@ def alike(method: Method, when: str, got: Fit, want: Fit, usually: str, rtol: fl
 def learns(method: Method) -> None:
     """Do far better than chance, on clients' own test samples."""
     evaluation, bound = usual_fit(method).evaluation, 3 / CLASSES
-    if evaluation is None or not evaluation.pooled > bound:
-        found = "no evaluation" if evaluation is None else f"pooled accuracy {evaluation.pooled:.3f}"
+    if not evaluation.pooled > bound:
+        found = f"pooled accuracy {evaluation.pooled:.3f}" if evaluation else "no evaluation"
         usually = "too few rounds, a learning rate that is far off, or labels that are not in the order of `classes`"
         fail(method, f"{found}, bound {bound:.3f} (chance is {1 / CLASSES})", usually)
 
@@ -275,7 +277,7 @@ def _without_the_bad(method: Method, **options: object) -> Fit:
     return fit(method, clients, require=len(clients) - 1, **options)
 
 
-CHECKS: tuple[Callable[[Method], None], ...] = (
+CHECKS: tuple[Check, ...] = (
     learns,
     same_seed_same_result,
     order_does_not_matter,

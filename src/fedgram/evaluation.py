@@ -93,7 +93,7 @@ class Evaluation:
     """The performance of each client's model on its own test samples.
 
     A client without test samples, or whose test samples could not be scored (`failed` says why), is left out of the
-    means and counted in `untested`.
+    means and counted in `untested`. Without any test samples the means are NaN, and the evaluation is false.
 
     Parameters
     ----------
@@ -118,9 +118,13 @@ class Evaluation:
 
     """
 
-    performances: Mapping[str, Any]
-    tested: Mapping[str, int]
+    performances: Mapping[str, Any] = field(default_factory=dict)
+    tested: Mapping[str, int] = field(default_factory=dict)
     failed: Mapping[str, str] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        """Return whether any test samples were scored."""
+        return any(self.tested.values())
 
     @property
     def kind(self) -> type[Performance]:
@@ -358,7 +362,7 @@ class Calibration:
 
     @classmethod
     def _of(cls, found: Array, labels: Indices, chosen: npt.NDArray[np.intp], bins: int) -> Self:
-        confidence, right = found.max(axis=1), chosen == labels
+        confidence, right = found[np.arange(len(labels)), chosen], chosen == labels
         # A confidence exactly at an edge belongs to the bin below it, and 1 to the last bin.
         where = np.clip(np.ceil(confidence * bins).astype(np.intp) - 1, 0, bins - 1)
         parts = (np.ones(len(labels)), right.astype(np.float64), confidence)

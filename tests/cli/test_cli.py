@@ -102,7 +102,7 @@ def test_version():
         (("--partition", "dirichlet:-1"), "alpha must be a number > 0, got -1"),
         (("--partition", "shards:1000"), "use fewer clients or shards"),
         (("--partition", "iid", "--clients", "0"), "clients must be at least 1, got 0"),
-        (("--test", "standard"), "has no test set of its own: let clients hold back (test local)"),
+        (("--test", "standard"), "or hold some back from all clients (test held-out)"),
         (("--data", "no/such.csv"), "there is no such file or folder"),
         (("--data", "digits", "--backbone", "lite0:96"), "holds features already: leave the backbone out"),
         (("--samples", "5000"), "samples must be 1 to the 1,797 that digits has, got 5000"),

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import fedgram as fg
-from fedgram.data.own.cells import unguarded
+from fedgram.core.escaping import unguarded
 
 HOSTILE = "h\x1b]0;pwned\x07\x1b[31m\x1b[2J\u202e\u2066\x9b1m\x7f"
 CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
@@ -95,6 +95,7 @@ def test_no_command_prints_control_characters_of_others(tmp_path, watched):
         ["inspect", "north.fgm"],
         ["join", "store", "north.fgm"],
         ["status", "store"],
+        *(["describe", "store", *form] for form in ([], ["--correlations"], ["--csv"], ["--latex"])),
         ["log", "store"],
         ["publish", "store", "--out", "global.fgm"],
         ["verify", "store", "north.fgm"],

@@ -17,7 +17,10 @@ from fedgram.heads.head import Head
 from fedgram.heads.system import System
 from fedgram.layerwise import Network
 from fedgram.methods.analytic.apfl import TwoStreams
+from fedgram.moments import packing
+from fedgram.moments.decayed import DecayedMoments
 from fedgram.moments.moments import Schema
+from fedgram.moments.weighted import WeightedMoments
 from fedgram.nets import TrainedNet
 from fedgram.protocol.fit import Traffic
 from fedgram.protocol.pool import Contributions
@@ -32,6 +35,7 @@ STUDY = Study(
     {"age": Number(range=(0, 20)), "colour": Category(("black", "red", "white")), "name": Ignore()},
     PETS,
 )
+GRAM = packing.pack([[2.0, 0.0], [1.0, 3.0]])
 STORED = Path(__file__).parent / "stored"
 
 
@@ -127,6 +131,10 @@ MADE = {
     "layerwise-network-columns": lambda: Network("dense:4", (3,), PETS, 5, (ramp(3, 2), ramp(4, 2)), "table", COLUMNS),
     "moments": moments,
     "moments-factor": of_one_sample,
+    "weighted-moments": lambda: WeightedMoments(3, 1.5, ramp(2), ramp(1), GRAM, ramp(2, 1), 1 + ramp(1), 1 + ramp(2)),
+    "decayed-moments": lambda: DecayedMoments(
+        3, 1.5, ramp(2), 1 + ramp(2), GRAM, ramp(2, 2), 1 + ramp(2), 1 + ramp(2), PETS, "table", COLUMNS[:2]
+    ),
     "contributions": contributions,
     "fit": fit,
     "fit-timing": lambda: replace(fit(), timing={"ward-1": dict.fromkeys((*SPANS, "asked"), 0.25)}),

@@ -31,7 +31,9 @@ def test_the_story_of_a_consortium(tmp_path, what):
     learned, tested = (set((tmp_path / f"{name}.csv").read_text().splitlines()[1:]) for name in ("west", "west-test"))
     assert tested
     assert not tested & learned
-    assert done.stdout.count(f"{len(tested)} samples\n") == 2, "a model is judged by rows that it has not seen"
+    judged = f"{len(tested)} samples, 95 % confidence intervals"
+    assert done.stdout.count(judged) == 2, "a model is judged by rows that it has not seen"
+    assert "largest difference" in done.stdout
     store = Store(tmp_path / "store")
     assert [each.party for each in store.contributions()] == ["east", "west", "centre", "north"]
     assert problems(store) == []

@@ -196,6 +196,20 @@ def test_the_command_line_refuses_it(lines, tmp_path, monkeypatch):
     assert fgm.read("north.fgm").header.samples == 200
 
 
+def test_a_file_that_is_not_written_is_not_recorded(lines, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "study.toml").write_text(TEXT)
+    (tmp_path / "north.csv").write_text("\n".join(lines) + "\n")
+    (tmp_path / "notes.txt").write_text("do not lose this\n")
+    command = ["summarize", "study.toml", "north.csv", "--party", "north"]
+    refused = CliRunner().invoke(app, [*command, "--out", "notes.txt"])
+    assert "--force" in str(refused.exception)
+    assert not list(tmp_path.glob("*.answers"))
+    assert (tmp_path / "notes.txt").read_text() == "do not lose this\n"
+    assert CliRunner().invoke(app, command).exception is None
+    assert list(tmp_path.glob("*.answers"))
+
+
 @examples(60)
 @given(st.lists(st.integers(0, 5)), st.lists(st.integers(0, 5)))
 def test_the_difference_counts_rows_as_often_as_they_occur(old, new):

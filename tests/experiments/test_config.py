@@ -1,13 +1,16 @@
 """Experiment files: allowed keys, and refusals before the first run."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import fedgram as fg
 from fedgram.cli import app
+from fedgram.cli.options import Pace
 from fedgram.core.errors import FedgramError, InvalidParameter, UnknownName
 from fedgram.experiments import Experiment, read_file, runs_of
 from fedgram.experiments.variants import from_options, read_variants
@@ -212,9 +215,44 @@ def test_dry_run_prints_the_runs_and_writes_nothing(tmp_path, monkeypatch):
     result = CliRunner().invoke(app, ["compare", *options, "--set", "afl.gamma=1,2", "--dry-run"])
     assert result.exit_code == 0, result.output
     lines = result.output.splitlines()
-    assert lines[-1] == "12 runs, 4 of them the centralised reference"
+    assert lines[-2:] == [
+        "12 runs, 4 of them the centralised reference",
+        f"time: unknown, since no run is finished in {Path('results', 'compare', 'results.jsonl')}",
+    ]
     assert "digits, 5 clients, iid, seed 0  afl (gamma=2): gamma=2, ri=true" in lines[2]
     assert not list(tmp_path.iterdir())
+
+
+def test_dry_run_tells_the_time_by_finished_runs_of_the_same_methods(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = ["--data", "digits", "--samples", "200", "--clients", "3", "--partition", "iid", "--out", "o"]
+    assert CliRunner().invoke(app, ["compare", *options, "--methods", "afl"]).exit_code == 0
+    path = tmp_path / "o" / "results.jsonl"
+    # As if centralised had taken a minute, and afl an hour.
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        line["total_seconds"] = 3600.0 if line.get("method") == "afl" else 60.0
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    told = CliRunner().invoke(app, ["compare", *options, "--methods", "afl,local", "--seeds", "0,1,2", "--dry-run"])
+    assert told.output.splitlines()[-1] == (
+        f"2 of 9 runs are finished in {Path('o', 'results.jsonl')}; 4 more take about 2 h 2 min, as those of the same "
+        "methods did; the time of 3 is unknown: none of local is finished"
+    )
+
+
+def test_the_time_of_a_method_is_that_of_its_own_setting_if_another_seed_is_finished():
+    runs = list(runs_of(Experiment.of({"data": "digits", "clients": [5, 50], "methods": ["afl"], "seeds": [0, 1]})))
+    pace = Pace()
+    small, large = (next(run for run in runs if run.scenario.clients == n and run.label == "afl") for n in (5, 50))
+    pace.add(small, 1.0)
+    pace.add(large, 10.0)
+    for run in runs:
+        if run.label == "afl":
+            assert pace.of(run) == {5: 1.0, 50: 10.0}[run.scenario.clients]
+        else:
+            assert np.isnan(pace.of(run))
+    assert pace.mean == 5.5
 
 
 def test_options_take_precedence_over_the_file(tmp_path):
@@ -237,7 +275,7 @@ def chosen(tmp_path, *options):
     file.write_text(LINES)
     result = CliRunner().invoke(app, ["compare", str(file), *options, "--dry-run"])
     assert result.exit_code == 0, result.output
-    return [line.split("seed 0  ")[1] for line in result.output.splitlines()[1:-1]]
+    return [line.split("seed 0  ")[1] for line in result.output.splitlines()[1:-2]]
 
 
 def test_methods_chosen_from_a_file_keep_their_settings(tmp_path):

@@ -1,7 +1,10 @@
 """Running experiments: every run is written down once, with everything about it, also where runs fail."""
 
 import io
+import re
 import warnings
+from importlib.metadata import version
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -9,6 +12,7 @@ from rich.console import Console
 
 import fedgram as fg
 from fedgram.cli.options import watching
+from fedgram.core import progress_bars
 from fedgram.core.errors import InvalidParameter, UnknownName
 from fedgram.data import digits
 from fedgram.experiments import Experiment, Scenario, finished, runs_of
@@ -35,6 +39,7 @@ def test_a_record_says_everything(tmp_path):
     assert afl["peak_memory"] is None or afl["peak_memory"] > 10**7
     assert afl["contributors"] == 4
     assert afl["versions"]["numpy"] == np.__version__
+    assert afl["versions"].get("torch") == (None if find_spec("torch") is None else version("torch"))
     assert afl["fingerprint"] == setting["fingerprint"] == digits().fingerprint
     assert "rounds" not in afl
     assert len(gradual["rounds"]["client_mean"]) == 3
@@ -245,9 +250,42 @@ def test_progress_tells_runs_method_round_and_time_left(tmp_path):
     shown = screen.file.getvalue()
     assert "1 of 3 runs are finished already" in shown
     assert "1/3" in shown
-    assert "gradual (rounds=3) · digits, 4 clients, dirichlet:0.1, seed 0 · round 2 of 3 · gradient 3/4" in shown
+    assert "round 2 of 3 · gradual (rounds=3) · gradient 3/4 · digits, 4 clients, dirichlet:0.1, seed 0" in shown
     assert "2/3" in shown
     assert "about 2 min left" in shown
+
+
+def test_eighty_columns_show_the_count_the_round_and_the_time_left():
+    screen = Console(file=io.StringIO(), force_terminal=True, width=80)
+    methods = [{"name": "gradual", "rounds": 50}, "afl", "local"]
+    runs = list(runs_of(Experiment.of({"data": "digits", "clients": 4, "methods": methods})))
+    with watching(runs, frozenset(), screen) as watcher:
+        watcher.starts(runs[0])
+        watcher.ends(runs[0], {"total_seconds": 4000.0, "status": "ok"})
+        watcher.starts(runs[1])
+        watcher.steps(runs[1], "gradient", 17, 3, 4)
+        watcher._bar.refresh()
+        *_, last = (line for line in re.split(r"[\r\n]+", screen.file.getvalue()) if "round 18" in line)
+    last = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", last)
+    assert len(last) <= 80
+    for part in ("━━━", "1/4", "about 3 h 20 min left", "round 18 of 50"):
+        assert part in last
+
+
+def test_a_log_of_a_long_run_has_a_line_a_minute(monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(progress_bars.time, "monotonic", lambda: now)
+    log = Console(file=io.StringIO(), width=40)
+    runs = list(runs_of(Experiment.of({"data": "digits", "clients": 4, "methods": ["local"]})))
+    with watching(runs, frozenset(), log) as watcher:
+        watcher.starts(runs[1])
+        for number in range(300):
+            now = float(number)
+            watcher.steps(runs[1], "train", number, 4, 4)
+    where = "digits, 4 clients, dirichlet:0.1, seed 0"
+    assert log.file.getvalue().splitlines() == [
+        f"round {number + 1} · local · train 4/4 · {where}" for number in (60, 120, 180, 240)
+    ]
 
 
 def test_a_log_has_a_line_for_each_run(tmp_path):

@@ -1,7 +1,11 @@
 """Probabilities of models: their calibration, and the temperature."""
 
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 import pytest
+import scipy
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import log_softmax
@@ -9,12 +13,14 @@ from scipy.special import log_softmax
 import fedgram as fg
 from fedgram.core.errors import FedgramError, InvalidData
 from fedgram.evaluation import Calibration
-from fedgram.heads.least_squares import HOTTEST, calibrated, least_squares
-from fedgram.heads.logistic import gradient
+from fedgram.heads.least_squares import HOTTEST, calibrated, least_squares, with_confidence
+from fedgram.heads.logistic import check_asked, gradient
 from fedgram.protocol.replies import Question
 from support.campaign import examples
 
 datasets = pytest.importorskip("sklearn.datasets")
+log_loss = pytest.importorskip("sklearn.metrics").log_loss
+LogisticRegression = pytest.importorskip("sklearn.linear_model").LogisticRegression
 
 TABLES = {"breast cancer": datasets.load_breast_cancer, "digits": datasets.load_digits}
 SEEDS = 4
@@ -91,7 +97,7 @@ def test_apfl_takes_account_of_samples_that_its_primary_stream_has_seen(name, al
     """Without that, the errors of personal models are up to 0.027 here."""
     errors = calibration(fg.APFL(dim_primary=256), name, alpha)
     assert errors["global"] <= 0.03
-    assert errors["personal"] <= 0.015
+    assert errors["personal"] <= 0.02
 
 
 @examples(30)
@@ -109,6 +115,19 @@ def test_the_classifier_is_that_of_the_moments(seed, n, d, ridge):
         problem = moments.regression(intercept=intercept)
         freedom = problem.factor(ridge).freedom(ridge)
         assert freedom + intercept == pytest.approx(problem.degrees_of_freedom(ridge))
+
+
+@examples(10)
+@given(st.integers(0, 2**32 - 1), st.booleans())
+def test_any_linear_model_gets_its_confidence_from_moments(seed, intercept):
+    rng = np.random.default_rng(seed)
+    x, y = 3 + rng.normal(size=(60, 4)), np.repeat([0, 1, 2], [35, 15, 10])
+    x[y == 1] += 1
+    moments = fg.Moments.of(x, y, classes=3)
+    wanted, plain = (make(2.0, intercept=intercept) for make in (partial(least_squares, moments), moments.model))
+    freedom = moments.regression(intercept=intercept).factor(2.0).freedom(2.0)
+    got = with_confidence(plain, moments, (freedom + intercept) / 60)
+    np.testing.assert_allclose(got.predict_proba(x), wanted.predict_proba(x), rtol=1e-6)
 
 
 def test_left_out_scores_say_how_sure_to_be():
@@ -189,7 +208,80 @@ def test_fedlogit_refuses_impossible_news_of_the_temperature():
                 wanted[name].check(bad, question, name)
 
 
+def test_fedlogit_refuses_a_model_with_offsets():
+    """They would not change the scores that are checked, and would change the residuals that are sent."""
+    model = fg.LinearModel(np.zeros((3, 2)), (0, 1), np.zeros(2))
+    check_asked({"model": model, "leverage": 0.0}, 3, (0, 1), np.array([1, 1]))
+    with pytest.raises(FedgramError, match="without offsets"):
+        check_asked({"model": replace(model, offsets=np.ones(2)), "leverage": 0.0}, 3, (0, 1), np.array([1, 1]))
+
+
+def test_clients_own_offsets_are_multiples_of_the_expected_ones():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(4000, 1))
+    y = (rng.random(4000) < scipy.special.expit(2 * x[:, 0] - 4)).astype(int)
+    scores = np.column_stack([0 * x, x])
+    found = calibrated(scores, y, expected=1.0, offsets=np.array([1.0, 0.0]))
+    assert found.temperature == pytest.approx(0.5, rel=0.1)
+    assert found.offsets == pytest.approx([4.0, 0.0], rel=0.1)
+    few = calibrated(scores[:0], y[:0], expected=1.0, offsets=np.array([1.0, 0.0]))
+    assert (few.temperature, *few.offsets) == (1.0, 1.0, 0.0)
+
+
 def test_scores_that_are_too_large_for_probabilities_are_refused():
     model = fg.models.LinearModel(np.eye(2) * 1e308, ("cat", "dog"), temperature=0.1)
     with pytest.raises(InvalidData, match="not finite"):
         fg.models.probabilities(model, model.scores([[1.0, 0.5]]))
+
+
+def half(x, y, rng):
+    """Return four clients with half of the samples, and a test set of the other half, in the same proportions."""
+    train = np.zeros(len(y), dtype=bool)
+    for label in np.unique(y):
+        own = rng.permutation(np.flatnonzero(y == label))
+        train[own[: len(own) // 2]] = True
+    mean, scale = x[train].mean(axis=0), x[train].std(axis=0)
+    x = (x - mean) / np.where(scale > 0, scale, 1.0)
+    rows = rng.permutation(np.flatnonzero(train))
+    return [fg.Client(f"c{k}", x[rows[k::4]], y[rows[k::4]]) for k in range(4)], x[~train], y[~train]
+
+
+def unbalanced(name, share, rng):
+    """Return a table with a share of positives: from a logistic model, or digits or tumours of which few are left."""
+    if name == "logistic":
+        x = rng.normal(size=(20_000, 5))
+        p = scipy.special.expit(x @ [1.0, -0.8, 0.6, -0.4, 0.2] + {0.01: -5.53, 0.05: -3.69, 0.2: -1.82}[share])
+        return x, (rng.random(len(x)) < p).astype(int)
+    x, y = TABLES[name](return_X_y=True)
+    positive = np.isin(y, (1, 8) if name == "digits" else (0,))
+    wanted = round(share / (1 - share) * (~positive).sum())
+    kept = np.concatenate([np.flatnonzero(~positive), rng.permutation(np.flatnonzero(positive))[:wanted]])
+    return x[kept], positive[kept].astype(int)
+
+
+# Log-loss in units of that of logistic regression. With a temperature alone, AFL has 1.17, 1.11, 1.01, 2.17, 2.28, 1.36
+# and 1.11. Least squares has less to say of tumours: the best temperature and offsets for the test set itself have 1.2
+# to 1.3 there, see docs/guides/estimators.md.
+@pytest.mark.filterwarnings("ignore:the pooled features have rank")
+@pytest.mark.parametrize(
+    ("name", "share", "most"),
+    [
+        ("logistic", 0.01, 1.02),
+        ("logistic", 0.05, 1.02),
+        ("logistic", 0.2, 1.02),
+        ("breast cancer", 0.05, 1.7),
+        ("breast cancer", 0.2, 1.8),
+        ("digits", 0.05, 1.3),
+        ("digits", 0.2, 1.2),
+    ],
+)
+@pytest.mark.parametrize("method", [fg.AFL(), fg.FedHiP()], ids=lambda method: method.name)
+def test_probabilities_of_unbalanced_classes(method, name, share, most):
+    ours, theirs = [], []
+    for seed in range(3 if name == "logistic" else 6):
+        rng = np.random.default_rng(seed)
+        clients, x, y = half(*unbalanced(name, share, rng), rng)
+        known = np.vstack([client.x for client in clients]), np.concatenate([client.y for client in clients])
+        theirs.append(log_loss(y, LogisticRegression(max_iter=1000).fit(*known).predict_proba(x)))
+        ours.append(log_loss(y, method.fit(clients, classes=2).model.predict_proba(x)))
+    assert np.mean(ours) <= most * np.mean(theirs)

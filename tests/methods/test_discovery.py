@@ -30,6 +30,7 @@ def test_the_typed_names_are_those_of_the_folder():
     assert {alias.name for line in typed.body for alias in line.names} == folder | {"Store"}
     assert folder <= set(fg.__all__)
     assert folder <= set(dir(fg))
+    assert {name for name in dir(fg) if not name.startswith("__")} == {*fg.__all__, "data"}
     assert all(getattr(fg, name).__name__ == name for name in fg.__all__ if name in folder)
 
 

@@ -8,7 +8,7 @@ from scipy.sparse import csr_array
 
 from fedgram.core.errors import InvalidData, NotMoments
 from fedgram.moments import packing
-from fedgram.sklearn.estimators import Samples, WeightedMoments, leave_one_out
+from fedgram.moments.weighted import Samples, WeightedMoments, leave_one_out
 from support.campaign import examples
 from support.problems import seeds
 

@@ -56,3 +56,10 @@ def test_a_single_class_is_refused():
 def test_bad_clients(arguments, words):
     with pytest.raises(InvalidData, match=words):
         fg.Client(*arguments)
+
+
+def test_a_table_and_its_labels_are_no_clients():
+    x, y = np.eye(4), [0, 1, 0, 1]
+    for given in ((x, y), ([x], y), (x,), ([fg.Client("a", x, y)], [0])):
+        with pytest.raises(InvalidData, match=r"got a \w+; give a list of clients.*GramClassifier\(\).fit\(x, y\)"):
+            fg.FedGram().fit(*given)

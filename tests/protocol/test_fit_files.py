@@ -1,5 +1,7 @@
 """Files of fits that are well-formed and yet wrong: one clear error when they are read."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -107,3 +109,39 @@ def test_seeds_of_projections(seed):
 
     with pytest.raises(fg.errors.InvalidParameter, match="seed of a projection must be a whole number"):
         RandomFeatures(3, 4, seed=seed)
+
+
+def test_without_test_samples_there_is_an_evaluation_that_is_false(tmp_path):
+    clients = [fg.Client(f"ward-{k}", np.eye(4), [0, 1, 0, 1]) for k in range(2)]
+    fit = fg.AFL(intercept=False).fit(clients, classes=2)
+    assert not fit.evaluation
+    assert np.isnan(fit.evaluation.client_mean)
+    assert np.isnan(fit.evaluation.pooled)
+    assert fit.report()["accuracy"] is None
+    assert fit.report()["untested"] == 2
+    fit.save(tmp_path / "fit")
+    assert fg.load(tmp_path / "fit").evaluation == fit.evaluation
+
+
+def test_a_fit_is_shown_in_ten_lines():
+    rng = np.random.default_rng(0)
+    parties = [fg.Client(f"c{k}", rng.normal(size=(20, 3)), np.arange(20) % 2, *some(rng, k)) for k in range(7)]
+    found = replace(fg.FedHiP().fit(parties), absent={"c9": "late"}, lost={"c1": "silent"})
+    lines = repr(found).splitlines()
+    assert len(lines) <= 10
+    assert lines[0].startswith("Fit of fedhip(")
+    assert lines[0].endswith("seed 0, engine inprocess")
+    assert "  clients: 7: c0, c1, c2, c3, c4, …" in lines
+    assert "  absent: 1: c9" in lines
+    assert "  lost: 1 after they contributed: c1" in lines
+    assert "  personal models: 7: LinearModel of 2 classes" in lines
+    assert f"  bytes: {found.traffic.up:,} up, {found.traffic.down:,} down" in lines
+    assert f"{found.evaluation.pooled:.2%} pooled" in repr(found)
+    untested = repr(fg.AFL().fit([fg.Client(one.name, one.x, one.y) for one in parties]))
+    assert "model: LinearModel of 2 classes" in untested
+    assert "accuracy" not in untested
+
+
+def some(rng, k):
+    """Return test samples, none for the first client."""
+    return (rng.normal(size=(4, 3)), np.arange(4) % 2) if k else (None, None)

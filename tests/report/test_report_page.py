@@ -8,6 +8,7 @@ from selenium.webdriver.support.select import Select
 import fedgram as fg
 from fedgram.experiments import Experiment, execute, runs_of
 from fedgram.experiments.results import load_results
+from fedgram.report import report_page
 from fedgram.report.report_page import render_page, write_page
 from fedgram.report.result_tables import accuracy_table
 from support.browser import console_errors, prefer, resize
@@ -117,6 +118,35 @@ def test_filters_reach_the_table_and_the_charts(page):
     assert "20 clients" in texts(page, "thead .group span")
 
 
+def test_single_clients_are_shown_of_the_chosen_seed(page, results):
+    """The seed stays when the setting changes, and in the address."""
+    assert [option.text for option in Select(page.find_element("id", "seed")).options] == ["0", "1"]
+
+    def shown():
+        (clients,) = (text for text in texts(page, "#detail .card") if text.startswith("Accuracies of single clients"))
+        (words,) = (text for text in alternatives(page) if text.startswith("Accuracies of single clients"))
+        return clients, words
+
+    def expected(seed, column):
+        (run,) = (
+            run
+            for run in results.finished
+            if (run.label, run.seed, run.column) == ("afl", seed, results.columns[column])
+        )
+        worst = min(100 * value for value in run.by_client if value is not None)
+        return f"This is seed {seed}.", f"afl: lowest {worst:.1f}"
+
+    for seed, column in ((0, 0), (1, 0), (1, 2)):
+        Select(page.find_element("id", "setting")).select_by_index(column)
+        Select(page.find_element("id", "seed")).select_by_visible_text(str(seed))
+        for text, wanted in zip(shown(), expected(seed, column), strict=True):
+            assert wanted in text
+    assert "seed=1" in page.current_url
+    page.refresh()
+    for text, wanted in zip(shown(), expected(1, 2), strict=True):
+        assert wanted in text
+
+
 def test_pointing_at_a_client_tells_its_figures(page, results):
     Select(page.find_element("id", "setting")).select_by_visible_text("20 clients, α = 0.1")
     assert "20 clients, α = 0.1" in page.find_element("css selector", "canvas").get_attribute("aria-label")
@@ -186,11 +216,25 @@ def test_light_and_dark(page):
     page.execute_script("localStorage.clear()")
 
 
+def hidden_by_scrolling(page, selector):
+    """Return by how many pixels the elements are wider than what is seen of them."""
+    script = "return [...document.querySelectorAll(arguments[0])].map((node) => node.scrollWidth - node.clientWidth)"
+    return page.execute_script(script, selector)
+
+
+def test_costs_to_reach_an_accuracy_are_seen_whole(page):
+    resize(page, 1300, 900)
+    page.refresh()
+    assert set(hidden_by_scrolling(page, "#detail .tight")) == {0}
+
+
 def test_it_fits_a_phone(page):
     for width in (360, 390):
         resize(page, width, 800, phone=True)
         page.refresh()
         assert page.execute_script("return document.documentElement.scrollWidth") <= width
+        for choices in (".bar .wrap", ".segment", ".filter"):
+            assert set(hidden_by_scrolling(page, choices)) == {0}, f"{choices}: a choice is cut"
         small = page.execute_script(
             "const texts = [...document.querySelectorAll('svg.chart text')];"
             "return Math.min(...texts.map((text) => text.getBoundingClientRect().height))"
@@ -222,6 +266,14 @@ def test_readers_without_javascript_get_the_table(results):
     plain = text[text.index("<noscript>") : text.index("</noscript>")]
     assert plain.count("<tr>") == 8
     assert "<b>" in plain
+
+
+def test_seeds_beyond_what_a_page_can_hold_are_left_out(results, monkeypatch):
+    _, payload, _ = taken_apart(render_page(results, title="x"))
+    assert [view["seeds"] for view in payload["others"]] == [[1, 1, 1, 1]]
+    monkeypatch.setattr(report_page, "MOST_DETAILS", 100)
+    _, payload, _ = taken_apart(render_page(results, title="x"))
+    assert payload["others"] == []
 
 
 def test_embedded_numbers_are_json(results):

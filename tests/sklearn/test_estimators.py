@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csc_array, csr_array
+from scipy.special import ndtri
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits
 from sklearn.linear_model import Ridge, RidgeClassifier
@@ -23,8 +24,19 @@ from support.estimators import BOTH, assert_same, problem
 from support.problems import relative_error, seeds
 
 
+def expected(estimator):
+    """Return the one check that scikit-learn's own linear classifiers fail as well if they have no intercept."""
+    without = isinstance(estimator, GramClassifier) and not estimator.fit_intercept
+    return {"check_class_weight_classifiers": "RidgeClassifier fails it without an intercept, too"} if without else {}
+
+
 @parametrize_with_checks(
-    [kind(ridge, fit_intercept=fit_intercept) for kind in BOTH for ridge in ("auto", 1.0) for fit_intercept in (1, 0)]
+    [
+        *(kind(ridge, fit_intercept=intercept) for kind in BOTH for ridge in ("auto", 1.0) for intercept in (1, 0)),
+        GramClassifier(class_weight="balanced"),
+        GramClassifier(class_weight={}),
+    ],
+    expected_failed_checks=expected,
 )
 def test_scikit_learns_own_checks(estimator, check):
     with warnings.catch_warnings():
@@ -109,6 +121,53 @@ def test_a_weight_is_a_number_of_samples(seed, kind, ridge):
         assert_same(weighted, repeated, x)
 
 
+def rare(rng, n=400, share=0.1):
+    """Return features and labels of which few are "ill"."""
+    x = rng.normal(size=(n, 4))
+    return x, np.where(x[:, 0] + rng.normal(size=n) > np.sqrt(2) * ndtri(1 - share), "ill", "well")
+
+
+@examples(20)
+@given(seeds, st.booleans(), st.sampled_from(["auto", "loo"]), st.floats(1e-6, 1.0))
+def test_weights_of_any_sum_up_to_n_give_the_same(seed, fit_intercept, ridge, total):
+    rng = np.random.default_rng(seed)
+    x, y = rare(rng)
+    weights = rng.random(len(y)) + 0.01
+    whole = GramClassifier(ridge, fit_intercept=fit_intercept).fit(x, y, weights / weights.mean())
+    normalised = GramClassifier(ridge, fit_intercept=fit_intercept).fit(x, y, total * weights / weights.sum())
+    assert normalised.ridge_ / total == pytest.approx(whole.ridge_ / len(y), rel=1e-9)
+    np.testing.assert_allclose(normalised.predict_proba(x), whole.predict_proba(x), rtol=1e-7)
+    np.testing.assert_array_equal(normalised.predict(x), whole.predict(x))
+
+
+@examples(20)
+@given(seeds, st.booleans(), st.integers(2, 8))
+def test_probabilities_of_rare_classes_are_those_of_all_samples(seed, fit_intercept, parts):
+    rng = np.random.default_rng(seed)
+    x, y = rare(rng)
+    whole = GramClassifier(fit_intercept=fit_intercept).fit(x, y)
+    blocks = np.array_split(rng.permutation(len(y)), parts)
+    added = sum(GramClassifier(fit_intercept=fit_intercept).fit(x[block], y[block]) for block in blocks)
+    assert np.ptp(whole.offsets_) > 0.1
+    for other in (added, added + added - added):
+        np.testing.assert_allclose(other.offsets_, whole.offsets_, atol=1e-7)
+        np.testing.assert_allclose(other.predict_proba(x), whole.predict_proba(x), rtol=1e-7)
+
+
+def test_rare_classes_are_probable_before_they_are_predicted():
+    """Scores are those of `RidgeClassifier`, and so are predictions; probabilities are right all the same."""
+    x, y = rare(np.random.default_rng(0), n=20_000)
+    model = GramClassifier().fit(x[::2], y[::2])
+    probability = model.predict_proba(x[1::2])[:, 0]
+    np.testing.assert_array_equal(
+        model.predict(x[1::2]), RidgeClassifier(model.ridge_).fit(x[::2], y[::2]).predict(x[1::2])
+    )
+    surest = np.argsort(probability)[-500:]
+    assert probability[surest].mean() == pytest.approx((y[1::2][surest] == "ill").mean(), abs=0.04)
+    assert probability.mean() == pytest.approx((y == "ill").mean(), abs=0.005)
+    assert (probability > 0.5).sum() > 2 * (model.predict(x[1::2]) == "ill").sum()
+
+
 @pytest.mark.parametrize("kind", BOTH)
 @pytest.mark.parametrize("ridge", ["auto", "loo", 1.0])
 def test_sparse_features_are_features(kind, ridge):
@@ -155,6 +214,8 @@ def test_a_class_whose_samples_have_left_is_not_predicted():
     rest = stays + leaves - leaves
     assert rest.classes_.tolist() == ["bone", "lung", "skin"]
     np.testing.assert_array_equal(rest.predict(x), stays.predict(x))
+    assert rest.offsets_[1] == 0
+    assert rest.predict_proba(x)[:, 1].mean() < 0.1
     assert relative_error(np.diff(rest.coef_[[0, 2]], axis=0) / 2, stays.coef_) < 1e-9
 
 
@@ -166,14 +227,14 @@ def test_in_a_pipeline_a_search_and_a_file(kind):
     assert search.best_score_ > 0.3
     again = pickle.loads(pickle.dumps(search.best_estimator_))
     np.testing.assert_array_equal(again.predict(x), search.predict(x))
-    assert clone(kind(3.0, fit_intercept=False)).get_params() == {"ridge": 3.0, "fit_intercept": False}
+    given = {"ridge": 3.0, "fit_intercept": False} | ({"class_weight": {"bone": 2}} if kind is GramClassifier else {})
+    assert clone(kind(**given)).get_params() == given
     fitted = pickle.loads(pickle.dumps(kind().fit(x[:30], y[:30])))
     assert_same(fitted + kind().fit(x[30:], y[30:]), kind().fit(x, y), x)
 
 
-def calibration_error(probabilities, right, bins=15):
-    """Return the expected calibration error of the most probable class."""
-    sure = probabilities.max(axis=1)
+def calibration_error(sure, right, bins=15):
+    """Return the expected calibration error of the predicted classes, whose probabilities are `sure`."""
     places = np.minimum((sure * bins).astype(int), bins - 1)
     gaps = [abs((sure - right)[places == k].sum()) for k in range(bins)]
     return sum(gaps) / len(sure)
@@ -183,13 +244,13 @@ def calibration_error(probabilities, right, bins=15):
 @pytest.mark.parametrize("sites", [1, 5])
 def test_probabilities_are_calibrated(load, sites):
     x, y = load(return_X_y=True)
-    probabilities, right = [], []
+    sure, right = [], []
     for train, test in StratifiedKFold(5, shuffle=True, random_state=0).split(x, y):
         model = sum(GramClassifier().fit(x[part], y[part]) for part in np.array_split(train, sites))
-        probabilities.append(model.predict_proba(x[test]))
-        right.append(model.classes_[probabilities[-1].argmax(axis=1)] == y[test])
-        np.testing.assert_array_equal(model.classes_[probabilities[-1].argmax(axis=1)], model.predict(x[test]))
-    assert calibration_error(np.vstack(probabilities), np.concatenate(right)) < 0.03
+        predicted = model.predict(x[test])
+        sure.append(model.predict_proba(x[test])[np.arange(len(test)), model.classes_.searchsorted(predicted)])
+        right.append(predicted == y[test])
+    assert calibration_error(np.concatenate(sure), np.concatenate(right)) < 0.04
 
 
 def test_blocks_leave_nothing_behind():

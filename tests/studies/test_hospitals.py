@@ -11,8 +11,9 @@ from typer.testing import CliRunner
 import fedgram as fg
 from fedgram.cli import app
 from fedgram.core.errors import Revealing
-from fedgram.studies import Study
+from fedgram.studies import Study, summarize
 from fedgram.studies.encoding import read_client
+from fedgram.studies.table_one import describe
 from support.hospitals import PROGRAM, pooled, pooled_correct, pooled_model, program, read
 
 pytest.importorskip("sklearn", reason="the patients come with scikit-learn")
@@ -81,6 +82,25 @@ def test_from_python_scores_are_those_of_the_pooled_table(example, folder):
     np.testing.assert_allclose(fit.model.scores(test), pooled_model(x, y).predict(x_test), atol=1e-9)
 
 
+def test_the_regression_table_of_glucose_is_that_of_the_pooled_patients(example, folder):
+    sm = pytest.importorskip("statsmodels.api")
+    text = (folder / "study.toml").read_text().replace('outcome = "progression"', 'outcome = "s6"')
+    study = Study.parse(text.replace('classes = ["fast", "slow"]\n', "") + '[columns.progression]\nkind = "ignore"\n')
+    clients = [read_client(study, name, folder / f"{name}.csv") for name in example.HOSPITALS]
+    table = fg.AFL().fit(clients, study=study).coefficients(columns=["age", "bmi", "bp", "sex", "s1"])
+    columns = []
+    for name in ("age", "bmi", "bp", "sex", "s1", "s6"):
+        cells = [row[name] for row in read(folder / "all.csv")]
+        numbers = np.array([cell == "M" if name == "sex" else float(cell.replace("NA", "nan")) for cell in cells])
+        columns.append(np.where(np.isnan(numbers), np.nanmean(numbers), numbers))
+    *x, y = columns
+    fit = sm.OLS(y, sm.add_constant(np.column_stack(x))).fit()
+    assert [row.term for row in table.rows] == ["(intercept)", "age", "bmi", "bp", "sex=M", "s1"]
+    for ours, theirs in (("estimate", fit.params), ("se", fit.bse), ("p", fit.pvalues)):
+        np.testing.assert_allclose([getattr(row, ours) for row in table.rows], theirs, rtol=1e-9)
+    assert {gap.column: gap.cells for gap in table.missing}.keys() == {"bmi", "bp"}
+
+
 def test_the_table_without_a_study_drafts_one(folder):
     record = run("--data", folder / "all.csv", "--label", "progression", "--client-column", "hospital")
     assert record["clients"] == 3
@@ -104,3 +124,22 @@ def test_the_program_runs(tmp_path):
     assert done.returncode == 0, done.stderr
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["afl", "fedgram", "fedlogit", "local"]
     assert (tmp_path / "made" / "study.toml").exists()
+
+
+def test_descriptives_are_those_of_the_raw_tables(example, folder):
+    """Flaws and all: columns in another order, units in headers, NA, and a hospital of one kind of patients."""
+    study = Study.read(folder / "study.toml")
+    tables = {name: read(folder / f"{name}.csv") for name in example.HOSPITALS}
+    found = describe(study, ((name, summarize(study, name, folder / f"{name}.csv")) for name in tables))
+    everybody = [row for rows in tables.values() for row in rows]
+    for variable in found.variables:
+        for figures, rows in zip((variable.pooled, *variable.sites), (everybody, *tables.values()), strict=True):
+            raw = [row.get(variable.name, row.get(f"{variable.name} [{variable.unit}]")) for row in rows]
+            known = [cell for cell in raw if cell not in ("", "NA")]
+            assert (figures.known, figures.missing) == (len(known), len(raw) - len(known))
+            if variable.kind == "number":
+                numbers = np.array(known, dtype=float)
+                wanted = numbers.mean(), numbers.std(ddof=1)
+                assert (figures.mean, figures.deviation) == pytest.approx(wanted, rel=1e-9)
+            else:
+                assert figures.counts == tuple(known.count(level) for level in variable.levels)

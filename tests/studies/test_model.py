@@ -10,7 +10,7 @@ import pytest
 
 import fedgram as fg
 from fedgram.core import wire
-from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch, RefusedMessage, UnknownName
+from fedgram.core.errors import BadSamples, InvalidData, InvalidParameter, Mismatch, RefusedMessage, UnknownName
 from fedgram.protocol.fit import load, load_model
 from fedgram.studies import Study
 from fedgram.studies import model as module
@@ -173,3 +173,17 @@ def test_a_number_is_no_key(fit):
     with pytest.raises(Mismatch, match="'plain' is a number that the study uses"):
         next(fit.predictor().read(parts()[0], key="plain"))
     assert open_for(STUDY, parts()[0], labelled=False).labelled is False
+
+
+def test_a_bad_row_is_refused_with_a_remedy_that_exists(fit):
+    part = parts()[0]
+    part["plain"][3] = np.inf
+    with pytest.raises(BadSamples, match="predict with `read`") as found:
+        fit.predictor().predict(part)
+    assert "on_bad" not in str(found.value)
+    assert "on-bad" not in str(found.value)
+    (read,) = fit.predictor().read(part)
+    assert [bool(reason) for reason in read.reasons] == [row == 3 for row in range(len(part["plain"]))]
+    assert (
+        np.delete(read.found, 3) == fit.predictor().predict(Table({k: np.delete(v, 3) for k, v in part.items()}))
+    ).all()

@@ -94,6 +94,16 @@ def test_the_pooled_ridge_is_that_of_the_preprocessed_table(sizes, seed, interce
     np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
 
 
+def test_a_fit_shows_its_errors(parties):
+    found = fg.FedHiP().fit(parties[0], study=STUDY)
+    errors = found.report()["errors"]["cost"]
+    assert f"  errors in cost: RMSE {errors['rmse']:.4g}, MAE {errors['mae']:.4g}, R2 {errors['r2']:.4g}\n" in repr(
+        found
+    )
+    assert "  errors in stay: RMSE" in repr(found)
+    assert len(repr(found).splitlines()) <= 10
+
+
 def test_afl_is_ridge_with_gamma_once_per_client(parties):
     clients, rows, outcomes = parties
     x, y = np.concatenate(rows), np.concatenate(outcomes)
@@ -189,7 +199,7 @@ def test_joining_and_leaving_is_as_if_from_the_start(parties, method):
     np.testing.assert_allclose(left.model.predict(x), few.model.predict(x), rtol=1e-7)
     own, other = (fit.personalize(clients[0]).predict(x) for fit in (late, whole))
     np.testing.assert_allclose(own, other, rtol=1e-7)
-    assert late.evaluation is None
+    assert not late.evaluation
 
 
 @pytest.mark.parametrize("method", TAKES_NUMBERS, ids=named)

@@ -21,10 +21,11 @@ from fedgram.core.terminal import one_line
 # Commands by user, as `--help` shows them. A command is the function of its name in the module of its name, or the
 # commands of that module's `app`.
 GROUPS = {
-    "Researcher: experiments on one machine": ("run", "compare", "report", "methods", "data"),
+    "Researcher: experiments on one machine": ("run", "compare", "report", "methods", "check", "data"),
     "Party: its own table": ("study", "keys", "summarize", "inspect", "personalize", "predict", "evaluate"),
     "Coordinator: files of many parties, or Flower nodes": (
-        *("join", "status", "publish", "remove", "amend", "combine", "log", "verify", "flower"),
+        *("join", "status", "describe", "publish", "coefficients", "remove"),
+        *("amend", "combine", "log", "verify", "flower"),
     ),
 }
 COMMANDS = {name: group for group, names in GROUPS.items() for name in names}

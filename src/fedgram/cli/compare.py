@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,13 +10,13 @@ import typer
 from rich.console import Console
 
 from fedgram.cli import options
-from fedgram.cli.options import already_in, watching
+from fedgram.cli.options import Pace, already_in, duration, watching
 from fedgram.cli.report import PAGE, RESULTS, show_tables, tell_outdated
 from fedgram.core import terminal
 from fedgram.core.errors import InvalidParameter
 from fedgram.core.terminal import echo, one_line
 from fedgram.experiments import Experiment, Loader, Run, execute, read_file, runs_of
-from fedgram.experiments.results import load_results
+from fedgram.experiments.results import Result, load_results, read_results
 from fedgram.experiments.variants import from_options, show
 from fedgram.protocol.method import Engine, Require
 from fedgram.report.metrics import chosen
@@ -45,7 +46,12 @@ def compare(
         typer.Option("--set", metavar="METHOD.NAME=VALUE", help="A hyper-parameter, or several values with commas."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the results and the page.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the runs and stop.")] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Print the runs and stop. Runs that are finished in --out tell how long the others take."
+        ),
+    ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with what is there; repeat nothing.")] = False,
     skip_failed: Annotated[
         bool,
@@ -77,10 +83,10 @@ def compare(
     experiment = described(file, methods, settings, clients, partition, seeds, set_, running.require)
     loader = Loader()
     runs = list(runs_of(experiment, loader))
-    if dry_run:
-        _show_runs(runs)
-        return
     folder = out or Path("results") / (file.stem if file else "compare")
+    if dry_run:
+        _show_runs(runs, folder / RESULTS)
+        return
     console = terminal.console(stderr=True, highlight=False, soft_wrap=True)
     with running.sole_writer(folder, console):
         how = {"resume": resume, "skip_failed": skip_failed, "overwrite": overwrite}
@@ -181,8 +187,30 @@ def _numbers(name: str, text: str | None) -> list[int] | None:
         raise InvalidParameter(f"--{name} takes whole numbers with commas, got {text!r}") from None
 
 
-def _show_runs(runs: list[Run]) -> None:
+def _show_runs(runs: list[Run], path: Path) -> None:
     for run in runs:
         settings = ", ".join(f"{name}={show(value)}" for name, value in run.settings.items())
         echo(f"{run.key}  {run.scenario.describe()}  {run.label}: {settings}")
     echo(f"{len(runs)} runs, {sum(run.method is None for run in runs)} of them the centralised reference")
+    echo(_outlook(runs, path))
+
+
+def _outlook(runs: list[Run], path: Path) -> str:
+    """Return how long the runs will take, by those that have finished; methods are not guessed from other methods."""
+    lines = read_results(path) if path.exists() else ()
+    finished = [line for line in lines if isinstance(line, Result) and line.error is None]
+    if not finished:
+        return f"time: unknown, since no run is finished in {path}"
+    pace, done = Pace(), {run.key for run in finished}
+    for run in finished:
+        if run.total_seconds is not None:
+            pace.add(run, run.total_seconds)
+    left = [run for run in runs if run.key not in done]
+    known = {run.key: seconds for run in left if isfinite(seconds := pace.of(run))}
+    strangers = list(dict.fromkeys(run.label for run in left if run.key not in known))
+    parts = [f"{len(runs) - len(left)} of {len(runs)} runs are finished in {path}"]
+    if known:
+        parts.append(f"{len(known)} more take about {duration(sum(known.values()))}, as those of the same methods did")
+    if strangers:
+        parts.append(f"the time of {len(left) - len(known)} is unknown: none of {', '.join(strangers)} is finished")
+    return "; ".join(parts)

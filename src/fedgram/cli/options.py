@@ -2,9 +2,10 @@
 
 import inspect
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from math import nan
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any
@@ -15,12 +16,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from fedgram.core.errors import InvalidParameter, UnknownName
 from fedgram.core.filesystem import only_writer
-from fedgram.core.progress_bars import bars
+from fedgram.core.progress_bars import Lines, bars
 from fedgram.core.terminal import one_line
 from fedgram.experiments import Run, Scenario, finished
 from fedgram.experiments.journal import heal
+from fedgram.experiments.results import Column, Result
 from fedgram.experiments.runner import Finished
-from fedgram.experiments.scenario import kinds_of_settings
+from fedgram.experiments.scenario import kinds_of_settings, stable_key
 from fedgram.protocol.method import Engine, Require, engines
 from fedgram.protocol.parameters import read_require
 from fedgram.protocol.transport import Progress as Report
@@ -156,8 +158,8 @@ def watching(runs: Sequence[Run], done: frozenset[str], console: Console) -> Ite
     left = [run for run in runs if run.key not in done]
     if done:
         console.print(f"{len(runs) - len(left)} of {len(runs)} runs are finished already")
-    before, after = (BarColumn(24), MofNCompleteColumn()), (TimeElapsedColumn(), TextColumn("{task.fields[left]}"))
-    with bars(after, before=before, transient=True, console=console) as bar:
+    before = BarColumn(12), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[left]}")
+    with bars((), before=before, transient=True, console=console) as bar:
         yield Watching(bar, bar.add_task("", total=len(runs), completed=len(runs) - len(left), left=""), left)
 
 
@@ -166,7 +168,7 @@ class Watching:
 
     def __init__(self, bar: Progress, task: TaskID, left: Sequence[Run]) -> None:
         self._bar, self._task, self._left = bar, task, list(left)
-        self._seconds: dict[str, list[float]] = defaultdict(list)
+        self._pace, self._log = Pace(), Lines(bar.console)
 
     def prepares(self, scenario: Scenario) -> None:
         """Stop the bar while data are loaded and features extracted, which have bars of their own."""
@@ -180,29 +182,63 @@ class Watching:
     def steps(self, run: Run, step: str, round: int, done: int, total: int) -> None:
         """Show the round and the clients."""
         rounds = run.settings.get("rounds")
-        which = f" · round {round + 1}{f' of {rounds}' if rounds else ''}" if rounds or round else ""
-        text = f"{run.label} · {run.scenario.describe()}{which} · {step} {done}/{total}"
+        which = f"round {round + 1}{f' of {rounds}' if rounds else ''} · " if rounds or round else ""
+        text = f"{which}{run.label} · {step} {done}/{total} · {run.scenario.describe()}"
         self._bar.update(self._task, description=text)
+        self._log.tell(one_line(text))
 
     def ends(self, run: Run, record: dict[str, Any]) -> None:
         """Count the run and estimate the time left from runs of the same method, or of all if it had none yet."""
         self._left = [other for other in self._left if other is not run]
-        self._seconds[run.label].append(record["total_seconds"])
-        overall = fmean(value for values in self._seconds.values() for value in values)
-        left = sum(fmean(self._seconds.get(other.label, [overall])) for other in self._left)
-        shown = f"about {_duration(left)} left" if self._left else ""
+        self._pace.add(run, record["total_seconds"])
+        left = sum(self._pace.of(other, self._pace.mean) for other in self._left)
+        shown = f"about {duration(left)} left" if self._left else ""
         self._bar.update(self._task, advance=1, left=shown)
         if not self._bar.console.is_terminal:
             task = self._bar.tasks[0]
-            took = f"{record['status']} after {_duration(record['total_seconds'])}"
+            took = f"{record['status']} after {duration(record['total_seconds'])}"
             line = f"{task.completed:g} of {task.total:g}: {run.label} · {run.scenario.describe()}: {took}"
             self._bar.console.print(one_line(", ".join(filter(None, (line, shown)))))
 
 
-def _duration(seconds: float) -> str:
+class Pace:
+    """The seconds of finished runs, from which those of others are estimated."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[tuple[Hashable, ...], list[float]] = defaultdict(list)
+        self._known: dict[str, tuple[tuple[Hashable, ...], ...]] = {}  # by run: thousands may be left at each end
+
+    def add(self, run: Run | Result, seconds: float) -> None:
+        """Note the seconds of a run."""
+        for key in self._likeness(run):
+            self._seconds[key].append(seconds)
+
+    def of(self, run: Run, unknown: float = nan) -> float:
+        """Return the mean of the same method and setting with other seeds, else in other settings, else `unknown`."""
+        *alike, _ = self._likeness(run)
+        return next((fmean(self._seconds[key]) for key in alike if key in self._seconds), unknown)
+
+    @property
+    def mean(self) -> float:
+        """The mean of all."""
+        return fmean(self._seconds[()])
+
+    def _likeness(self, run: Run | Result) -> tuple[tuple[Hashable, ...], ...]:
+        """Return what a run has in common with others, from much to nothing."""
+        if run.key not in self._known:
+            if isinstance(run, Result):
+                name, column = run.method, run.column
+            else:
+                name, column = run.name, Column.of(asdict(run.scenario))
+            method = stable_key({"method": name, "settings": dict(run.settings)})
+            self._known[run.key] = (method, column), (method,), ()
+        return self._known[run.key]
+
+
+def duration(seconds: float) -> str:
     """Return a time in words.
 
-    >>> _duration(42), _duration(100), _duration(7300)
+    >>> duration(42), duration(100), duration(7300)
     ('42 s', '2 min', '2 h 2 min')
     """
     if seconds < 60:
@@ -218,11 +254,13 @@ def progress_bar(label: str) -> Iterator[Report]:
     It is visible from the start. After the last reply its text says that the server computes.
     """
     with bars((BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()), transient=True) as bar:
-        task = bar.add_task(f"{label} · starting", total=None)
+        task, log = bar.add_task(f"{label} · starting", total=None), Lines(bar.console)
 
         def report(step: str, round: int, done: int, total: int) -> None:
             which = f"round {round + 1} · " if round else ""
             what = f"{step} done, the server computes" if done == total else step
-            bar.update(task, description=f"{label} · {which}{what}", completed=done, total=total, refresh=done == total)
+            text = f"{label} · {which}{what}"
+            bar.update(task, description=text, completed=done, total=total, refresh=done == total)
+            log.tell(one_line(f"{text} {done}/{total}"))
 
         yield report

@@ -23,13 +23,14 @@ from fedgram.core.arrays import Array
 from fedgram.core.classes import Classes, Label
 from fedgram.core.columns import Columns, listed
 from fedgram.core.errors import Doubtful, InvalidParameter, Mismatch
+from fedgram.core.escaping import guarded
 from fedgram.core.filesystem import replacing, writing
 from fedgram.core.progress_bars import count_bar
 from fedgram.core.terminal import echo
 from fedgram.data import Dataset
 from fedgram.data.own.bad import OnBad
 from fedgram.data.own.blocks import TableFile, open_table
-from fedgram.data.own.cells import Mask, Notation, guarded
+from fedgram.data.own.cells import Mask, Notation
 from fedgram.data.own.files import open_samples, scan_for
 from fedgram.data.own.labels import known_labels
 from fedgram.data.own.tables import Scan

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,10 +11,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from fedgram.cli import describe as describing
 from fedgram.cli import options
 from fedgram.cli.options import already_in, progress_bar
 from fedgram.cli.output_files import Force, check_free
 from fedgram.cli.report import RESULTS, print_tables
+from fedgram.cli.table_options import HeterogeneityOption, Level, Ml, RidgeOption, Robust, SiteEffectsOption, request_of
 from fedgram.core import terminal
 from fedgram.core.errors import InvalidParameter
 from fedgram.core.terminal import one_line
@@ -23,11 +26,15 @@ from fedgram.experiments.prepared import TEST_SET, Prepared
 from fedgram.experiments.results import Judged, Result
 from fedgram.experiments.runner import Kept, attempt
 from fedgram.experiments.variants import read_variants
+from fedgram.inference.table import Coefficients
+from fedgram.protocol.clientside import ClientSide
 from fedgram.protocol.fit import Fit
 from fedgram.protocol.named_methods import resolve
 from fedgram.protocol.parameters import read_settings
 from fedgram.report.result_tables import few_clients, site_tables
-from fedgram.studies import Study
+from fedgram.studies import Study, table_one
+from fedgram.studies.design import Request
+from fedgram.studies.table_one import TableOne
 
 
 @options.shared
@@ -54,8 +61,23 @@ def run(
     out: Annotated[
         Path | None, typer.Option(help="Add the result to results.jsonl of this folder, for [b]fedgram report[/].")
     ] = None,
+    describe: Annotated[
+        bool, typer.Option("--describe", help="Also describe the study's columns by client, of the rows for training.")
+    ] = False,
     save: Annotated[Path | None, typer.Option(help="Write the fit to this file.")] = None,
     force: Force = False,
+    coefficients: Annotated[
+        bool,
+        typer.Option(
+            "--coefficients", help="Print the regression table of each numeric outcome, of the rows for training."
+        ),
+    ] = False,
+    site_effects: SiteEffectsOption = "none",
+    ml: Ml = False,
+    robust: Robust = None,
+    heterogeneity: HeterogeneityOption = False,
+    ridge: RidgeOption = None,
+    level: Level = 0.95,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of a table.")] = False,
 ) -> None:
     """Run one method on one data set. Without --data it is digits.
@@ -69,9 +91,22 @@ def run(
 
       fedgram run --data patients.csv --outcome diagnosis --client-column hospital --save fit.safetensors
 
+      fedgram run --data patients.csv --outcome cost --client-column hospital --coefficients --site-effects random
+
     """
     if save is not None:
         _check_target(save, force=force)
+    request = request_of(
+        outcome=None,
+        columns=None,
+        site_effects=site_effects,
+        ml=ml,
+        robust=robust,
+        heterogeneity=heterogeneity,
+        ridge=ridge,
+        level=level,
+    )
+    _check_asked(request, coefficients=coefficients)
     if method is None:
         # A study's method is a name, so this never runs code that came with the study.
         method = Study.read(settings["study"]).method if settings.get("study") else "afl"
@@ -92,6 +127,7 @@ def run(
                 f"--clients {clients}, but the data has {len(prepared.clients)} groups: leave --clients out, or say "
                 "with --partition how the samples are spread"
             )
+        _check_study(prepared, wanted=describe)
         if kept is not None:
             kept.begin(one.scenario, prepared)
         with progress_bar(one.label) as progress:
@@ -103,13 +139,59 @@ def run(
     if error is not None:
         raise error
     assert fit is not None
+    assert evaluation is not None
     if save is not None:
         fit.save(save)
+    tables = _tables(fit, prepared, request) if coefficients else []
+    descriptives = _described(prepared, fit) if describe else None
     if as_json:
-        typer.echo(json.dumps(record, allow_nan=False, default=str))
+        told: dict[str, Any] = {"coefficients": [table.to_dict() for table in tables]} if tables else {}
+        told |= {} if descriptives is None else {"descriptives": descriptives.fields()}
+        typer.echo(json.dumps(record | told, allow_nan=False, default=str))
     else:
         _show(fit, evaluation, prepared)
         _show_sites(Result.of(record).judged)
+        terminal.echo("".join(f"\n{table.text()}\n" for table in tables), end="")
+        if descriptives is not None:
+            typer.echo()
+            describing.show(descriptives)
+
+
+def _check_asked(request: Request, *, coefficients: bool) -> None:
+    """Raise for options of a table without `--coefficients`."""
+    if request != Request() and not coefficients:
+        raise InvalidParameter(
+            "site effects, robust errors, heterogeneity, ridge and level: expected --coefficients with them; add it"
+        )
+
+
+def _tables(fit: Fit, prepared: Prepared, request: Request) -> list[Coefficients]:
+    """Return the regression table of each numeric outcome."""
+    outcomes = () if fit.study is None else fit.study.numeric_outcomes
+    # Their moments are only computed for figures by site.
+    clients = None if fit.total is None else [each for each in prepared.clients if each.name in fit.contributors]
+    return [
+        fit.coefficients(clients=clients, **asdict(replace(request, outcome=outcome)))
+        for outcome in outcomes or (None,)
+    ]
+
+
+def _check_study(prepared: Prepared, *, wanted: bool) -> None:
+    """Raise if descriptives are wanted of data that no study describes."""
+    if wanted and prepared.study is None:
+        raise InvalidParameter(
+            f"--describe: expected a table under a study, which has kinds and units, got {prepared.data.name}; name a "
+            "study with --study"
+        )
+
+
+def _described(prepared: Prepared, fit: Fit) -> TableOne:
+    """Return the descriptives of the contributors' rows for training, from their moments."""
+    study = prepared.study
+    assert study is not None
+    about: dict[str, Any] = {"classes": study.targets.classes, "columns": study.sent}
+    contributors = [client for client in prepared.clients if client.name in fit.contributors]
+    return table_one.describe(study, ((each.name, ClientSide(each, **about).moments()) for each in contributors))
 
 
 def _check_target(save: Path, *, force: bool) -> None:
@@ -131,7 +213,7 @@ def _results_in(folder: Path | None, running: options.Running, errors: Console) 
         yield kept
 
 
-def _show(fit: Fit, evaluation: Evaluation | None, prepared: Prepared) -> None:
+def _show(fit: Fit, evaluation: Evaluation, prepared: Prepared) -> None:
     clients, data = prepared.clients, prepared.data
     table = Table(title=f"{fit.method} on {one_line(data.name)}", title_justify="left", box=None, pad_edge=False)
     table.show_header = False
@@ -140,7 +222,7 @@ def _show(fit: Fit, evaluation: Evaluation | None, prepared: Prepared) -> None:
     samples = sum(len(client.x) for client in clients)
     kind = f"of {', '.join(prepared.units)}" if prepared.units else f"in {len(data.classes)} classes"
     table.add_row("samples", f"{samples:,} for training {kind}")
-    if evaluation is None or not any(evaluation.tested.values()):
+    if not evaluation:
         table.add_row("errors" if prepared.units else "accuracy", "no test samples")
     else:
         for name, value in _figures(evaluation, prepared):

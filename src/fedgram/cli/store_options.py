@@ -31,9 +31,12 @@ def opened(path: Path, *, wait: bool = False, study: Path | None = None, key: Pa
     return Store(path, study=study, wait=told if wait else None, key=key)
 
 
-def existing(path: Path, *, wait: bool = False) -> Store:
-    """Return the store at a path, after finishing or undoing a killed command; raise if it does not exist."""
-    store = opened(path, wait=wait)
+def existing(path: Path, *, wait: bool = False, study: Path | None = None) -> Store:
+    """Return the store at a path, after finishing or undoing a killed command.
+
+    Raises if it does not exist, or is of another study than a given one.
+    """
+    store = opened(path, wait=wait, study=study)
     if store.is_new:
         raise InvalidParameter(f"{path} is not a store: fedgram join makes a store from the first files")
     store.finish_interrupted()

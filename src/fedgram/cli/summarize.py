@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +19,7 @@ from fedgram.exchange.format.sealing import seal
 from fedgram.exchange.pages.passport import Passport
 from fedgram.exchange.rounds.party_side import Party, received, reply, summary_of
 from fedgram.exchange.rounds.round_messages import Round
+from fedgram.exchange.store.delivery import check_takes
 from fedgram.studies import Notation, Study, open_table
 
 KeyOption = Annotated[
@@ -104,10 +106,16 @@ def summarize(
         check_page(html, study, table, key, request, target, force=force)
     opened = open_table(table, Notation(decimal, thousands))
     kept, found, begun = records or (key or table).parent, None, list[str]()
+
+    def check(data: bytes) -> None:
+        if not sealed:
+            check_takes(target, data, force=force)
+
     if asked is None:
-        data, found = summary_of(agreed, opened, who, on_bad=on_bad, records=kept, told=begun.append)
+        data, found = summary_of(agreed, opened, who, on_bad=on_bad, records=kept, told=begun.append, check=check)
     else:
-        data = reply(agreed, opened, who, asked, on_bad=on_bad, records=kept, told=lambda text: echo(text, err=True))
+        told = partial(echo, err=True)
+        data = reply(agreed, opened, who, asked, on_bad=on_bad, records=kept, told=told, check=check)
         echo(signer_line(asked, agreed), err=True)
     passport = Passport.of(replace(fgm.read(data, name=str(target)), sealed_to=receiver), found=found)
     if html is not None:

@@ -9,13 +9,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import IO, Any, Generic, TypeAlias, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 from weakref import finalize
 
 import numpy as np
 import numpy.typing as npt
 
 from fedgram.core.errors import InvalidData
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 Array: TypeAlias = npt.NDArray[np.float64]
 T = TypeVar("T")
@@ -36,6 +39,40 @@ def unmasked(x: T, what: str) -> T:
             f"{array.size:,} values masked; impute them first, or give x.filled(value)"
         ).telling(f"{what} must not be masked")
     return x
+
+
+def as_sparse(x: Any) -> "csr_array | None":
+    """Return the rows (n, d) of a sparse matrix or array of SciPy, float64; None for anything else."""
+    if not is_sparse(x):
+        return None
+    from scipy.sparse import csr_array
+
+    if x.ndim != 2 or not x.shape[1]:
+        raise InvalidData(f"features: expected shape (n, d) with d ≥ 1, got a sparse array of shape {x.shape}")
+    if x.dtype.kind not in "fiub":
+        raise InvalidData(f"features: expected numbers, got a sparse array of {x.dtype}; convert it to numbers")
+    return csr_array(x, dtype=np.float64)
+
+
+def is_sparse(x: object) -> bool:
+    """Return whether this is a sparse matrix or array of SciPy, without importing `scipy.sparse`."""
+    return hasattr(x, "tocsr")
+
+
+def dense(x: Any, what: str) -> npt.NDArray[Any]:
+    """Return an array; raise for a masked array, and for a sparse one, which may not fit into memory.
+
+    >>> from scipy.sparse import csr_array
+    >>> dense(csr_array((3, 2)), "features")
+    Traceback (most recent call last):
+    fedgram.core.errors.InvalidData: features: expected an array, got a sparse one of shape (3, 2); give ...
+    """
+    if is_sparse(x):
+        raise InvalidData(
+            f"{what}: expected an array, got a sparse one of shape {x.shape}; give x.toarray(), or use what takes "
+            "sparse features: fg.Moments.of, a linear model, GramClassifier and GramRegressor"
+        ).telling(f"{what} must not be sparse")
+    return np.asarray(unmasked(x, what))
 
 
 class Stream(ABC, Generic[T_co]):

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fedgram.core.arrays import unmasked
+from fedgram.core.arrays import dense, unmasked
 from fedgram.core.errors import InvalidData, Mismatch
 from fedgram.core.extras import require
 
@@ -62,7 +62,7 @@ def samples_of(x: Any, columns: Sequence[str] = ()) -> npt.NDArray[Any]:
     x = as_table(x)
     names = names_of(x)
     if not names:
-        return np.asarray(unmasked(x, "features"))
+        return dense(x, "features")
     if missing := [name for name in columns if name not in set(names)]:
         raise Mismatch(f"the table lacks {listed(missing)}: it has {listed(names)}")
     return np.column_stack([_numbers(x[name], name) for name in columns or names])

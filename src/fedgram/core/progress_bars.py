@@ -6,7 +6,7 @@
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -105,14 +105,36 @@ def bars(
 ) -> "Progress":
     """Return progress bars with these columns behind their texts, or `before` them; `transient` ones vanish at the end.
 
-    Every bar that fedgram shows is made here.
+    Every bar that fedgram shows is made here. A text that comes last is cut where the line ends; the columns before it
+    keep their width.
     """
     from rich.progress import Progress, TextColumn
+    from rich.table import Column
 
     from fedgram.core import terminal
 
-    text = TextColumn("{task.description}", markup=False)
+    columns = tuple(columns)
+    text = TextColumn(
+        "{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)
+    )
     console = console or terminal.console(stderr=True)
     visible = console.is_terminal if show is None else show
     transient = transient and console.is_terminal
-    return Progress(*before, text, *columns, console=console, disable=not visible, transient=transient)
+    options: dict[str, Any] = {"console": console, "disable": not visible, "transient": transient}
+    return Progress(*before, text, *columns, expand=not columns, **options)
+
+
+class Lines:
+    """Progress in a log, where no bar is drawn: at most a line a minute, so that long work is seen to go on."""
+
+    EVERY = 60.0
+
+    def __init__(self, console: "Console") -> None:
+        self._console, self._last = console, time.monotonic()
+
+    def tell(self, text: str) -> None:
+        """Print the text, unless this is a terminal or the last line is less than a minute old."""
+        now = time.monotonic()
+        if not self._console.is_terminal and now - self._last >= self.EVERY:
+            self._last = now
+            self._console.print(text, markup=False, highlight=False, soft_wrap=True)

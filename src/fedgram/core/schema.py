@@ -53,6 +53,9 @@ class Bounds(NamedTuple):
         least = f"{'>' if self.open == 'least' else '≥'} {self.least:g}"
         return least if self.most == inf else f"{least} and {'<' if self.open == 'most' else '≤'} {self.most:g}"
 
+    def __repr__(self) -> str:
+        return str(self)  # as `help` shows an annotation
+
 
 class Depth(NamedTuple):
     """Rule for any plain value in an annotation: lists and tables are nested to at most `levels` levels."""
@@ -69,6 +72,9 @@ class Depth(NamedTuple):
     def __str__(self) -> str:
         return f"of finite numbers and texts, nested to {self.levels} levels at most"
 
+    def __repr__(self) -> str:
+        return str(self)
+
 
 class NotEmpty:
     """Rule for texts in an annotation: they hold more than blanks."""
@@ -79,6 +85,9 @@ class NotEmpty:
 
     def __str__(self) -> str:
         return "that is not empty"
+
+    def __repr__(self) -> str:
+        return str(self)
 
 
 Natural: TypeAlias = Annotated[int, Bounds(0)]

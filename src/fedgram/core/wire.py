@@ -45,6 +45,8 @@ or one of these `| None`. A field that a message lacks takes its default: files 
 written as they were before there was such a field.
 """
 
+import os
+import pathlib
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass, replace
 from math import isfinite
@@ -71,12 +73,14 @@ from fedgram.core.classes import NUMERIC, Classes, read_classes, shorten
 from fedgram.core.columns import Columns, as_columns
 from fedgram.core.container import CODES, AnyArray
 from fedgram.core.errors import FedgramError, RefusedMessage
+from fedgram.core.filesystem import replace_file, writing
 
 __all__ = [
     "Field",
     "Later",
     "Message",
     "Payload",
+    "Saved",
     "Shape",
     "decode",
     "encode",
@@ -133,7 +137,7 @@ class Message(Protocol):
 
 
 registered: dict[str, type[Message]] = {}
-_late: list[Callable[[], None]] = []
+_late: list[tuple[Callable[[], object], tuple[str, ...]]] = []
 
 
 def register_message(cls: M) -> M:
@@ -145,15 +149,18 @@ def register_message(cls: M) -> M:
     return cls
 
 
-def when_unknown(load: Callable[[], None]) -> None:
-    """Call `load` when a message of an unregistered type comes in, to register types that are not loaded yet."""
-    _late.append(load)
+def when_unknown(load: Callable[[], object], *names: str) -> None:
+    """Call `load` when a message of an unregistered type comes in, to register types that are not loaded yet.
+
+    With names, it is called for a type of one of these names only.
+    """
+    _late.append((load, names))
 
 
 def type_of(name: str) -> type[Message]:
     """Return the registered type of this name; raise `RefusedMessage` if there is none."""
-    for load in _late:
-        if name not in registered:
+    for load, names in _late:
+        if name not in registered and (not names or name in names):
             load()
     if name not in registered:
         raise RefusedMessage(f"message type {name!r} is not registered; known: {sorted(registered)}")
@@ -269,6 +276,23 @@ def _to_trees(fields: Mapping[Any, Payload], path: str, arrays: dict[str, AnyArr
     return {str(key): to_tree(item, _join(path, key), arrays) for key, item in fields.items()}
 
 
+class Saved:
+    """Base of message types that users keep in files; `fedgram.load` reads them."""
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to one file, whole or not at all; `fedgram.load` reads it.
+
+        Parameters
+        ----------
+        path : str or PathLike
+            The file to write.
+
+        """
+        target = pathlib.Path(path)
+        with writing(target):
+            replace_file(target, encode(self))
+
+
 @dataclass(frozen=True)
 class Reader:
     """Reads a payload from its JSON values and arrays; `arrays` holds those not used so far."""
@@ -367,9 +391,15 @@ class Shape:
     def __init__(self, *sizes: Size) -> None:
         self.sizes = sizes
 
+    def __repr__(self) -> str:
+        return f"shape ({', '.join(map(str, self.sizes))})"  # as `help` shows an annotation
+
 
 class Later:
     """Marks a field that was added later, and is not sent where it is None: `Annotated[float | None, Later()]`."""
+
+    def __repr__(self) -> str:
+        return "optional"
 
 
 @dataclass(frozen=True)

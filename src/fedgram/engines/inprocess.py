@@ -92,7 +92,9 @@ class InProcess:
                 require=require,
                 progress=progress,
                 study=study,
-                checkpoint=(Path(self.checkpoint), lambda: _fingerprint(clients)) if self.checkpoint else None,
+                checkpoint=(Path(self.checkpoint), lambda: _fingerprint(clients), room.remembers)
+                if self.checkpoint
+                else None,
             )
         return replace(fit, personal=room.personal_models())
 
@@ -140,6 +142,10 @@ class Room:
     def personal_models(self) -> dict[str, Any]:
         """Return the personal models that clients keep."""
         return {name: side.model for name, side in self.sides.items() if side.personal}
+
+    def remembers(self) -> bool:
+        """Return whether any client has something in its state."""
+        return any(side.state for side in self.sides.values())
 
     def exchange(self, step: str, requests: Iterable[tuple[str, bytes]]) -> Iterator[Answer]:
         """Perform a step at each client and yield the replies in order, with bounded work under way."""

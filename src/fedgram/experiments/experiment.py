@@ -26,6 +26,7 @@ from fedgram.experiments.prepared import no_global_model
 from fedgram.experiments.scenario import STANDARD, Scenario, stable_key
 from fedgram.experiments.variants import CENTRALISED, EXAMPLE, Variant, read_variants
 from fedgram.protocol.method import Method, Require, check_outcomes
+from fedgram.protocol.named_methods import is_file
 
 MOST_BYTES = 1 << 20  # of a file
 DEEPEST = 16  # levels of tables and lists in a file: more than any experiment needs
@@ -161,7 +162,10 @@ def runs_of(experiment: Experiment, loader: Loader | None = None) -> Iterator[Ru
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """Return the keys of a TOML file, unchecked; a file without a title is called by its name."""
+    """Return the keys of a TOML file, unchecked; a file without a title is called by its name.
+
+    Files of methods are named from the experiment's folder, so that it runs from any other.
+    """
     too_deep = f"{path} is nested deeper than the {DEEPEST} levels that an experiment may have"
     try:
         table = tomllib.loads(read_regular(path, most=MOST_BYTES).decode("utf-8-sig"))
@@ -173,7 +177,16 @@ def read_file(path: Path) -> dict[str, Any]:
         raise InvalidParameter(too_deep) from None
     if _deeper(table, DEEPEST):  # dotted keys nest without the parser's noticing
         raise InvalidParameter(too_deep)
+    if isinstance(table.get("methods"), list):
+        table["methods"] = [_beside(path, entry) for entry in table["methods"]]
     return {"title": path.stem, **table}
+
+
+def _beside(path: Path, entry: Any) -> Any:
+    """Return an entry of `methods` with the path of its file, if it names one, from the folder of `path`."""
+    if isinstance(entry, dict) and "name" in entry:
+        return {**entry, "name": _beside(path, entry["name"])}
+    return str(path.parent / Path(entry).expanduser()) if isinstance(entry, str) and is_file(entry) else entry
 
 
 def _deeper(value: Any, levels: int) -> bool:

@@ -91,8 +91,8 @@ class Prepared:
         """Fit a method to the clients, with the scenario's classes and seed; the options are those of `Method.fit`."""
         return method.fit(self.clients, study=self.study, classes=self.data.classes, seed=self.seed, **options)
 
-    def score(self, fit: Fit) -> Evaluation | None:
-        """Return the accuracies, or errors, that the scenario asks for; None if there are no test samples."""
+    def score(self, fit: Fit) -> Evaluation:
+        """Return the accuracies, or errors, that the scenario asks for."""
         if self.tested_by_clients:
             return fit.evaluation
         if fit.model is None:

@@ -166,6 +166,7 @@ class Result:
     down: Sequence[Natural] = ()
     cpu_seconds: Mapping[str, float] = field(default_factory=dict)
     seconds: float | None = None
+    total_seconds: float | None = None  # with evaluations
     timing: Mapping[str, float] = field(default_factory=dict)
     peak_memory: Natural | None = None
     rounds: Mapping[str, Sequence[float]] = field(default_factory=dict)
@@ -415,12 +416,10 @@ def most_frequent_record(about: Mapping[str, Any], found: Mapping[str, Any]) -> 
     return {**named, "key": stable_key({**settings, "method": MOST_FREQUENT}), **settings, **found}
 
 
-def recorded_evaluation(
-    evaluation: Evaluation | None, names: Sequence[str], units: Mapping[str, str]
-) -> dict[str, Any]:
+def recorded_evaluation(evaluation: Evaluation, names: Sequence[str], units: Mapping[str, str]) -> dict[str, Any]:
     """Return an evaluation as fields of a record, in the order of the clients; a client that was lost has zeros."""
     outcomes = {"outcomes": dict(units)} if units else {}
-    if evaluation is None or not any(evaluation.tested.values()):
+    if not evaluation:
         return {"untested": len(names), **outcomes}
     judges = list(names) if set(evaluation.tested) <= set(names) else list(evaluation.tested)
     tested = [evaluation.tested.get(name, 0) for name in judges]

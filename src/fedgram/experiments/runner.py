@@ -6,11 +6,12 @@ import shutil
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
+from importlib.metadata import PackageNotFoundError, version
 from itertools import groupby
 from pathlib import Path
 from time import perf_counter, process_time
@@ -222,7 +223,7 @@ def attempt(run: Run, prepared: Prepared | Exception, engine: Engine, progress: 
 
 def _measured(
     run: Run, prepared: Prepared, engine: Engine, progress: Progress
-) -> tuple[dict[str, Any], Fit | None, Evaluation | None]:
+) -> tuple[dict[str, Any], Fit | None, Evaluation]:
     """Return the measured fields of a run's record, its fit (the reference has none) and its evaluation."""
     reset_peak_memory()
     names = prepared.names
@@ -297,8 +298,9 @@ def _most_frequent(prepared: Prepared) -> dict[str, Any]:
     return {"most_frequent": recorded_evaluation(prepared.most_frequent(), prepared.names, {})}
 
 
-def versions() -> dict[str, str]:
-    """Return the versions that a result depends on."""
+@cache
+def versions() -> Mapping[str, str]:
+    """Return the versions that a result may depend on."""
     import fedgram
 
     return {
@@ -306,8 +308,18 @@ def versions() -> dict[str, str]:
         "python": platform.python_version(),
         "numpy": np.__version__,
         "scipy": scipy.__version__,
+        **_installed("torch", "onnxruntime"),
         "system": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
     }
+
+
+def _installed(*packages: str) -> dict[str, str]:
+    """Return the versions of the packages that are installed, without importing them."""
+    found = {}
+    for package in packages:
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
 
 
 def reset_peak_memory() -> None:

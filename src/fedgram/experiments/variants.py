@@ -9,7 +9,7 @@ from fedgram.core.errors import InvalidParameter, UnknownName
 from fedgram.core.schema import Name, read_fields, shown
 from fedgram.protocol.method import Method
 from fedgram.protocol.named_methods import is_code, resolve
-from fedgram.protocol.parameters import parameter_types, read_settings
+from fedgram.protocol.parameters import configured, parameter_types, read_settings
 
 CENTRALISED = "centralised"
 MOST_FREQUENT = "own most frequent class"
@@ -46,8 +46,8 @@ def read_variants(entries: Iterable[Any]) -> tuple[Variant, ...]:
 def from_options(names: Iterable[str], settings: Iterable[str], lines: Any = ()) -> list[dict[str, Any]]:
     """Return the entries of `--methods a,b` and `--set a.parameter=value`; values with commas are grids.
 
-    `lines` are the `methods` of an experiment file: a method gets all of its lines there, or its defaults if it has
-    none.
+    In `--set` a method of a file or a module goes by its own name, too. `lines` are the `methods` of an experiment
+    file: a method gets all of its lines there, or its defaults if it has none.
 
     >>> from_options(["afl", "local"], ["local.ridge=0.1,1"], [{"name": "afl", "gamma": 2}, "fedavg"])
     [{'name': 'afl', 'gamma': 2}, {'name': 'local', 'ridge': [0.1, 1.0]}]
@@ -60,9 +60,14 @@ def from_options(names: Iterable[str], settings: Iterable[str], lines: Any = ())
         entries[name] = [dict(table) for table in tables if _same(table["name"], name)] or [{"name": name}]
     for text in settings:
         path, equals, value = text.partition("=")
-        name, dot, parameter = path.rpartition(".")  # a file's name has dots of its own
-        if not (equals and dot and name in entries):
-            raise InvalidParameter(f"--set takes METHOD.PARAMETER=VALUE with a method of --methods, got {text!r}")
+        prefix, dot, parameter = path.rpartition(".")  # a file's name has dots of its own
+        named = [name for name in entries if prefix in _prefixes(name)]
+        if not (equals and dot and named):
+            known = [prefix for name in entries for prefix in _prefixes(name)]
+            raise InvalidParameter(
+                f"--set: expected METHOD.PARAMETER=VALUE, got {text!r}; METHOD may be {' or '.join(known)}"
+            )
+        name = named[0]
         cls = resolve(name)
         values = [read_settings(cls, {parameter: piece})[parameter] for piece in value.split(",")]
         for entry in entries[name]:
@@ -70,6 +75,11 @@ def from_options(names: Iterable[str], settings: Iterable[str], lines: Any = ())
             if "label" in entry and len(values) == 1:  # the file's label does not say what the option changed
                 entry["label"] += f" ({parameter}={show(values[0])})"
     return [entry for chosen in entries.values() for entry in chosen]
+
+
+def _prefixes(name: str) -> tuple[str, ...]:
+    """Return the names of a method in `--set`: the method's own name, and its file or class as `--methods` has it."""
+    return (resolve(name).name, name) if is_code(name) else (name,)
 
 
 def _tables(entries: Any) -> list[Mapping[str, Any]]:
@@ -109,7 +119,7 @@ def _expand(table: Mapping[str, Any]) -> list[Variant]:
     for combination in product(*grid.values()):
         settings = dict(zip(grid, combination, strict=True))
         details = ", ".join(f"{name}={show(settings[name])}" for name in told)
-        variants.append(Variant((label or cls.name) + (f" ({details})" if details else ""), cls(**settings)))
+        variants.append(Variant((label or cls.name) + (f" ({details})" if details else ""), configured(cls, settings)))
     return variants
 
 

@@ -319,7 +319,10 @@ def featurize(data: Dataset, backbone: str | Backbone | None, *, progress: bool 
 def _load(name: str | Dataset, samples: int | None, own_test: bool, options: dict[str, Any]) -> Dataset:
     data = name if isinstance(name, Dataset) else load_dataset(name, **options)
     if own_test and data.x_test is None:
-        raise InvalidParameter(f"data set {data.name!r} has no test set of its own: let clients hold back (test local)")
+        raise InvalidParameter(
+            f"data set {data.name!r} has no test set of its own: let each client hold back some samples (test local), "
+            "or hold some back from all clients (test held-out)"
+        )
     if samples is not None:
         data = data.sample(samples, pool=not own_test)
     return data

@@ -17,8 +17,7 @@ from fedgram.core.classes import Classes
 from fedgram.core.columns import Columns
 from fedgram.core.errors import InvalidData, Mismatch
 from fedgram.heads.adapt import Design, OwnRidge, Rows
-from fedgram.heads.least_squares import ClassScores
-from fedgram.heads.least_squares import temperature as best_temperature
+from fedgram.heads.least_squares import ClassScores, confidence
 from fedgram.heads.likelihood import WORTHWHILE, Expert, Labels, best_weights
 from fedgram.models import LinearModel, Temperature
 from fedgram.moments import packing, solve
@@ -207,16 +206,14 @@ def deviations(total: Moments) -> tuple[Array, npt.NDArray[np.bool_]]:
     return np.sqrt(np.where(constant, 1.0, variances)), constant
 
 
-def _temperature(scores: Array, covariance: Array, counts: Array, leverage: float) -> float:
+def _temperature(scores: Array, covariance: Array, counts: Array, leverage: float) -> float | None:
     """Return the temperature of a Gaussian head from the classes' mean scores, a row per class, and their covariance.
 
     Scores are corrected as in `left_out_scores`: without a sample, the mean of its class lies further away.
     """
     seen = counts > 0
     left_out = scores[np.ix_(seen, seen)] - np.diag(leverage / np.maximum(counts[seen] - 1, 1))
-    n, targets = counts.sum(), np.eye(len(left_out))
-    known = ClassScores(left_out, targets, covariance[np.ix_(seen, seen)], counts[seen] / n, leverage=0.0, n=n)
-    return best_temperature(known)
+    return confidence(ClassScores(left_out, covariance[np.ix_(seen, seen)], counts[seen], targeted=False)).temperature
 
 
 def _cross_validated(total: Moments, factors: Array) -> float:

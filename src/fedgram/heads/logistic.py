@@ -81,8 +81,8 @@ def gradient(
 def check_asked(asked: Any, width: int, classes: Classes, seen: npt.NDArray[np.int64]) -> None:
     """Raise for a payload that `Logistic` never sends to samples (n, width): it is a linear model and a leverage.
 
-    Scores are log-probabilities as they are, so a temperature is refused. `seen` are the samples of each class; one
-    that is here cannot be among those that all clients lack.
+    Scores are log-probabilities as they are, so a temperature and offsets are refused. `seen` are the samples of each
+    class; one that is here cannot be among those that all clients lack.
     """
     named: dict[str, Any] = asked if isinstance(asked, dict) and asked.keys() == {"model", "leverage"} else {}
     model, leverage = named.get("model"), named.get("leverage")
@@ -98,6 +98,7 @@ def check_asked(asked: Any, width: int, classes: Classes, seen: npt.NDArray[np.i
             f"weights of shape {shape} for the agreed classes": model.weights.shape != shape
             or model.classes != classes,
             "a model without a temperature": model.temperature is not None,
+            "a model without offsets": model.offsets is not None,
             "finite weights": not (np.isfinite(model.weights).all() and np.isfinite(model.intercept).all()),
         }
         if not any(wrong.values()):

@@ -14,8 +14,8 @@ from fedgram.core.classes import Classes
 from fedgram.core.columns import Columns
 from fedgram.core.errors import InvalidData, InvalidParameter, NotMoments
 from fedgram.heads import adapt
-from fedgram.heads.least_squares import calibrated, of_regression
-from fedgram.models import LinearModel, Temperature
+from fedgram.heads.least_squares import Confidence, calibrated, of_regression
+from fedgram.models import LinearModel, Offsets, Temperature
 from fedgram.moments import packing
 from fedgram.moments.accumulate import as_features
 from fedgram.moments.blas import solve_triangular
@@ -52,6 +52,7 @@ class System:
     n: int = 0
     columns: Columns = ()
     temperature: Temperature = None  # of the global model's scores
+    offsets: Offsets = None
 
     @classmethod
     def of(cls, total: Moments, *, ridge: Ridge, intercept: bool = False, targets: Targets | None = None) -> Self:
@@ -71,10 +72,10 @@ class System:
         lower = packing.pack(np.tril(factor.lower) / factor.scale[:, None])
         mean, frequencies, n = (problem.mean, problem.target_mean, total.n) if intercept else (None, None, 0)
         weights, features = factor.solve(problem.cross), total.schema.features
-        columns, temperature = targets.feature_columns(total), None
+        columns, sure = targets.feature_columns(total), Confidence()
         if targets.has_classes:
-            temperature = of_regression(problem, total.counts.astype(float), weights, factor.freedom(ridge))
-        return cls(lower, weights, targets.scored, features, mean, frequencies, n, columns, temperature)
+            sure = of_regression(problem, total.counts.astype(float), weights, factor.freedom(ridge))
+        return cls(lower, weights, targets.scored, features, mean, frequencies, n, columns, *sure)
 
     @property
     def present(self) -> npt.NDArray[np.bool_]:
@@ -83,17 +84,17 @@ class System:
 
     def model(self) -> LinearModel:
         """Return the global model."""
-        return self._as_model(self.weights, self.frequencies, self.temperature)
+        return self._as_model(self.weights, self.frequencies, self._confidence)
 
     def emphasize(self, x: adapt.Rows, y: TargetRows, alpha: float) -> LinearModel:
         """Return a client's own model: (S + αX_kᵀX_k)⁻¹(XᵀY + αX_kᵀY_k) for its samples x (m, d) with label
         indices y (m,) or targets y (m, c).
 
-        Probabilities have the global model's temperature. Samples and targets may be in blocks.
+        Probabilities have the global model's temperature and offsets. Samples and targets may be in blocks.
         """
         lower = self._lower()
         v, residual = self._seen_by(x, y, lower)
-        return self._changed(adapt.correction(v, residual, alpha), lower, self.temperature)
+        return self._changed(adapt.correction(v, residual, alpha), lower, self._confidence)
 
     def choose(self, x: adapt.Rows, y: TargetRows, *, member: bool = True) -> tuple[LinearModel, adapt.Chosen]:
         """Return a client's own model with the α of least squared leave-one-out error, and the evidence for it."""
@@ -102,22 +103,27 @@ class System:
         projected = adapt.Spectrum.of(v).project(residual)
         errors = projected.leave_one_out(ALPHAS, member=member)
         best = int(as_good(errors)[0])  # with one sample all α are as good: the first is 0, which changes nothing
-        temperature, log_likelihood = self.temperature, None
-        if temperature is not None:
+        sure, log_likelihood = self._confidence, None
+        if sure.temperature is not None:
             left_out = projected.left_out(ALPHAS[best], member=member)
             targets = lazily(self._targets, as_blocks(y))
             scores = each(np.subtract, targets, as_blocks(left_out))
             labels = lazily(lambda block: block.argmax(axis=1), targets)
-            temperature, log_likelihood = calibrated(scores, labels, temperature)
-        model = self._changed(projected.correction(ALPHAS[best]), lower, temperature)
+            found = calibrated(scores, labels, sure.temperature, sure.offsets)
+            sure, log_likelihood = Confidence(found.temperature, found.offsets), found.log_likelihood
+        model = self._changed(projected.correction(ALPHAS[best]), lower, sure)
         return model, adapt.Chosen(ALPHAS[best], float(errors[best]), log_likelihood)
 
-    def _changed(self, change: Array, lower: Array, temperature: float | None) -> LinearModel:
+    @property
+    def _confidence(self) -> Confidence:
+        return Confidence(self.temperature, self.offsets)
+
+    def _changed(self, change: Array, lower: Array, sure: Confidence) -> LinearModel:
         """Return the model whose weights, in terms of V, differ from G by `change`."""
         d = len(self.weights)
         weights = self.weights + solve_triangular(lower, change[:d], transposed=True)
         own = None if self.frequencies is None else self.frequencies + change[d] / sqrt(self.n)
-        return self._as_model(weights, own, temperature)
+        return self._as_model(weights, own, sure)
 
     def leave_one_out(self, x: adapt.Rows, y: TargetRows, alphas: npt.ArrayLike, *, member: bool = True) -> Array:
         """Return the mean squared error of a client's own models on its samples, each left out, for each α."""
@@ -183,10 +189,10 @@ class System:
         v = solve_triangular(lower, rows.T)
         return v if self.mean is None else np.vstack([v, np.full(len(rows), 1 / sqrt(self.n))])
 
-    def _as_model(self, weights: Array, level: Array | None, temperature: float | None) -> LinearModel:
+    def _as_model(self, weights: Array, level: Array | None, sure: Confidence) -> LinearModel:
         """Return the model with weights (d, c), and scores `level` (c,) at the mean."""
         intercept = None if level is None or self.mean is None else level - self.mean @ weights
-        return LinearModel(weights, self.classes, intercept, self.features, self.columns, temperature)
+        return LinearModel(weights, self.classes, intercept, self.features, self.columns, *sure)
 
     def _lower(self) -> Array:
         lower, _ = lapack.dtfttr(len(self.weights), self.lower, uplo="L")

@@ -43,7 +43,7 @@ from fedgram.layerwise.layer_types import (
     read_stack,
     rows_per_sample,
 )
-from fedgram.models import BlockModel, Temperature
+from fedgram.models import BlockModel, Offsets, Temperature
 from fedgram.moments import packing, solve
 from fedgram.moments.accumulate import Indices, class_sums, not_finite
 from fedgram.moments.moments import Moments, Schema, Total
@@ -179,6 +179,7 @@ class Network(BlockModel):
     columns: Columns = ()
     temperature: Temperature = None  # once it is whole
     encoding: str = "position"  # of convolutions: one for each position, or one that all positions share
+    offsets: Offsets = None  # once it is whole
 
     def __post_init__(self) -> None:
         """Raise for layers that do not follow upon each other, and solutions that do not fit them."""

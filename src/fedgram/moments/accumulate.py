@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedgram.core.arrays import Array, unmasked
+from fedgram.core.arrays import Array, dense
 from fedgram.core.errors import InvalidData
 from fedgram.moments import packing
 
@@ -61,7 +61,7 @@ class Accumulator:
 def as_features(x: npt.ArrayLike) -> npt.NDArray[Any]:
     """Return features as an (n, d) array of numbers; raise for other shapes and types."""
     try:
-        rows = np.asarray(unmasked(x, "features"))
+        rows = dense(x, "features")
     except ValueError as error:  # numpy's word for rows of unequal length
         raise InvalidData(f"features are not an array of numbers: {error}") from error
     if rows.ndim != 2 or rows.shape[1] == 0:
@@ -98,11 +98,15 @@ def check_finite(x: npt.NDArray[Any]) -> None:
 
 def not_finite(rows: npt.NDArray[Any]) -> InvalidData:
     """Return an error that says where features are not finite."""
-    bad = np.argwhere(~np.isfinite(rows))
-    if not len(bad):
+    places, columns = (~np.isfinite(rows)).nonzero()
+    return not_finite_at(places, columns, rows[places, columns])
+
+
+def not_finite_at(rows: npt.NDArray[Any], columns: npt.NDArray[Any], values: npt.NDArray[Any]) -> InvalidData:
+    """Return an error about values that are not finite, by row and column; without any, about squares that are not."""
+    if not len(rows):
         return InvalidData("features are so large that their squares overflow: rescale them")
-    row, column = (int(i) for i in bad[0])
     return InvalidData(
-        f"features are not finite: {rows[row, column]} in row {row}, column {column} "
-        f"({len(np.unique(bad[:, 0]))} rows in all): remove or mend these samples"
-    ).telling(f"features are not finite in column {column}")
+        f"features are not finite: {values[0]} in row {rows[0]}, column {columns[0]} "
+        f"({len(np.unique(rows))} rows in all): remove or mend these samples"
+    ).telling(f"features are not finite in column {columns[0]}")

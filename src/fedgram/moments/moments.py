@@ -18,22 +18,28 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from math import isfinite
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from fedgram.core import wire
-from fedgram.core.arrays import Array
-from fedgram.core.classes import Classes, Label, as_classes, read_classes, shorten, to_indices
+from fedgram.core.arrays import Array, as_sparse
+from fedgram.core.classes import NUMERIC, Classes, Label, as_classes, read_classes, shorten, to_indices
 from fedgram.core.columns import Columns, as_columns, as_table, difference, names_of, order, samples_of
-from fedgram.core.errors import InvalidData, LostPrecision, Mismatch, NotMoments
+from fedgram.core.errors import InvalidData, InvalidParameter, LostPrecision, Mismatch, NotMoments, UnknownName
 from fedgram.core.hashing import hash_bytes, readable
 from fedgram.models import LinearModel, sent_columns
-from fedgram.moments import far_columns, packing, solve
+from fedgram.moments import far_columns, packing, solve, sparse
 from fedgram.moments.accumulate import Accumulator, as_block, as_features, class_sums, not_finite
 from fedgram.moments.feasibility import MOST_SAMPLES, check_counts, check_factor, check_gram, nearest
 from fedgram.moments.regression import Regression
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+    from fedgram.inference.table import Coefficients
+    from fedgram.moments.decayed import DecayedMoments
 
 Counts: TypeAlias = npt.NDArray[np.int64]
 STUDY = "study:"  # the prefix of the fingerprint of a study's features
@@ -146,7 +152,8 @@ class Moments:
         Parameters
         ----------
         x
-            The features, an array or a table (pandas, polars, Arrow) with named columns.
+            The features: an array, a sparse matrix or array of SciPy, or a table (pandas, polars, Arrow) with named
+            columns.
         y
             The labels.
         classes
@@ -161,10 +168,29 @@ class Moments:
         """
         x, names = as_table(x), as_classes(classes)
         chosen = as_columns(columns) or names_of(x)
-        rows = as_features(samples_of(x, chosen) if chosen else x)
+        labels, sparse_rows = to_indices(y, names), as_sparse(x)
+        if sparse_rows is None:
+            rows = as_features(samples_of(x, chosen) if chosen else x)
+        else:
+            schema = Schema(names, sparse_rows.shape[1] + bias, features, bias, chosen)
+            if len(labels) >= schema.dimension / 4:
+                return cls._of_sparse(sparse_rows, labels, schema)
+            rows = sparse_rows.toarray()  # so few that their factor is kept, which is as large
         as_columns(chosen, rows.shape[1])
-        labels = to_indices(y, names)
         return cls.of_indices(rows, labels, classes=names, bias=bias, features=features, columns=chosen)
+
+    @classmethod
+    def _of_sparse(cls, rows: "csr_array", labels: Counts, schema: Schema) -> Self:
+        """Return the moments of sparse rows (n, d), without a dense copy of them."""
+        if rows.shape[0] != len(labels):
+            raise InvalidData(f"{rows.shape[0]} samples but {len(labels)} labels")
+        as_columns(schema.columns, rows.shape[1])
+        counts = np.bincount(labels, minlength=len(schema.classes))
+        with np.errstate(over="ignore", invalid="ignore"):  # infinite sums raise below
+            gram, sums = sparse.sums(rows, labels, len(schema.classes), bias=schema.bias)
+        if not isfinite(gram.diagonal().sum()):
+            raise sparse.not_finite(rows)
+        return cls(schema, sums=sums[counts > 0], counts=counts, packed=packing.pack(gram))
 
     @classmethod
     def of_indices(
@@ -357,6 +383,62 @@ class Moments:
         offset = problem.target_mean - (problem.mean + (schema.centre or 0.0)) @ weights
         return LinearModel(weights, self.classes, offset, schema.features, schema.columns)
 
+    def coefficients(
+        self,
+        *,
+        outcome: str | None = None,
+        columns: Iterable[str] | None = None,
+        ridge: float | None = None,
+        level: float = 0.95,
+    ) -> "Coefficients":
+        """Return the regression table of joint moments (see `joint_moments`): coefficients with errors and tests.
+
+        Parameters
+        ----------
+        outcome
+            The name of the outcome's column; by default the last. Columns without names are x1, x2 and so on, and y.
+        columns
+            The names of the columns in the model; by default all others.
+        ridge
+            The penalty on squared coefficients; None for least squares. A ridge has no standard errors.
+        level
+            The confidence level of the intervals.
+
+        Examples
+        --------
+        >>> from fedgram.moments.targets import joint_moments
+        >>> moments = joint_moments([[1.0], [2.0], [3.0], [4.0]], [1.0, 3.0, 2.0, 5.0])
+        >>> slope = moments.coefficients()["x1"]
+        >>> round(slope.estimate, 3), round(slope.se, 3), round(slope.p, 3)
+        (1.1, 0.52, 0.168)
+
+        """
+        from fedgram.inference.linear import LeastSquares, Sums  # takes a while, and few programs need it
+
+        if self.classes != NUMERIC or self.schema.bias:
+            raise InvalidData(
+                f"moments: expected those of a numeric outcome, got {self!r}; make them with joint_moments"
+            )
+        if self.schema.study:
+            raise InvalidData(
+                f"moments: expected columns in their own units, got those that study {self.schema.study!r} sends; "
+                "fit.coefficients and Store.coefficients have the study's table"
+            )
+        known = self.schema.columns or (*(f"x{place}" for place in range(1, self.d)), "y")
+        target = known[-1] if outcome is None else outcome
+        chosen = [name for name in known if name != target] if columns is None else list(dict.fromkeys(columns))
+        for name in (*chosen, target):
+            if name not in known:
+                raise UnknownName("column", name, known)
+        if target in chosen:
+            raise InvalidParameter(f"columns: expected columns other than the outcome, got {target!r}; leave it out")
+        origin = np.array(self.schema.centre or np.zeros(self.d))
+        sums = Sums.about(origin, known, self.n, self.cross.sum(axis=1), self.gram).chosen([*chosen, target])
+        fit, column_of = LeastSquares(sums), {name: name for name in chosen}
+        if ridge is not None:
+            return fit.ridge(ridge, np.ones(len(chosen)), column_of, level=level)
+        return fit.table(column_of, level=level)
+
     def about_zero(self) -> Self:
         """Return the moments about zero, for moments about a centre (`Schema.centre`).
 
@@ -408,6 +490,14 @@ class Moments:
         for part in parts:
             total.add(part)
         return total.moments()
+
+    def __mul__(self, factor: float) -> "DecayedMoments":
+        """Return the moments with a weight for each sample, instead of counts: 0.99 forgets one per cent."""
+        from fedgram.moments.decayed import DecayedMoments
+
+        return DecayedMoments.of_moments(self) * factor
+
+    __rmul__ = __mul__
 
     def __radd__(self, other: object) -> Self:
         """Let `sum([a, b])` start from 0."""

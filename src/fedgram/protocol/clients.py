@@ -358,10 +358,14 @@ class Clients:
         for self.round in range(first, count):
             yield self.round
 
-    def save(self, state: Payload) -> None:
-        """Save the method's state after this round, if the engine keeps checkpoints."""
+    def save(self, state: Payload, *, whole: bool = False) -> None:
+        """Save the method's state after this round, if the engine keeps checkpoints.
+
+        What clients remember is not saved. With `whole` the state is said to be all of it, and nothing is saved if
+        clients remember something.
+        """
         if self.checkpoint is not None:
-            self.checkpoint.save(state)
+            self.checkpoint.save(state, whole=whole)
 
     def restore(self) -> Payload:
         """Return the last saved state of an interrupted run, None for a new run; clients must be sent their part."""
@@ -387,7 +391,7 @@ class Clients:
         after = perf_counter(), process_time(), self._channel.transport.client_seconds
         for clock, begun, ended in zip(self.reporting, before, after, strict=True):
             self.reporting[clock] += ended - begun
-        if evaluation is not None:
+        if evaluation.tested:
             self.rounds.append(evaluation.counts())
 
     def warn_of_two(self, what: str) -> None:
@@ -404,9 +408,7 @@ class Clients:
         """Add a note to the result; reports draw notes that are matrices, such as a matrix of weights."""
         self.notes[name] = value
 
-    def evaluate(
-        self, model: Model | None = None, *, per_client: Mapping[str, Model] | None = None
-    ) -> Evaluation | None:
+    def evaluate(self, model: Model | None = None, *, per_client: Mapping[str, Model] | None = None) -> Evaluation:
         """Return the evaluation of the model (None: each client's own) on the clients' test samples, from sums.
 
         With `per_client` each client scores the model that it is sent; the others are not asked. A client that fails
@@ -416,7 +418,7 @@ class Clients:
         asked = {name: models[name] for name in self.present if name in models}
         able = {name: model for name, model in asked.items() if self.tested[name]}
         if not able:
-            return None
+            return Evaluation()
         failures: dict[str, FedgramError] = {}
         answers = self.ask(self._method.evaluate, per_client=able, counted=False, failures=failures)
         sums = {reply.client: reply.value for reply in answers if reply.value is not None}

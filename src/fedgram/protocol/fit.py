@@ -1,20 +1,20 @@
 """The result of a run: the model, personal models, the clients that took part, and the cost; and its file."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from importlib import import_module
 from math import inf
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from fedgram.core import wire
+from fedgram.core.classes import NUMERIC
 from fedgram.core.container import MOST_BYTES, is_exchanged
 from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch, MissingFile, RefusedMessage, UnknownName
-from fedgram.core.filesystem import read_regular, replace_file, writing
+from fedgram.core.filesystem import read_regular
 from fedgram.data.client import Client
 from fedgram.evaluation import BINS, Evaluation, NumericErrors, Performance, RightLabels
 from fedgram.models import Model
@@ -29,18 +29,20 @@ from fedgram.protocol.sites import Sites
 from fedgram.protocol.transport import SPANS, Timing, Traffic
 
 if TYPE_CHECKING:
+    from fedgram.inference.table import Coefficients
     from fedgram.studies.study import Study
 
 
 @wire.register_message
 @dataclass(frozen=True, eq=False)
-class Fit:
+class Fit(wire.Saved):
     """The result of `Method.fit`: models, evaluations, and the cost of the run.
 
     Parameters
     ----------
     model : Model or None
-        The global model, None where a method has only personal ones.
+        The global model, None where a method has only personal ones. Under a study it is a model of the columns that
+        methods see; `predictor` is the model of tables.
     method : str
         The name of the method.
     settings : Mapping[str, Any]
@@ -57,8 +59,8 @@ class Fit:
         The clients' own models, where the engine can see them (in one process).
     traffic : Traffic
         The bytes of our messages, by client, without evaluations.
-    evaluation : Evaluation or None
-        The evaluation on the clients' test samples, None if no client has any.
+    evaluation : Evaluation
+        The evaluation on the clients' test samples. If no client has any, it is false, and its means are NaN.
     rounds : Sequence[Evaluation]
         The evaluation after each round that an iterative method reported.
     seconds : float
@@ -103,7 +105,7 @@ class Fit:
     lost: Mapping[str, str] = field(default_factory=dict)
     personal: Mapping[str, Model] = field(default_factory=dict)
     traffic: Traffic = field(default_factory=Traffic)
-    evaluation: Evaluation | None = None
+    evaluation: Evaluation = field(default_factory=Evaluation)
     rounds: Sequence[Evaluation] = ()
     seconds: float = 0.0
     cpu_seconds: Mapping[str, float] = field(default_factory=dict)
@@ -238,6 +240,40 @@ class Fit:
         moments = method.summary(party, pool.sent.classes, pool.sent.schema.columns, basis=basis)
         return pool.checked(client.name, moments)
 
+    def coefficients(self, *, clients: Iterable[Client] | None = None, **options: Any) -> "Coefficients":
+        """Return the regression table of a numeric outcome: coefficients in the study's units, with errors and tests.
+
+        It is exact: the table of all rows in one place. It is of the rows that the run trained on, without those that
+        it held back for testing.
+
+        Parameters
+        ----------
+        clients : Iterable[Client] or None
+            The contributors again, with the same samples; needed for site effects, robust errors and heterogeneity,
+            because a fit does not keep the moments of each client.
+        options
+            Those of `fedgram.studies.design.Request`, such as `columns`, `site_effects` and `level`.
+
+        """
+        from fedgram.studies.design import Request, coefficients  # takes a while, and few fits need it
+
+        if self.study is None or self.total is None or self.total.schema != self.study.schema:
+            what = "a study" if self.study is None else "these moments"
+            raise InvalidParameter(
+                f"coefficients: expected a fit with a study and its pooled moments, got one without {what}; fit a "
+                "method of one message, such as afl, under a study (moments of joint_moments have coefficients, too)"
+            )
+        sites = None
+        if clients is not None:
+            known = {client.name: client for client in clients}
+            if set(known) != set(self.contributors):
+                raise InvalidParameter(
+                    f"clients: expected the {len(self.contributors)} contributors of this fit, got {len(known)}, or "
+                    "others; give the clients that it was fitted on"
+                )
+            sites = ((name, self.summarize(client)) for name, client in known.items())
+        return coefficients(self.study, self.total, Request(**options), sites=sites)
+
     def add(self, moments: Moments, *, name: str | None = None) -> Self:
         """Return the fit with a late client's moments in it: exactly as if they had been there from the start.
 
@@ -276,7 +312,7 @@ class Fit:
         basis = self.basis if self.study is None else pool.basis
         targets = targets_under(basis, pool.targets)
         model = Pipeline.of(method.global_model(method.publish(pool)), basis, targets, pool.sent.schema.columns)
-        changed: dict[str, Any] = {"evaluation": None, "sites": None, "rounds": ()}
+        changed: dict[str, Any] = {"evaluation": Evaluation(), "sites": None, "rounds": ()}
         changed |= {name: {} for name in ("personal", "absent", "lost", "notes")}
         changed |= {
             "basis": basis,
@@ -313,15 +349,15 @@ class Fit:
             The evaluation to report in the place of the fit's own.
 
         """
-        tested = evaluation or self.evaluation
+        tested = self.evaluation if evaluation is None else evaluation
         return {
             "method": self.method,
             "settings": dict(self.settings),
             "seed": self.seed,
             "engine": self.engine,
-            **(tested.report() if tested else {"accuracy": None}),
-            "untested": tested.untested if tested else len(self.contributors),
-            "failed": dict(tested.failed) if tested else {},
+            **tested.report(),
+            "untested": tested.untested if tested.tested else len(self.contributors),
+            "failed": dict(tested.failed),
             "absent": dict(self.absent),
             "lost": dict(self.lost),
             "traffic": {"up": self.traffic.up, "down": self.traffic.down},
@@ -333,24 +369,38 @@ class Fit:
             **({} if self.sites is None else {"validation": self.sites.report()}),
         }
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fit to one file, whole or not at all.
-
-        Parameters
-        ----------
-        path : str or PathLike
-            The file to write.
-
-        """
-        with writing(Path(path)):
-            replace_file(Path(path), wire.encode(self))
+    def __repr__(self) -> str:
+        """Return about ten lines: the method, who took part, the model, how good it is, and the cost."""
+        settings = ", ".join(f"{name}={value!r}" for name, value in self.settings.items())
+        found, known = self.report(), {"clients": list(self.contributors), "absent": list(self.absent)}
+        lines = {what: f"{len(names):,}: {_shown(names)}" for what, names in known.items() if names}
+        if self.lost:
+            lines["lost"] = f"{len(self.lost):,} after they contributed: {_shown(list(self.lost))}"
+        if self.model is not None:
+            lines["model"] = _described(self.model)
+        if self.personal:
+            lines["personal models"] = f"{len(self.personal):,}: {_described(next(iter(self.personal.values())))}"
+        if found["accuracy"]:
+            words = {"pooled": "pooled", "client_mean": "mean of clients", "worst_decile": "worst tenth"}
+            lines["accuracy"] = ", ".join(f"{found['accuracy'][name]:.2%} {word}" for name, word in words.items())
+        for name, errors in found.get("errors", {}).items():
+            figures = (f"{what.upper()} {value:.4g}" for what, value in errors.items() if value is not None)
+            lines[f"errors in {name}"] = ", ".join(figures)
+        lines["bytes"] = f"{self.traffic.up:,} up, {self.traffic.down:,} down"
+        lines["seconds"] = f"{self.seconds:.2f}"
+        return "\n".join(
+            [
+                f"Fit of {self.method}({settings}), seed {self.seed}, engine {self.engine}",
+                *(f"  {what}: {text}" for what, text in lines.items()),
+            ]
+        )
 
     def to_fields(self) -> dict[str, Any]:
         """Return the fit as fields of a message."""
         return {
             **{name: getattr(self, name) for name in _PLAIN if name not in _LATER or getattr(self, name) is not None},
             "traffic": self.traffic.by_client,
-            "evaluation": None if self.evaluation is None else self.evaluation.to_fields(),
+            "evaluation": self.evaluation.to_fields() if self.evaluation.tested else None,
             "rounds": [evaluation.to_fields() for evaluation in self.rounds],
             **({"timing": self.timing} if self.timing else {}),
         }
@@ -364,7 +414,7 @@ class Fit:
             **{name: found[name] for name in (*_PLAIN, "timing") if name in found}
             | {name: tuple(found.get(name, ())) for name in ("contributors", "shape")},
             traffic=Traffic(found["traffic"]),
-            evaluation=found["evaluation"] and Evaluation.of_fields(found["evaluation"]),
+            evaluation=Evaluation.of_fields(found["evaluation"]) if found["evaluation"] else Evaluation(),
             rounds=[Evaluation.of_fields(counts) for counts in found["rounds"]],
         )
 
@@ -391,6 +441,16 @@ _OTHERS = ("traffic", "evaluation", "rounds", "timing", "sites")
 _PLAIN = [each.name for each in fields(Fit) if each.name not in _OTHERS]
 
 
+def _shown(names: Sequence[str], most: int = 5) -> str:
+    return ", ".join(names[:most]) + (", …" if len(names) > most else "")
+
+
+def _described(model: Any) -> str:
+    """Return the kind of a model, with its number of classes."""
+    classes = getattr(model, "classes", NUMERIC)
+    return type(model).__name__ + ("" if classes == NUMERIC else f" of {len(classes):,} classes")
+
+
 def _client(given: object, what: str) -> Client:
     if not isinstance(given, Client):
         raise InvalidData(f"{what} takes an fg.Client, got a {type(given).__name__}")
@@ -398,7 +458,9 @@ def _client(given: object, what: str) -> Client:
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """Return the fit in a file of `Fit.save`, or the content of an `.fgm` file: a fit if published, or a party's model.
+    """Return what `save` wrote, a fit, a model or an estimator, or the content of an `.fgm` file.
+
+    An `.fgm` file holds a fit if it was published, or a party's model.
 
     A file is checked like a message of another party. The signature of an `.fgm` file must fit; without one there is a
     warning.
@@ -412,8 +474,8 @@ def load(path: str | os.PathLike[str]) -> Any:
     found = _read(path)
     if isinstance(found, bytes):
         return import_module("fedgram.exchange.rounds.party_side").loaded(path)  # a layer above, which few need
-    if not isinstance(found, Fit):
-        raise Mismatch(f"{os.fspath(path)} holds a {type(found).__name__}, not a fit")
+    if not isinstance(found, Fit) and not hasattr(found, "predict"):
+        raise Mismatch(f"{os.fspath(path)}: expected a saved fit, model or estimator, got a {type(found).__name__}")
     return found
 
 
@@ -448,6 +510,7 @@ def _read_studies() -> None:
 
 
 wire.when_unknown(_read_studies)
+wire.when_unknown(lambda: import_module("fedgram.sklearn.estimators"), "gram-classifier", "gram-regressor")
 
 
 def _read(path: str | os.PathLike[str]) -> Any:

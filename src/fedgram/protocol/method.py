@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Never, Protocol, Self, TypeAlias, TypeVar, overload
 
 import numpy as np
 
@@ -123,6 +123,8 @@ class Method:
     """
 
     name: ClassVar[str] = ""
+    # A better known method of the same name, which errors about hyper-parameters tell apart.
+    namesake: ClassVar[str] = ""
     # Whether clients end with models of their own; if not, they are sent the global one.
     personal: ClassVar[bool] = False
     # The version of the computation: raise it when the same settings give other results. Subclasses inherit it.
@@ -160,7 +162,7 @@ class Method:
     def fit(
         self,
         clients: Iterable[Client],
-        *,
+        *others: Never,
         study: "Study | None" = None,
         classes: int | Iterable[Label] | Targets | None = None,
         seed: int = 0,
@@ -175,7 +177,9 @@ class Method:
         Parameters
         ----------
         clients : Iterable[Client]
-            The clients, each with a name of its own.
+            The clients, each with a name of its own; a list of them.
+        *others : Never
+            Nothing: a table and its labels, as scikit-learn takes them, raise an error that says what to do.
         study : Study or None
             The study of the clients' columns, which decides how methods see them.
         classes : int, Iterable[Label], Targets or None
@@ -192,10 +196,14 @@ class Method:
             as done.
 
         """
-        parties = list(clients)
+        parties: list[Any] = [clients, *others] if others else list(clients)
         for party in parties:
             if not isinstance(party, Client):
-                raise InvalidData(f"clients must be fg.Client objects, got a {type(party).__name__}")
+                raise InvalidData(
+                    f"clients must be fg.Client objects, got a {type(party).__name__}; give a list of clients, each "
+                    "with its table and labels: [fg.Client('north', x, y), …]; for a single table there is "
+                    "fedgram.sklearn.GramClassifier().fit(x, y)"
+                )
         if isinstance(engine, str):
             if engine not in engines:
                 raise UnknownName("engine", engine, engines)

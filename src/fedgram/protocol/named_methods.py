@@ -30,7 +30,12 @@ def is_code(text: str) -> bool:
     >>> is_code("afl"), is_code("own/average.py"), is_code("average.py:Average"), is_code("package.module:Average")
     (False, True, True, True)
     """
-    return bool(_FILE.fullmatch(text) or _MODULE.fullmatch(text))
+    return is_file(text) or bool(_MODULE.fullmatch(text))
+
+
+def is_file(text: str) -> bool:
+    """Return whether a method is named by a file, maybe with a class in it."""
+    return bool(_FILE.fullmatch(text))
 
 
 def resolve(text: str) -> type[Method]:

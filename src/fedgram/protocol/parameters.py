@@ -1,10 +1,18 @@
 """Hyper-parameters of a method: checked against their annotations, read from text."""
 
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from inspect import cleandoc
 from types import NoneType
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 from fedgram.core.errors import InvalidParameter, UnknownName, did_you_mean
 from fedgram.core.schema import alternatives, annotations_of, describe
+
+M = TypeVar("M")
+_SECTION = re.compile(r"^Parameters\n-+\n(.*?)(?=^\S[^\n]*\n-+$|\Z)", re.MULTILINE | re.DOTALL)
+_ENTRY = re.compile(r"^(\w+)(?: *:.*)?\n((?:[ ]+.*(?:\n|\Z)|\n)+)", re.MULTILINE)
 
 
 def parameter_types(cls: type) -> dict[str, Any]:
@@ -12,10 +20,47 @@ def parameter_types(cls: type) -> dict[str, Any]:
     return annotations_of(cls)
 
 
+def own_notes(cls: type) -> dict[str, str]:
+    """Return the descriptions in the `Parameters` section of a class's own docstring by name.
+
+    >>> class Example:
+    ...     '''An example.
+    ...
+    ...     Parameters
+    ...     ----------
+    ...     alpha : float
+    ...         α, the weight
+    ...         of something.
+    ...     '''
+    >>> own_notes(Example)
+    {'alpha': 'α, the weight of something.'}
+    """
+    found = _SECTION.search(cleandoc(cls.__dict__.get("__doc__") or ""))
+    entries = _ENTRY.findall(found[1]) if found else []
+    return {name: " ".join(text.split()) for name, text in entries}
+
+
+def parameter_notes(cls: type) -> dict[str, str]:
+    """Return the descriptions of hyper-parameters by name; a class's own precede those of its bases."""
+    return {name: note for base in reversed(cls.__mro__) for name, note in own_notes(base).items()}
+
+
 def check_name(cls: type, name: str) -> None:
     """Refuse a name that is not a hyper-parameter of the method."""
     if name not in (known := parameter_types(cls)):
-        raise UnknownName(f"parameter of {cls.__name__}", name, known)
+        namesake = getattr(cls, "namesake", "")
+        raise UnknownName(f"parameter of {cls.__name__}{namesake and f' (not {namesake})'}", name, known)
+
+
+def configured(cls: type[M], settings: Mapping[str, Any]) -> M:
+    """Return the method with these hyper-parameters; raise if one that has no default is not among them."""
+    for field in fields(cls):  # type: ignore[arg-type]  # methods are dataclasses
+        if field.default is MISSING and field.default_factory is MISSING and field.name not in settings:
+            kind = describe(parameter_types(cls)[field.name])
+            raise InvalidParameter(
+                f"{field.name}: expected {kind}, got none; {cls.__name__} has no default for it, so give it a value"
+            )
+    return cls(**settings)
 
 
 def check_values(method: Any) -> None:

@@ -56,7 +56,9 @@ class Quorum:
         left, required = len(self.names), self._required()
         if left < required:
             why = what or "the other clients have no samples"
-            raise MissingClients(f"{during}: {left} clients left, {required} required; {why}")
+            raise MissingClients(f"{during}: {left} clients left, {required} required; {why}") from next(
+                iter(failures.values()), None
+            )
 
     def unanswered(self, *, during: str) -> MissingClients:
         """Return the error that ends a run in which a step got no reply."""

@@ -38,19 +38,20 @@ class Checkpoint:
     """A file with a method's state after a round, and all that the run had counted by then.
 
     A run that goes on from it ends with the same result, bytes and curves as one that was never interrupted, and its
-    seconds are those of both parts. `identity` describes the run and its data. A file of another run, or one that
-    cannot be read, is not used.
+    seconds are those of both parts. `identity` describes the run and its data, and `remembering` says whether clients
+    remember something. A file of another run, or one that cannot be read, is not used.
     """
 
     def __init__(
         self,
         path: Path,
         identity: Callable[[], Mapping[str, Any]],
+        remembering: Callable[[], bool],
         clients: "Clients",
         channel: "Channel",
         quorum: "Quorum",
     ) -> None:
-        self._path, self._tell = path, identity
+        self._path, self._tell, self._remembering = path, identity, remembering
         self._clients, self._channel, self._quorum = clients, channel, quorum
         self._wall, self._cpu = perf_counter(), process_time()
         self._is_ours = False  # whether the file is of this run
@@ -61,8 +62,13 @@ class Checkpoint:
         """The run and its data, found out when a method first asks: it takes a pass over all samples."""
         return dict(self._tell())
 
-    def save(self, state: Payload) -> None:
-        """Write the state of the method after this round; a reader sees the old file or all of the new one."""
+    def save(self, state: Payload, *, whole: bool = False) -> None:
+        """Write the state of the method after this round; a reader sees the old file or all of the new one.
+
+        With `whole` it is written only if clients remember nothing.
+        """
+        if whole and self._remembering():
+            return
         content = {
             "identity": self._identity,
             "state": state,
@@ -126,12 +132,13 @@ def run(
     require: Require,
     progress: Progress | None,
     study: "Study | None" = None,
-    checkpoint: tuple[Path, Callable[[], str]] | None = None,
+    checkpoint: tuple[Path, Callable[[], str], Callable[[], bool]] | None = None,
 ) -> Fit:
     """Run a method and return its fit (without personal models, which stay with the clients).
 
-    `checkpoint` is a file in which a method that can be interrupted saves its state, and a function that returns the
-    fingerprint of the clients' data; the file goes when the run has ended.
+    `checkpoint` is a file in which a method that can be interrupted saves its state, a function that returns the
+    fingerprint of the clients' data, and one that says whether clients remember something; the file goes when the run
+    has ended.
     """
     started, cpu_started = perf_counter(), process_time()
     seed = read_seed(seed)
@@ -152,10 +159,12 @@ def run(
         agreement = replace(agreement, study=study)
     clients = Clients(method, agreement, channel, quorum, seed=seed)
     if checkpoint is not None:
-        path, fingerprint = checkpoint
+        path, fingerprint, remembering = checkpoint
         about = {"method": method.name, "revision": method.revision, "settings": method.settings(), "seed": seed}
         about |= {"classes": list(agreement.classes), "features": agreement.features}
-        clients.checkpoint = Checkpoint(path, lambda: about | {"data": fingerprint()}, clients, channel, quorum)
+        clients.checkpoint = Checkpoint(
+            path, lambda: about | {"data": fingerprint()}, remembering, clients, channel, quorum
+        )
     if study is None:
         clients.centre()
     elif not method.finds_columns:

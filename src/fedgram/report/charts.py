@@ -6,7 +6,7 @@ the same look in every chart: a colour that colour-blind readers can tell apart,
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from math import sqrt
 from statistics import fmean, quantiles
@@ -149,7 +149,8 @@ class Chart:
 class Index:
     """Places and looks of methods and settings in a report, and the seeds whose clients are shown.
 
-    A page follows single clients, so it shows those of one seed, `seed`; pictures on paper (`on_paper`) show all seeds.
+    A page follows single clients, so it shows those of one seed at a time, `seed`; pictures on paper (`on_paper`) show
+    all seeds.
     """
 
     method: Mapping[str, int]
@@ -179,9 +180,17 @@ class Index:
 
     def chosen(self, results: Results) -> dict[tuple[str, Column], Result]:
         """Return the runs whose single clients are shown, in the order of settings and methods."""
-        runs = [run for run in results.finished if run.seed == self.seed[run.column]]
+        runs = [run for run in results.finished if run.seed == self.seed.get(run.column)]
         runs.sort(key=lambda run: (self.column[run.column], self.method[run.label]))
         return {(run.label, run.column): run for run in runs}
+
+    def other_seeds(self, results: Results) -> Iterator[Self]:
+        """Yield the same for each other seed, with the settings that have runs of it."""
+        finished = {(run.column, run.seed) for run in results.finished}
+        for seed in sorted({seed for _, seed in finished}):
+            seeds = {column: seed for column in self.column if seed != self.seed[column] and (column, seed) in finished}
+            if seeds:
+                yield replace(self, seed=seeds)
 
     def shown(self, results: Results) -> dict[tuple[str, Column], list[Result]]:
         """Return the chosen runs, on paper with those of all other seeds."""
@@ -325,6 +334,11 @@ def describe(results: Results, metrics: Sequence[str] = (), *, on_paper: bool = 
         yield from round_charts(results, index, figure.key, figure_axis(figure), known)
         for sweep in found:
             yield from _sensitivity(sweep, results, index, figure)
+    yield from one_seed(results, index, figures)
+
+
+def one_seed(results: Results, index: Index, figures: Sequence[Metric]) -> Iterator[Chart]:
+    """Yield the descriptions of charts that show the seed of an index: single clients, reliability and matrices."""
     yield from client_figures(results, index, figures)
     yield from reliability(results, index)
     yield from class_counts(results, index)

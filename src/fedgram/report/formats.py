@@ -3,7 +3,6 @@
 import csv
 import io
 import re
-import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, fields
 from html import escape
@@ -13,41 +12,15 @@ from statistics import fmean
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from fedgram.core.escaping import guarded
+from fedgram.core.escaping import latex as latex_text
 from fedgram.core.terminal import visible
-from fedgram.data.own.cells import guarded
 from fedgram.experiments.results import Column, Results
 from fedgram.report.metrics import SPANS
 from fedgram.report.paired_tests import Comparison
 from fedgram.report.result_tables import BEST, SECOND, Cell, Entry, Table, cells, ranks, tested
 
 _STYLES = {BEST: "bold", SECOND: "underline"}
-# Those that LaTeX has commands for; the others look like Latin letters.
-_GREEK = "αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΥΦΨΩ"
-
-
-def _greek_name(letter: str) -> str:
-    name = unicodedata.name(letter).split()[-1].lower().replace("lamda", "lambda")
-    return name.capitalize() if letter.isupper() else name
-
-
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "±": r"$\pm$",
-    "\N{MINUS SIGN}": "$-$",
-    "×": r"$\times$",
-    "†": r"$\dagger$",
-    "≤": r"$\leq$",
-    "≥": r"$\geq$",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    '"': "''",
-    "–": "--",
-    **{letter: rf"$\{_greek_name(letter)}$" for letter in _GREEK},
-    **{character: "\\" + character for character in "&%$#_{}"},
-}
 _MARKDOWN = re.compile(r"([\\|*_`\[\]<>])")
 
 
@@ -59,7 +32,8 @@ def terminal(table: Table) -> RichTable:
     drawn.add_column("", no_wrap=True)
     groups = [text for text, width in table.spans for _ in range(width)]
     for group, head in zip(groups, table.heads, strict=True):
-        drawn.add_column(Text(f"{visible(group)}\n{visible(head)}"), justify="right", no_wrap=True)
+        above = f"{visible(group)}\n" if any(groups) else ""
+        drawn.add_column(Text(f"{above}{visible(head)}"), justify="right", no_wrap=True)
     for name, *entries in table.rows:
         drawn.add_row(
             Text(visible(name.text)), *(Text(entry.text, style=_STYLES.get(entry.rank, "")) for entry in entries)
@@ -97,10 +71,10 @@ def latex(table: Table, width: str | None = None) -> str:
     With `width` "column" or "text" it fits a column or, in `table*`, the whole text: one that is too wide is made
     smaller, by the package adjustbox.
     """
-    heads = " & ".join(["", *map(_latex_escape, table.heads)])
+    heads = " & ".join(["", *map(latex_text, table.heads)])
     spans, rules, at = [""], [], 2
     for text, across in table.spans:
-        spans.append(rf"\multicolumn{{{across}}}{{c}}{{{_latex_escape(text)}}}")
+        spans.append(rf"\multicolumn{{{across}}}{{c}}{{{latex_text(text)}}}")
         if text:
             rules.append(rf"\cmidrule(lr){{{at}-{at + across - 1}}}")
         at += across
@@ -108,13 +82,12 @@ def latex(table: Table, width: str | None = None) -> str:
     lines = [
         rf"\begin{{{environment}}}",
         r"  \centering",
-        rf"  \caption{{{_latex_escape(table.caption)}}}",
+        rf"  \caption{{{latex_text(table.caption)}}}",
         *([rf"  \label{{tab:{table.name}}}"] if table.name else []),
         *([] if width is None else [r"  \begin{adjustbox}{max width=\linewidth}"]),
         rf"  \begin{{tabular}}{{l{'r' * len(table.heads)}}}",
         r"    \toprule",
-        rf"    {' & '.join(spans)} \\",
-        f"    {' '.join(rules)}",
+        *([rf"    {' & '.join(spans)} \\", f"    {' '.join(rules)}"] if rules else []),
         rf"    {heads} \\",
         r"    \midrule",
         *(rf"    {_latex_row(row)} \\" for row in table.rows),
@@ -126,10 +99,6 @@ def latex(table: Table, width: str | None = None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _latex_escape(text: str) -> str:
-    return "".join(_LATEX.get(character, character) for character in visible(" ".join(text.split())))
-
-
 def _latex_row(row: Sequence[Entry]) -> str:
     text = " & ".join(map(_latex_entry, row))
     # After the end of a row, these would be taken for its arguments.
@@ -137,7 +106,7 @@ def _latex_row(row: Sequence[Entry]) -> str:
 
 
 def _latex_entry(entry: Entry) -> str:
-    text = _latex_escape(entry.text)
+    text = latex_text(entry.text)
     return {BEST: rf"\textbf{{{text}}}", SECOND: rf"\underline{{{text}}}"}.get(entry.rank, text)
 
 

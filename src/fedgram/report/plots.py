@@ -10,10 +10,13 @@ from statistics import fmean
 from textwrap import wrap
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
+
 from fedgram.core.extras import require
 from fedgram.core.filesystem import replace_file
 from fedgram.core.terminal import visible
 from fedgram.experiments.results import Results
+from fedgram.inference.binary_predictions import Group
 from fedgram.report.charts import BAND_NOTE, REFERENCE, ROUNDS, Axis, Chart, Heat, Panel, Series, describe
 from fedgram.report.result_tables import with_names
 
@@ -58,8 +61,8 @@ def write_plots(results: Results, folder: Path, metric: str, width: Width | None
     """
     with _matplotlib():
         for name, figure, alternative in draw(with_names(results), metric, width):
-            for ending, save in (("pdf", _save_pdf), ("png", _save_png), ("svg", _save_svg)):
-                path = folder / f"{name}.{ending}"
+            for ending, save in FORMATS.items():
+                path = folder / f"{name}{ending}"
                 replace_file(path, save(figure, name, alternative))
                 yield path
 
@@ -68,6 +71,40 @@ def write_plots(results: Results, folder: Path, metric: str, width: Width | None
 def _matplotlib() -> Iterator[None]:
     with require("matplotlib", "plot", "drawing plots").rc_context(_STYLE):
         yield
+
+
+def write_calibration(path: Path, groups: Sequence[Group], event: str, level: float) -> None:
+    """Write a calibration plot as PDF, PNG or SVG, by the ending of the file's name.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    groups : Sequence[Group]
+        Samples of similar probability, with the observed share of events and its interval.
+    event : str
+        The name of the event.
+    level : float
+        The level of the intervals.
+
+    """
+    save = FORMATS[path.suffix.lower()]
+    with _matplotlib():
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(4.2, 4.2), layout="constrained")
+        axes = figure.subplots()
+        axes.plot([0, 1], [0, 1], "--", color="#6b7280", linewidth=1, label="perfect")
+        x, y = zip(*((group.predicted, group.observed.value) for group in groups), strict=True)
+        low, high = zip(*((group.observed.low, group.observed.high) for group in groups), strict=True)
+        # Rounding may bring the share beyond a very narrow interval.
+        apart = np.maximum([np.subtract(y, low), np.subtract(high, y)], 0.0)
+        axes.errorbar(x, y, apart, fmt="o", markersize=5, capsize=2, label=f"observed, {100 * level:.4g} % interval")
+        axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal", ylabel="observed share")
+        axes.set_xlabel(literal(f"predicted probability of {event}"))
+        axes.legend(loc="upper left")
+        listed = ", ".join(f"{one:.2f} predicted, {two:.2f} observed" for one, two in zip(x, y, strict=True))
+        replace_file(path, save(figure, f"calibration of {event}", f"Calibration plot of {event}: {listed}"))
 
 
 def _save_pdf(figure: Any, name: str, alternative: str) -> bytes:
@@ -92,6 +129,9 @@ def _save_svg(figure: Any, name: str, alternative: str) -> bytes:
     told = escape(visible(alternative))
     told = f' role="img" aria-label="{told}"><title>{told}</title>'
     return (text[:end] + told + text[end + 1 :]).encode()
+
+
+FORMATS = {".pdf": _save_pdf, ".png": _save_png, ".svg": _save_svg}
 
 
 def draw(results: Results, metric: str, width: Width | None = None) -> Iterator[Picture]:

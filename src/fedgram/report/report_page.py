@@ -16,7 +16,7 @@ from fedgram.experiments.results import METRICS, Result, Results
 from fedgram.experiments.variants import show
 from fedgram.protocol.registry import registry
 from fedgram.report import formats
-from fedgram.report.charts import Chart, Index, Panel, Series, describe, known_clients
+from fedgram.report.charts import Chart, Index, Panel, Series, describe, known_clients, one_seed
 from fedgram.report.metrics import Metric, beside, chosen, metric_in, metric_of, metrics_of
 from fedgram.report.result_tables import (
     SITES_NOTE,
@@ -55,7 +55,8 @@ _SCRIPTS = (
     "main.js",
 )
 _STYLES = ("base.css", "controls.css", "tables.css", "charts.css", "screens.css")
-# Most figures of single clients on a page. For more, bytes are given as a mean, and if need be the last ones are cut.
+# Most figures of single clients on a page. For more, bytes are given as a mean, and if need be the last ones are cut;
+# further seeds are left out.
 MOST_DETAILS = 300_000
 # Entries of all matrices of methods together; further matrices are only mentioned as being in the results.
 MOST_ENTRIES = 200_000
@@ -141,7 +142,8 @@ def _payload(results: Results, metric: str) -> dict[str, Any]:
         "seeds": len({run.seed for run in results.runs}),
         "cells": _cells(results, index),
         "runs": [_run(run, index, [metric_of(key) for key in keys]) for run in results.runs],
-        "charts": embedded(describe(results)),
+        "charts": (charts := embedded(describe(results))),
+        "others": _other_seeds(results, index, _size(charts)),
         "reach": {key: _reach(results, index, key) for key in METRICS},
         "sites": {index.column[column]: _sites(tables) for column, tables in tables_by_column(results).items()},
         "clients": known_clients(results, index),
@@ -149,6 +151,29 @@ def _payload(results: Results, metric: str) -> dict[str, Any]:
         "damaged": [f"{damage.path.name}, line {damage.line}: {damage.reason}" for damage in results.damaged],
         "facts": _facts(results),
     }
+
+
+def _other_seeds(results: Results, index: Index, size: int) -> list[dict[str, Any]]:
+    """Return the charts and clients of each other seed, with the seed by setting; as many as fit beside `size` figures.
+
+    The charts that describe all seeds are not repeated.
+    """
+    figures, found = [metric_in(results, key) for key in metrics_of(results)], []
+    for other in index.other_seeds(results):
+        charts = embedded(one_seed(results, other, figures))
+        size += _size(charts)
+        if size > MOST_DETAILS:
+            break
+        seeds = [other.seed.get(column) for column in index.column]
+        found.append({"seeds": seeds, "charts": charts, "clients": known_clients(results, other)})
+    return found
+
+
+def _size(charts: Any) -> int:
+    """Return how many figures embedded charts have."""
+    if isinstance(charts, Mapping | list):
+        return sum(map(_size, charts.values() if isinstance(charts, Mapping) else charts))
+    return isinstance(charts, int | float)
 
 
 def _metric(results: Results, key: str) -> dict[str, Any]:

@@ -1,266 +1,41 @@
 """Estimators for scikit-learn from moments that add up: a classifier and a regressor, and the base of both.
 
-The moments are of weighted samples with numeric targets. Unlike `Moments` they are never sent, so they need no integer
-counts, and they are kept about their means: columns far from zero (the year 2026, say) keep their digits. Classes are
-targets too, as one-hot rows.
+The moments are of weighted samples with numeric targets, see `fedgram.moments.weighted`. Classes are targets too, as
+one-hot rows.
 """
 
-import warnings
-from collections.abc import Iterator
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import isfinite
 from numbers import Real
-from typing import Any, Literal, NamedTuple, Self, TypeAlias
+from typing import Any, ClassVar, Literal, Self, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import lapack
-from scipy.linalg.blas import dsyrk
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, RegressorMixin, clone
 from sklearn.utils import check_array
+from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
-from fedgram.core import threads
+from fedgram.core import schema, wire
 from fedgram.core.arrays import Array, unmasked
-from fedgram.core.columns import difference
-from fedgram.core.errors import InvalidData, InvalidParameter, LostPrecision, Mismatch, NotMoments
-from fedgram.heads.least_squares import of_regression
+from fedgram.core.classes import NUMERIC, as_classes
+from fedgram.core.columns import as_columns, difference
+from fedgram.core.errors import InvalidData, InvalidParameter, Mismatch, RefusedMessage
+from fedgram.heads.least_squares import Confidence, of_regression
+from fedgram.inference.linear import LeastSquares, Sums
+from fedgram.inference.table import Coefficients
+from fedgram.models import LinearModel
 from fedgram.moments import packing, solve
-from fedgram.moments.accumulate import ROWS_AT_ONCE, class_sums
-from fedgram.moments.feasibility import TINY
-from fedgram.moments.regression import STEPS, Regression, Ridge
+from fedgram.moments.regression import Regression, Ridge
+from fedgram.moments.weighted import SLACK, ClassMoments, Samples, WeightedMoments, leave_one_out
 
-# Rounding errors of sums and differences, in units of the rounding error expected of a single product.
-SLACK = 8
-# The share of a variance that a subtraction may lose without a warning.
-MOST_LOST = 1e-4
-
-
-class Samples(NamedTuple):
-    """Features (n, d), an array or a sparse matrix in CSR, with targets, and weights (n,) or None for ones.
-
-    Targets are numbers (n, t), or with `classes` indices (n,) of so many classes.
-    """
-
-    x: Any
-    y: npt.NDArray[Any]
-    weights: Array | None = None
-    classes: int = 0
-
-    def blocks(self) -> Iterator["Samples"]:
-        """Yield a few thousand samples at a time, features as an array; samples without weight are left out."""
-        for start in range(0, self.x.shape[0], ROWS_AT_ONCE):
-            block = slice(start, start + ROWS_AT_ONCE)
-            x, y = self.x[block], self.y[block]
-            x = x if isinstance(x, np.ndarray) else x.toarray()
-            weights = None if self.weights is None else self.weights[block]
-            if weights is not None and not weights.all():
-                [kept] = weights.nonzero()
-                x, y, weights = x[kept], y[kept], weights[kept]
-            if len(x):
-                yield Samples(x, y, weights, self.classes)
-
-    def targets(self) -> Array:
-        """Return the targets as numbers (n, t), classes as one-hot rows."""
-        return np.eye(self.classes)[self.y] if self.classes else self.y
-
-
-@dataclass(frozen=True, eq=False)
-class WeightedMoments:
-    """Σw(x - μ)(x - μ)ᵀ, packed, Σw(x - μ)(y - ν)ᵀ (d, t) and Σw(y - ν)² (t,) of n samples.
-
-    μ is `mean` (d,), ν `target_mean` (t,), and Σw `weight`. A sample of weight 2 counts as two equal samples. `handled`
-    (d,) is the diagonal of the sum of all terms that were added and subtracted, whose rounding errors remain.
-    """
-
-    n: int
-    weight: float
-    mean: Array
-    target_mean: Array
-    packed: Array
-    cross: Array
-    squares: Array
-    handled: Array
-
-    @classmethod
-    def of(cls, samples: Samples) -> Self:
-        """Return the moments of samples, block by block.
-
-        The first sample is subtracted from all samples, since the means are known only at the end: this needs one pass,
-        and a constant feature becomes exactly zero.
-        """
-        d, t = samples.x.shape[1], samples.classes or samples.y.shape[1]
-        # The full square matrix: for tall blocks that is a little faster than the packed one.
-        gram, cross, squares = np.zeros((d, d), order="F"), np.zeros((t, d)), np.zeros(t)
-        sums, target_sums, weight, n = np.zeros(d), np.zeros(t), 0.0, 0
-        first, first_target = np.zeros(d), np.zeros(t)
-        buffer = np.empty((min(samples.x.shape[0], ROWS_AT_ONCE), d))
-        for x, y, weights, classes in samples.blocks():
-            if not n:
-                first = x[0].astype(np.float64)
-                first_target = first_target if classes else y[0].astype(np.float64)
-            own = np.ones(len(x)) if weights is None else weights
-            roots = np.sqrt(own)
-            with np.errstate(over="ignore", invalid="ignore"):  # infinite sums raise below
-                rows = np.subtract(x, first, out=buffer[: len(x)])
-                if weights is not None:
-                    rows *= roots[:, None]
-                with threads.symmetric(rows.shape[1]):
-                    gram = dsyrk(1.0, rows.T, beta=1.0, c=gram, lower=1, overwrite_c=1)
-                if classes:
-                    masses = np.bincount(y, own, classes)
-                    products = class_sums(rows if weights is None else rows * roots[:, None], y, classes)
-                    sums += products.sum(axis=0)
-                    cross += products
-                    target_sums += masses
-                    squares += masses
-                else:
-                    targets = (y - first_target) * roots[:, None]
-                    products = np.column_stack([roots, targets]).T @ rows
-                    sums += products[0]
-                    cross += products[1:]
-                    target_sums += roots @ targets
-                    squares += (targets**2).sum(axis=0)
-            n, weight = n + len(x), weight + float(own.sum())
-        if not n or not isfinite(weight):
-            raise InvalidData(f"the weights of the samples add up to {weight}: they must be finite, and not all zero")
-        if not isfinite(gram.diagonal().sum() + squares.sum()):
-            raise InvalidData("features or targets are so large that their squares overflow: rescale them")
-        return cls(
-            n,
-            weight,
-            first + sums / weight,
-            first_target + target_sums / weight,
-            _rank_one(packing.pack(gram), sums, -1 / weight),
-            cross.T - np.outer(sums, target_sums) / weight,
-            np.maximum(squares - target_sums**2 / weight, 0.0),
-            SLACK * gram.diagonal(),
-        )
-
-    def __add__(self, other: Self) -> Self:
-        """Return the moments of both together: the scatter about each mean, plus that between the two means."""
-        weight = self.weight + other.weight
-        return self._combined(other, 1, weight, self.weight * other.weight / weight)
-
-    def __sub__(self, other: Self) -> Self:
-        """Return the moments without `other`, which was added before.
-
-        If the rest is small compared with the whole, a warning says how many digits it has lost to rounding.
-        """
-        weight = self.weight - other.weight
-        if other.n >= self.n or weight <= SLACK * solve.rounding_level(1, self.n) * self.weight:
-            raise NotMoments(
-                f"cannot subtract {other.n} samples of weight {other.weight:g} from {self.n} of weight {self.weight:g}:"
-                " nothing would be left"
-            )
-        between = self.weight * other.weight / weight
-        rest = self._combined(other, -1, weight, -between)
-        where, d = packing.diagonal(len(self.mean)), len(self.mean)
-        before, level = self.packed[where], SLACK * solve.rounding_level(d, self.n)
-        # Means far from zero have rounding errors, too, and so does the scatter between them.
-        apart = np.abs(other.mean - self.mean)
-        rounded = SLACK * solve.EPS * (np.abs(self.mean) + np.abs(other.mean))
-        blurred = between * (2 * apart * rounded + rounded**2)
-        length, unsure = np.linalg.norm(apart), np.linalg.norm(rounded)
-        noise = max(level * float(before.sum()) + between * float(2 * length * unsure + unsure**2), TINY)
-        if not solve.is_positive_semidefinite(rest.packed, d, noise):
-            raise NotMoments("cannot subtract: these are not the moments of samples that were added")
-        # A feature or target that varied only in `other` leaves rounding errors behind, which are set to zero.
-        left = np.abs(rest.packed[where])
-        varies = left > level * before + blurred
-        lost = np.where(varies, (level * before + blurred) / np.where(varies, left, 1.0), 0.0)
-        if (worst := float(lost.max(initial=0.0))) > MOST_LOST:
-            warnings.warn(
-                f"the remaining variance of feature {int(lost.argmax())} may be off by a share of {worst:.0e}: it is "
-                "small compared with the subtracted one; a new fit of the remaining samples is exact",
-                LostPrecision,
-                stacklevel=3,
-            )
-        target_varies = rest.squares > level * self.squares
-        full = packing.unpack(rest.packed, d)
-        full *= varies
-        full *= varies[:, None]
-        return replace(
-            rest,
-            packed=packing.pack(full),
-            cross=rest.cross * varies[:, None] * target_varies,
-            squares=rest.squares * target_varies,
-        )
-
-    def _combined(self, other: Self, sign: int, weight: float, between: float) -> Self:
-        """Return the sum or difference with `other`: `weight` of the result, `between` of the scatter between means."""
-        apart, target_apart, share = other.mean - self.mean, other.target_mean - self.target_mean, other.weight / weight
-        return replace(
-            self,
-            n=self.n + sign * other.n,
-            weight=weight,
-            mean=self.mean + sign * share * apart,
-            target_mean=self.target_mean + sign * share * target_apart,
-            packed=_rank_one(self.packed + sign * other.packed, apart, between),
-            cross=self.cross + sign * other.cross + between * np.outer(apart, target_apart),
-            squares=np.maximum(self.squares + sign * other.squares + between * target_apart**2, 0.0),
-            handled=self.handled + other.handled + SLACK * abs(between) * apart**2,
-        )
-
-    def spread(self, places: Any, count: int) -> Self:
-        """Return the moments with `count` targets: the present ones at `places`, and zeros elsewhere."""
-        target_mean, squares, cross = np.zeros(count), np.zeros(count), np.zeros((len(self.mean), count))
-        target_mean[places], squares[places], cross[:, places] = self.target_mean, self.squares, self.cross
-        return replace(self, target_mean=target_mean, squares=squares, cross=cross)
-
-    def regression(self, *, intercept: bool) -> Regression:
-        """Return the regression of the targets on the features."""
-        d, t = self.cross.shape
-        if intercept:
-            squares = float(self.squares.sum())
-            return Regression(
-                self.packed, self.cross, self.mean, self.target_mean, self.weight, True, squares, self.handled
-            )
-        return Regression(
-            _rank_one(self.packed, self.mean, self.weight),
-            self.cross + self.weight * np.outer(self.mean, self.target_mean),
-            np.zeros(d),
-            np.zeros(t),
-            self.weight,
-            False,
-            float((self.squares + self.weight * self.target_mean**2).sum()),
-            self.handled,
-        )
-
-
-def leave_one_out(problem: Regression, samples: Samples) -> float:
-    """Return the ridge of least squared leave-one-out error, among `STEPS` mean eigenvalues.
-
-    `problem` is the regression of these samples. A model without sample i misses its target by eᵢ / (1 - hᵢ), where eᵢ
-    is the residual of the model with it and hᵢ its element of the hat matrix's diagonal. If no feature varies, every
-    ridge gives the same model, and 1 is returned.
-    """
-    values, vectors = problem.eigenpairs
-    if not len(values):
-        return 1.0
-    ridges = STEPS * values.mean()
-    projected, errors = vectors.T @ problem.cross, np.zeros(len(ridges))
-    for block in samples.blocks():
-        rows, targets = (block.x - problem.mean) @ vectors, block.targets() - problem.target_mean
-        own = np.ones(len(rows)) if block.weights is None else block.weights
-        squares = rows**2
-        for i, ridge in enumerate(ridges):
-            kept = 1 / (values + ridge)
-            leverage = own * (squares @ kept + problem.intercept / problem.n)
-            residuals = targets - rows @ (projected * kept[:, None])
-            # A single sample may have leverage 1: there are no others to predict it from.
-            left = np.maximum(1 - leverage, solve.EPS)
-            errors[i] += own @ ((residuals / left[:, None]) ** 2).sum(axis=1)
-    return solve.least(ridges, errors)
-
-
-def _rank_one(packed: Array, vector: Array, factor: float) -> Array:
-    """Return a packed matrix plus factor · vector vectorᵀ."""
-    return np.asarray(lapack.dsfrk(len(vector), 1, factor, vector[:, None], 1.0, packed, trans="N", uplo="L"))
+# The share of the weight below which a class counts as empty.
+LEAST_SHARE = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -296,20 +71,27 @@ class Solution:
         return np.zeros(self.weights.shape[1]) if offset is None else offset
 
     @cached_property
-    def temperature(self) -> float:
-        """The difference of scores that stands for odds of e, if the targets are classes."""
-        counts = self.moments.weight * self.moments.target_mean
+    def confidence(self) -> Confidence:
+        """The temperature and the offsets of scores, if the targets are classes."""
+        shares = self.moments.target_mean
+        # Of a class whose samples have left, rounding errors remain.
+        counts = self.moments.weight * np.where(shares > LEAST_SHARE, shares, 0.0)
         freedom = self._problem.degrees_of_freedom(self.ridge) - self.intercept
         return of_regression(self._problem, counts, self.weights, freedom)
 
 
 Setting: TypeAlias = Ridge | Literal["loo"]
+Held: TypeAlias = WeightedMoments | ClassMoments
 # scikit-learn's checks convert features of other types to the first of these.
 DTYPES = (np.float64, np.float32)
 
 
-class GramEstimator(BaseEstimator):  # type: ignore[misc]
+class GramEstimator(wire.Saved, BaseEstimator):  # type: ignore[misc]
     """Base of least squares from moments that add up. Subclasses define the targets and the predictions."""
+
+    wire_version: ClassVar[int] = 1
+    wire_fields: ClassVar[Mapping[str, wire.Field]] = {}
+    _dtype: np.dtype[Any]  # of the features: float32 gives predictions in float32
 
     def __init__(self, ridge: Setting = "auto", *, fit_intercept: bool = True) -> None:
         self.ridge = ridge
@@ -321,14 +103,14 @@ class GramEstimator(BaseEstimator):  # type: ignore[misc]
         return tags
 
     @property
-    def coef_(self) -> Array:
-        """The weights, in the shape that scikit-learn's linear models have."""
-        return np.asarray(self._shown(self._solution().weights.T))
+    def coef_(self) -> npt.NDArray[Any]:
+        """The weights, in the shape and type that scikit-learn's linear models have."""
+        return np.asarray(self._shown(self._solution().weights.T), dtype=self._dtype)
 
     @property
     def intercept_(self) -> Any:
         """The intercept; zero without one."""
-        return self._shown(self._solution().offset)
+        return self._dtype.type(self._shown(self._solution().offset))
 
     @property
     def ridge_(self) -> float:
@@ -345,29 +127,39 @@ class GramEstimator(BaseEstimator):  # type: ignore[misc]
         return solution
 
     def _scores(self, X: Any) -> Any:
-        """Return the predictions of `coef_` and `intercept_`."""
-        check_is_fitted(self, "moments_")
+        """Return the predictions of `coef_` and `intercept_`, float32 if both the fit and X are."""
+        solution = self._solution()
         X = validate_data(self, unmasked(X, "X"), accept_sparse="csr", dtype=DTYPES, reset=False)
-        return safe_sparse_dot(X, self.coef_.T, dense_output=True) + self.intercept_
+        weights, offset = np.asarray(self._shown(solution.weights.T)), self._shown(solution.offset)
+        scores = safe_sparse_dot(X, weights.T, dense_output=True) + offset
+        return scores.astype(np.result_type(self._dtype, X.dtype), copy=False)
 
     def _checked(self, X: Any, y: Any, sample_weight: Any, **options: Any) -> tuple[Any, Any, Array | None]:
         """Return features, targets and weights as scikit-learn checks them; the options are its own."""
+        first = options.get("reset", True)
         X, y = validate_data(self, unmasked(X, "X"), unmasked(y, "y"), accept_sparse="csr", dtype=DTYPES, **options)
+        self._dtype = X.dtype if first else np.result_type(self._dtype, X.dtype)
         return X, y, checked_weights(sample_weight, X)
+
+    def _sums(self, samples: Samples) -> Held:
+        """Return the sums of samples that are kept, from which the moments follow."""
+        return WeightedMoments.of(samples)
 
     def _fit(self, samples: Samples) -> None:
         """Fit these samples alone, and solve at once, so that warnings come from this call."""
         ridge = self._setting()
-        moments = WeightedMoments.of(samples)
+        held = self._sums(samples)
+        moments = held if isinstance(held, WeightedMoments) else held.balanced()
         if ridge == "loo":
             ridge = leave_one_out(moments.regression(intercept=self.fit_intercept), samples)
         model = Solution(moments, ridge, self.fit_intercept)
-        self.moments_, self._model, _ = moments, model, model.weights
+        self._held, self.moments_, self._model, _ = held, moments, model, model.weights
 
-    def _take(self, moments: WeightedMoments) -> None:
-        """Set these moments; the model is solved on first use."""
-        ridge = self._setting("partial_fit, + and -")
-        self.moments_, self._model = moments, Solution(moments, ridge, self.fit_intercept)
+    def _take(self, held: Held) -> None:
+        """Set these sums; the model is solved on first use."""
+        ridge = self._setting("partial_fit, +, - and *")
+        moments = held if isinstance(held, WeightedMoments) else held.balanced()
+        self._held, self.moments_, self._model = held, moments, Solution(moments, ridge, self.fit_intercept)
 
     def _setting(self, who: str = "") -> Any:
         """Return the ridge setting; raise if it is invalid, or if it needs all samples in the operation `who`."""
@@ -402,8 +194,74 @@ class GramEstimator(BaseEstimator):  # type: ignore[misc]
         mine, theirs = self._aligned(other)
         return self._with(mine - theirs, other)
 
-    def _aligned(self, other: "GramEstimator") -> tuple[WeightedMoments, WeightedMoments]:
-        """Return both moments for the same targets; raise for an estimator with other settings, features or targets."""
+    def __mul__(self, factor: float) -> Self:
+        """Return the fit with all weights of samples multiplied by a factor > 0: 0.99 forgets one per cent."""
+        check_is_fitted(self, "moments_")
+        return self._with(self._held * factor, self)
+
+    __rmul__ = __mul__
+
+    def to_onnx(self, path: str | os.PathLike[str]) -> None:
+        """Write the model as an ONNX file, see `LinearModel.to_onnx`.
+
+        Parameters
+        ----------
+        path : str or PathLike
+            The file to write.
+
+        """
+        self._linear_model().to_onnx(path, centre=self.moments_.mean)
+
+    def _linear_model(self) -> LinearModel:
+        """Return the model without its moments."""
+        raise NotImplementedError
+
+    def to_fields(self) -> dict[str, Any]:
+        """Return the fields for the wire: the settings, and the sums, so that a fit that was loaded still adds up."""
+        check_is_fitted(self, "moments_")
+        return {
+            "ridge": self.ridge if isinstance(self.ridge, str) else float(self.ridge),
+            "chosen": self._model.setting,
+            "fit_intercept": bool(self.fit_intercept),
+            "dtype": str(self._dtype),
+            "columns": list(getattr(self, "feature_names_in_", ())),
+            "sums": list(self._held.parts) if isinstance(self._held, ClassMoments) else [self._held],
+        }
+
+    @classmethod
+    def from_fields(cls, fields: dict[str, Any]) -> Self:
+        """Return the fit in fields from the wire, any of which may be wrong."""
+        plain = {name: schema.read(kind, fields[name], name, error=RefusedMessage) for name, kind in _PLAIN.items()}
+        settings = cls._settings(fields) | {"fit_intercept": plain["fit_intercept"]}
+        made, sums = cls(plain["ridge"], **settings), fields["sums"]
+        made._setting()
+        solve.check_ridge(0.0 if plain["chosen"] == "auto" else plain["chosen"])
+        if not all(part is None or isinstance(part, WeightedMoments) for part in sums):
+            raise RefusedMessage("field 'sums' must be moments")
+        there = [part for part in sums if part is not None]
+        if not there or len({len(part.mean) for part in there}) > 1:
+            raise RefusedMessage("field 'sums' must be moments of the same features")
+        made._dtype, made.n_features_in_ = np.dtype(plain["dtype"]), len(there[0].mean)
+        if columns := as_columns(plain["columns"], made.n_features_in_):
+            made.feature_names_in_ = np.array(columns, dtype=object)
+        made._read_targets(fields, sums)
+        made._model = Solution(made.moments_, plain["chosen"], made.fit_intercept)
+        return made
+
+    @classmethod
+    def _settings(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        """Return further settings from fields of the wire."""
+        return {}
+
+    def _read_targets(self, fields: dict[str, Any], sums: list[WeightedMoments | None]) -> None:
+        """Set the sums, and what targets they are of, from fields of the wire."""
+        raise NotImplementedError
+
+    def check(self) -> None:
+        """Accept the fit: its moments are checked when they are decoded."""
+
+    def _aligned(self, other: "GramEstimator") -> tuple[Any, Any]:
+        """Return the sums of both for the same targets; raise for other settings, features or targets."""
         check_is_fitted(self, "moments_")
         check_is_fitted(other, "moments_")
         if type(self) is not type(other):
@@ -424,16 +282,31 @@ class GramEstimator(BaseEstimator):  # type: ignore[misc]
             raise Mismatch(
                 f"cannot combine fits of {self.n_features_in_} and {other.n_features_in_} features: give both the same"
             )
-        return self.moments_, other.moments_
+        self._check_kept(other._held)
+        return self._held, other._held
 
-    def _with(self, moments: WeightedMoments, other: Self) -> Self:
-        """Return an estimator like this one, fitted to these moments of itself and `other`."""
+    def _check_kept(self, other: Held) -> None:
+        """Raise for other sums than those that were kept: a setting was changed after the fit."""
+        if type(self._held) is not type(other):
+            raise Mismatch("class_weight was changed after a fit: fit anew with the class_weight that both have now")
+
+    def _with(self, held: Held, other: Self) -> Self:
+        """Return an estimator like this one, fitted to these sums of itself and `other`."""
         fitted: Self = clone(self)
-        fitted.n_features_in_ = self.n_features_in_
+        fitted.n_features_in_, fitted._dtype = self.n_features_in_, np.result_type(self._dtype, other._dtype)
         if hasattr(self, "feature_names_in_"):
             fitted.feature_names_in_ = self.feature_names_in_
-        fitted._take(moments)
+        fitted._take(held)
         return fitted
+
+
+_PLAIN: dict[str, Any] = {
+    "ridge": float | Literal["auto", "loo"],
+    "chosen": float | Literal["auto"],
+    "fit_intercept": bool,
+    "dtype": Literal["float32", "float64"],
+    "columns": Sequence[str],
+}
 
 
 def checked_weights(sample_weight: Any, X: Any) -> Array | None:
@@ -454,6 +327,7 @@ def checked_weights(sample_weight: Any, X: Any) -> Array | None:
     return weights
 
 
+@wire.register_message
 class GramClassifier(ClassifierMixin, GramEstimator):  # type: ignore[misc]
     """The classifier of scikit-learn's `RidgeClassifier`, from moments that add up, and with probabilities.
 
@@ -465,6 +339,10 @@ class GramClassifier(ClassifierMixin, GramEstimator):  # type: ignore[misc]
         that of least leave-one-out error, for `fit` only.
     fit_intercept : bool
         Whether there is an intercept, which no ridge shrinks.
+    class_weight : dict, "balanced" or None
+        The weights of classes by label, which multiply the weights of their samples; 1 for a class that is not named.
+        "balanced" gives all classes that have samples the same weight, in the sum of all fits: then a Gram matrix is
+        kept for each class.
 
     Notes
     -----
@@ -480,11 +358,23 @@ class GramClassifier(ClassifierMixin, GramEstimator):  # type: ignore[misc]
 
     """
 
+    wire_name: ClassVar[str] = "gram-classifier"
+
+    def __init__(
+        self,
+        ridge: Setting = "auto",
+        *,
+        fit_intercept: bool = True,
+        class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
+    ) -> None:
+        super().__init__(ridge, fit_intercept=fit_intercept)
+        self.class_weight = class_weight
+
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit features X (n, d) and labels y (n,)."""
         X, y, weights = self._checked(X, y, sample_weight, reset=True)
         classes, indices = np.unique(y, return_inverse=True)
-        self._fit(Samples(X, indices, weights, len(classes)))
+        self._fit(self._weighed(Samples(X, indices, weights, len(classes)), classes))
         self.classes_ = classes
         return self
 
@@ -504,10 +394,39 @@ class GramClassifier(ClassifierMixin, GramEstimator):  # type: ignore[misc]
                 f"label {unknown[0]!r} is not among the classes {known.tolist()}: "
                 "name all classes in the first call, partial_fit(X, y, classes=…)"
             )
-        moments = WeightedMoments.of(Samples(X, known.searchsorted(y), weights, len(known)))
-        self._take(moments if first else self.moments_ + moments)
+        held: Any = self._sums(self._weighed(Samples(X, known.searchsorted(y), weights, len(known)), known))
+        if not first:
+            self._check_kept(held)
+        self._take(held if first else self._held + held)
         self.classes_ = known
         return self
+
+    def _weighed(self, samples: Samples, classes: npt.NDArray[Any]) -> Samples:
+        """Return the samples with their weights multiplied by those of their classes, as far as samples decide them."""
+        given, own = self.class_weight, samples.weights
+        if isinstance(given, Mapping):
+            if not all(isinstance(weight, Real) and 0 <= float(weight) < np.inf for weight in given.values()):
+                raise InvalidParameter(f"class_weight: expected finite numbers ≥ 0, got {given!r}")
+            # scikit-learn refuses a label that is no class if another class has no weight: it may be misspelt.
+            factors = compute_class_weight(dict(given), classes=classes, y=classes)[samples.y]
+        elif given == "balanced":
+            if self._by_class:
+                return samples
+            masses = np.bincount(samples.y, own, len(classes))
+            factors = (masses.sum() / np.count_nonzero(masses) / np.where(masses > 0, masses, 1.0))[samples.y]
+        elif given is None:
+            return samples
+        else:
+            raise InvalidParameter(f"class_weight: expected weights by label, 'balanced' or None, got {given!r}")
+        return samples._replace(weights=factors if own is None else factors * own)
+
+    def _sums(self, samples: Samples) -> Held:
+        return ClassMoments.of(samples) if self._by_class else super()._sums(samples)
+
+    @property
+    def _by_class(self) -> bool:
+        """Whether moments are kept for each class, to be balanced after sums and differences; "loo" has none."""
+        return isinstance(self.class_weight, str) and self.class_weight == "balanced" and self.ridge != "loo"
 
     def decision_function(self, X: Any) -> Array:
         """Return a score per class, (n, c), or with two classes the score of the second, (n,)."""
@@ -523,24 +442,81 @@ class GramClassifier(ClassifierMixin, GramEstimator):  # type: ignore[misc]
         return np.asarray(self.classes_[chosen])
 
     def predict_proba(self, X: Any) -> Array:
-        """Return a probability per class, (n, c): softmax of the scores divided by `temperature_`."""
+        """Return a probability per class, (n, c): softmax(scores / `temperature_` + `offsets_`).
+
+        Where classes differ in frequency, the most probable class may be another than the predicted one.
+        """
         scores = self._scores(X)
         if len(self.classes_) == 1:
-            return np.ones((len(scores), 1))
+            return np.ones_like(scores)
         scores = np.hstack([-scores, scores]) if len(self.classes_) == 2 else scores
-        return np.asarray(softmax(scores / self.temperature_, axis=1))
+        return np.asarray(softmax(scores / self.temperature_ + self.offsets_, axis=1), dtype=scores.dtype)
 
     @property
     def temperature_(self) -> float:
         """The divisor that turns scores into log-odds; chosen from moments alone, see `fedgram.heads.least_squares`."""
-        return 2 * self._solution().temperature  # the scores shown are for targets 1 and -1, not 1 and 0
+        temperature = self._solution().confidence.temperature
+        assert temperature is not None
+        return 2 * temperature  # the scores shown are for targets 1 and -1, not 1 and 0
+
+    @property
+    def offsets_(self) -> Array:
+        """The offsets of the classes in log-odds, (c,), zero for equally frequent classes; from moments alone, too."""
+        offsets = self._solution().confidence.offsets
+        assert offsets is not None
+        return offsets
 
     def _shown(self, values: Array) -> Array:
         """Return the values for targets 1 and -1, as in `RidgeClassifier`; with two classes, those of the second."""
         signed: Array = 2 * values - values.sum(axis=0)
         return signed[1:] if len(values) == 2 else signed
 
-    def _aligned(self, other: GramEstimator) -> tuple[WeightedMoments, WeightedMoments]:
+    def _linear_model(self) -> LinearModel:
+        found = (self._solution().weights, self._solution().offset)
+        weights, offset = (2 * values - values.sum(axis=-1, keepdims=True) for values in found)
+        labels = self.classes_.tolist()
+        if self.classes_.dtype.kind in "bf" and all(label == int(label) for label in labels):
+            labels = [int(label) for label in labels]
+        columns = tuple(getattr(self, "feature_names_in_", ()))
+        return LinearModel(
+            weights, as_classes(labels), offset, columns=columns, temperature=self.temperature_, offsets=self.offsets_
+        )
+
+    def to_fields(self) -> dict[str, Any]:
+        """Return the fields for the wire."""
+        check_is_fitted(self, "moments_")
+        labels, weights = self.classes_.tolist(), self.class_weight
+        if self.classes_.dtype.kind == "O" and not all(isinstance(label, str) for label in labels):
+            raise InvalidData(f"classes to save: expected texts or numbers, got {labels[:5]}; convert the labels first")
+        names, sent = self.classes_.dtype.kind in "OSU", cast("Any", weights)
+        if isinstance(weights, Mapping):
+            keys = [key.item() if isinstance(key, np.generic) else key for key in weights]
+            sent = {"labels": keys, "weights": [float(weight) for weight in weights.values()]}
+        return super().to_fields() | {"classes": labels if names else self.classes_, "class_weight": sent}
+
+    @classmethod
+    def _settings(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        given = fields["class_weight"]
+        if isinstance(given, Mapping):
+            kinds = {"labels": Sequence[str | bool | int | float], "weights": Sequence[float]}
+            found = {name: schema.read(kind, given[name], name, error=RefusedMessage) for name, kind in kinds.items()}
+            return {"class_weight": dict(zip(found["labels"], found["weights"], strict=True))}
+        return {"class_weight": schema.read(Literal["balanced"] | None, given, "class_weight", error=RefusedMessage)}
+
+    def _read_targets(self, fields: dict[str, Any], sums: list[WeightedMoments | None]) -> None:
+        labels = fields["classes"]
+        if not isinstance(labels, np.ndarray):
+            labels = np.array(schema.read(Sequence[str], labels, "classes", error=RefusedMessage))
+        if labels.ndim != 1 or not np.array_equal(labels, np.unique(labels)):
+            raise RefusedMessage("field 'classes' must be labels in order, each of them once")
+        each, count = (1, len(labels)) if self._by_class else (len(labels), 1)
+        if len(sums) != count or any(part is not None and len(part.target_mean) != each for part in sums):
+            raise RefusedMessage(f"field 'sums' must be moments of {len(labels)} classes")
+        self.classes_ = labels
+        held: Any = ClassMoments(tuple(sums)) if self._by_class else sums[0]
+        self._held, self.moments_ = held, held.balanced() if self._by_class else held
+
+    def _aligned(self, other: GramEstimator) -> tuple[Any, Any]:
         mine, theirs = super()._aligned(other)
         assert isinstance(other, GramClassifier)
         classes = self._classes_with(other)
@@ -549,8 +525,8 @@ class GramClassifier(ClassifierMixin, GramEstimator):  # type: ignore[misc]
             theirs.spread(classes.searchsorted(other.classes_), len(classes)),
         )
 
-    def _with(self, moments: WeightedMoments, other: Self) -> Self:
-        fitted = super()._with(moments, other)
+    def _with(self, held: Held, other: Self) -> Self:
+        fitted = super()._with(held, other)
         fitted.classes_ = self._classes_with(other)
         return fitted
 
@@ -568,6 +544,7 @@ class GramClassifier(ClassifierMixin, GramEstimator):  # type: ignore[misc]
         return X, column_or_1d(y, warn=True), weights
 
 
+@wire.register_message
 class GramRegressor(MultiOutputMixin, RegressorMixin, GramEstimator):  # type: ignore[misc]
     """Ridge regression of one or several numeric outcomes, from moments that add up.
 
@@ -593,6 +570,8 @@ class GramRegressor(MultiOutputMixin, RegressorMixin, GramEstimator):  # type: i
     True
 
     """
+
+    wire_name: ClassVar[str] = "gram-regressor"
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit features X (n, d) and outcomes y, (n,) or (n, t)."""
@@ -621,21 +600,83 @@ class GramRegressor(MultiOutputMixin, RegressorMixin, GramEstimator):  # type: i
         """Return the outcomes, (n,) or (n, t) as y was."""
         return np.asarray(self._scores(X))
 
+    def summary(self, *, outcome: int = 0, level: float = 0.95) -> Coefficients:
+        """Return the table of the least-squares fit of all samples: coefficients with standard errors and tests.
+
+        It is of least squares whatever `ridge` is, because a ridge has no p values.
+
+        Parameters
+        ----------
+        outcome : int
+            The number of the outcome, from 0, for a fit with several.
+        level : float
+            The confidence level of the intervals.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> x, y = load_diabetes(return_X_y=True, as_frame=True)
+        >>> bmi = GramRegressor().fit(x, y).summary()["bmi"]
+        >>> round(bmi.estimate, 1), round(bmi.se, 1)
+        (519.8, 66.5)
+
+        """
+        check_is_fitted(self, "moments_")
+        moments = self.moments_
+        d, t = moments.cross.shape
+        if not self.fit_intercept:
+            raise InvalidParameter("summary: expected a fit with an intercept, got fit_intercept=False; fit with one")
+        if moments.weight != moments.n:
+            raise InvalidParameter(
+                f"summary: expected samples without weights, got {moments.n} of weight {moments.weight:g}; fit without"
+            )
+        if not -1 < outcome < t:
+            raise InvalidParameter(f"outcome: expected a number from 0 to {t - 1}, got {outcome}; choose one of these")
+        terms = [str(name) for name in getattr(self, "feature_names_in_", [f"x{i}" for i in range(1, d + 1)])]
+        target = "y" if self._flat else f"y{outcome + 1}"
+        scatter = np.zeros((d + 1, d + 1))
+        scatter[:d, :d] = packing.unpack(moments.packed, d)
+        scatter[d, :d] = scatter[:d, d] = moments.cross[:, outcome]
+        scatter[d, d] = moments.squares[outcome]
+        noise = SLACK * solve.EPS * np.append(moments.handled, moments.squares[outcome])
+        means = np.append(moments.mean, moments.target_mean[outcome])
+        sums = Sums((*terms, target), moments.n, means, np.zeros(d + 1), scatter, noise)
+        table = LeastSquares(sums).table(dict(zip(terms, terms, strict=True)), level=level)
+        if not (shrunk := self.ridge_):
+            return table
+        note = f"coef_ is shrunk by a ridge of {shrunk:.4g}, and this table is not."
+        return replace(table, notes=(*table.notes, note))
+
     def _shown(self, values: Array) -> Any:
         return values[0] if self._flat else values
+
+    def _linear_model(self) -> LinearModel:
+        solution, columns = self._solution(), tuple(getattr(self, "feature_names_in_", ()))
+        return LinearModel(solution.weights, NUMERIC, solution.offset, columns=columns)
+
+    def to_fields(self) -> dict[str, Any]:
+        """Return the fields for the wire."""
+        return super().to_fields() | {"flat": self._flat}
+
+    def _read_targets(self, fields: dict[str, Any], sums: list[WeightedMoments | None]) -> None:
+        self._flat = schema.read(bool, fields["flat"], "flat", error=RefusedMessage)
+        [first] = sums
+        if first is None or (self._flat and len(first.target_mean) != 1):
+            raise RefusedMessage("field 'sums' must be the moments of one outcome")
+        self._held = self.moments_ = first
 
     def _outcomes(self) -> str:
         return "shape (n,)" if self._flat else f"shape (n, {self.moments_.cross.shape[1]})"
 
-    def _aligned(self, other: GramEstimator) -> tuple[WeightedMoments, WeightedMoments]:
+    def _aligned(self, other: GramEstimator) -> tuple[Any, Any]:
         mine, theirs = super()._aligned(other)
         assert isinstance(other, GramRegressor)
         if self._outcomes() != other._outcomes():
             raise Mismatch(f"cannot combine fits of different outcomes: {self._outcomes()} and {other._outcomes()}")
         return mine, theirs
 
-    def _with(self, moments: WeightedMoments, other: Self) -> Self:
-        fitted = super()._with(moments, other)
+    def _with(self, held: Held, other: Self) -> Self:
+        fitted = super()._with(held, other)
         fitted._flat = self._flat
         return fitted
 

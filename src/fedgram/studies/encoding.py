@@ -151,6 +151,7 @@ class StudyTable:
     values: tuple[str | None, ...] = ()  # the table's columns with numeric outcomes, if rows may lack them
     also: tuple[str, ...] = ()  # columns of the table that are read as texts, beside those that are used
     left_out: LeftOut = field(default_factory=LeftOut, compare=False)
+    remedy: str = ""  # the advice about bad rows, where none can be left out
 
     @property
     def folder(self) -> Path:
@@ -310,7 +311,7 @@ class StudyTable:
             yield rows if used == len(good) else rows.only(good)
         where = self.table.find(described)
         reasons = [reason.at(where[place][0]) for place, reason in described.items()]
-        remedy = str(out) if out.dropped and not kept else ""
+        remedy = str(out) if out.dropped and not kept else self.remedy
         settle(reasons, kept, self.table.title, "row", on_bad, total=out.bad, remedy=remedy)
         if out.dropped:
             warnings.warn(f"{self.table.title}: {out}, as study {self.study.name!r} says", Skipped, stacklevel=2)

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -11,11 +11,13 @@ import numpy.typing as npt
 from fedgram.core import wire
 from fedgram.core.arrays import Array
 from fedgram.core.columns import Columns
-from fedgram.core.errors import BadSamples, Doubtful, Mismatch
+from fedgram.core.errors import BadSamples, Doubtful, InvalidParameter, Mismatch, UnknownName
 from fedgram.core.hashing import hash_bytes
 from fedgram.data.own.bad import OnBad
 from fedgram.data.own.cells import Coded, Mask
-from fedgram.evaluation import Calibration, Errors, NumericErrors
+from fedgram.evaluation import Calibration, Errors
+from fedgram.inference.binary_predictions import Estimate, EventScores, auroc
+from fedgram.inference.numeric_predictions import bootstrap_intervals
 from fedgram.models import Model, WrappedModel, finite, probabilities
 from fedgram.moments.moments import described
 from fedgram.pipeline import Pipeline
@@ -23,6 +25,7 @@ from fedgram.studies.encoding import Rows, gather, open_for
 from fedgram.studies.study import Study
 
 ROWS = 1 << 12  # that are predicted at a time
+READ = "predict with `read`, which gives the reason for each bad row"
 
 
 @dataclass(frozen=True)
@@ -103,12 +106,12 @@ class StudyModel(WrappedModel):
 
     def unwrap(self, x: Any) -> Array:
         """Return the columns that the study sends, from a table."""
-        table = open_for(self.study, x, labelled=False)
+        table = replace(open_for(self.study, x, labelled=False), remedy=f"Mend or remove them, or {READ}")
         encoded, *_ = gather(table, "refuse")
         if table.left_out.dropped:  # each prediction is for the row in the same place
             raise BadSamples(
                 f"{table.table.title}: expected a value in each column that study {self.study.name!r} needs, got "
-                f"{table.left_out}; remove these rows, or call `read`, which marks them"
+                f"{table.left_out}; remove these rows, or {READ}"
             ).telling("rows lack values that the study needs")
         return encoded
 
@@ -145,28 +148,50 @@ class StudyModel(WrappedModel):
 
 @dataclass(frozen=True)
 class Judged:
-    """The scores of a model on `samples` rows.
+    """The scores of a model on `samples` rows, with intervals of a confidence `level`.
 
     With classes: the `accuracy`, that of always naming the table's most frequent class (`usual`), the Brier score, the
-    expected calibration error, and for each class how many rows it has and how many of them are right. With numeric
-    outcomes: the `errors` in each.
+    expected calibration error, and for each class how many rows it has and how many of them are right. `auroc` is the
+    area under the ROC curve of each class against the rest, of two classes that of the event alone; `macro` is its
+    mean. `event` is the class whose probability is judged as `event_scores`: given, or the last of two.
+
+    With numeric outcomes: the `errors` in each, its unit, and bootstrap `intervals` of RMSE, MAE and R² from
+    `resamples`.
     """
 
     samples: int
+    level: float
     accuracy: float | None = None
     usual: float | None = None
     brier: float | None = None
     calibration: float | None = None
     classes: dict[str, tuple[int, int]] | None = None
+    auroc: Mapping[str, Estimate] | None = None
+    macro: float | None = None
+    event: str | None = None
+    event_scores: EventScores | None = None
     errors: Mapping[str, Errors] | None = None
+    units: Mapping[str, str] | None = None
+    intervals: Mapping[str, Mapping[str, tuple[float, float] | None]] | None = None
+    resamples: int | None = None
 
     def fields(self) -> dict[str, Any]:
         """Return the scores as plain values for JSON, without those that do not apply."""
-        found = {name: value for name, value in vars(self).items() if value is not None and name != "errors"}
+        apart = ("errors", "units", "intervals", "event", "event_scores", "auroc")
+        found = {name: value for name, value in vars(self).items() if value is not None and name not in apart}
         if self.classes is not None:
             found["classes"] = {name: {"samples": n, "right": right} for name, (n, right) in self.classes.items()}
+        if self.auroc is not None:
+            found["auroc"] = {name: asdict(estimate) for name, estimate in self.auroc.items()}
+        if self.event_scores is not None:
+            found["event"] = {"class": self.event, **asdict(self.event_scores)}
         if self.errors is not None:
-            found["errors"] = {name: errors.plain() for name, errors in self.errors.items()}
+            assert self.units is not None
+            assert self.intervals is not None
+            found["errors"] = {
+                name: errors.plain() | {"unit": self.units[name], "intervals": dict(self.intervals[name])}
+                for name, errors in self.errors.items()
+            }
         return found
 
 
@@ -187,16 +212,46 @@ class RowsDigest:
         return f"{self._sum % (1 << 256):064x}"
 
 
-def judge(model: StudyModel, table: Any, *, on_bad: OnBad = "refuse") -> Judged:
+def judge(
+    model: StudyModel,
+    table: Any,
+    *,
+    on_bad: OnBad = "refuse",
+    event: str | None = None,
+    threshold: float | None = None,
+    level: float = 0.95,
+) -> Judged:
     """Return the scores of the model on a table with the outcome, of which one block is in memory at a time.
 
-    A table without a usable row is refused. There is a warning if the model is known to have been made of these rows.
+    Of each row a number is kept for each class whose ROC curve is drawn, or two for each numeric outcome. A table
+    without a usable row is refused. There is a warning if the model is known to have been made of these rows.
+
+    Parameters
+    ----------
+    model : StudyModel
+        The model.
+    table : Any
+        A file, or a table in memory, with the outcome.
+    on_bad : "refuse" or "skip"
+        Whether a row that breaks a rule of the study raises or is left out.
+    event : str or None
+        The class whose probability is judged as that of an event. By default the last of two; of more classes none.
+    threshold : float or None
+        The probability from which on the event is predicted, between 0 and 1; by default 0.5.
+    level : float
+        The confidence level of intervals, between 0 and 1.
+
     """
+    _check_options(model, event, threshold, level)
     digest = RowsDigest()
     rows = _few_at_once(open_for(model.study, table).good_rows(on_bad))
     if model.seen is not None:
         rows = _digested(rows, digest)
-    judged = _judge_classes(model, rows) if model.study.classes else _judge_numbers(model, rows)
+    if model.study.classes:
+        chosen = str(model.classes[-1]) if event is None and len(model.classes) == 2 else event
+        judged = _judge_classes(model, rows, chosen, 0.5 if threshold is None else threshold, level)
+    else:
+        judged = _judge_numbers(model, rows, level)
     if digest.text == model.seen:
         warnings.warn(
             "these are the rows that the model was made of, so the figures look better than they are: judge it by rows "
@@ -205,6 +260,25 @@ def judge(model: StudyModel, table: Any, *, on_bad: OnBad = "refuse") -> Judged:
             stacklevel=2,
         )
     return judged
+
+
+def _check_options(model: StudyModel, event: str | None, threshold: float | None, level: float) -> None:
+    """Raise for an event, a threshold or a level that makes no sense for this model."""
+    for name, value in (("level", level), ("threshold", threshold)):
+        if value is not None and not 0 < value < 1:
+            raise InvalidParameter(f"{name}: expected a number between 0 and 1, got {value:g}; {name} 0.9, for example")
+    for name, given in (("event", event), ("threshold", threshold)):
+        if given is not None and not model.study.classes:
+            raise InvalidParameter(
+                f"{name}: expected none for a numeric outcome, which has no classes, got {given}; leave it out"
+            )
+    if event is not None and event not in (known := list(map(str, model.classes))):
+        raise UnknownName("class", event, known)
+    if threshold is not None and event is None and len(model.classes) > 2:
+        raise InvalidParameter(
+            f"threshold: expected an event beside it, because there are {len(model.classes)} classes, got "
+            f"{threshold:g} alone; name the class that counts as the event"
+        )
 
 
 def _digested(rows: Iterable[tuple[Array, Coded | None]], digest: RowsDigest) -> Iterator[tuple[Array, Coded | None]]:
@@ -221,10 +295,15 @@ def _few_at_once(rows: Iterable[Rows]) -> Iterator[tuple[Array, Coded | None]]:
             yield some.x[part], None if some.labels is None else some.labels.rows(part)
 
 
-def _judge_classes(model: StudyModel, rows: Iterable[tuple[Array, Coded | None]]) -> Judged:
+def _judge_classes(
+    model: StudyModel, rows: Iterable[tuple[Array, Coded | None]], event: str | None, threshold: float, level: float
+) -> Judged:
     place = {label: index for index, label in enumerate(model.classes)}
+    names = list(map(str, place))
     counts, hits = np.zeros((2, len(place)), dtype=np.int64)
     known: Calibration | None = None
+    columns = list(range(len(place))) if len(place) != 2 or event is None else [names.index(event)]
+    kept, truths = list[Array](), list[npt.NDArray[np.int64]]()
     for x, named in rows:
         assert named is not None
         # A value that only bad rows have, or an unused level of a category, need not be a class.
@@ -234,23 +313,43 @@ def _judge_classes(model: StudyModel, rows: Iterable[tuple[Array, Coded | None]]
         hits += np.bincount(labels[scores.argmax(axis=1) == labels], minlength=len(place))
         found = Calibration.of_scores(model.model, scores, labels)
         known = found if known is None else known + found
+        kept.append(probabilities(model.model, scores)[:, columns])
+        truths.append(labels)
     assert known is not None
+    chances, truth = np.concatenate(kept), np.concatenate(truths)
+    areas = {names[k]: auroc(chances[:, at], truth == k, level) for at, k in enumerate(columns)}
+    defined = [area.value for area in areas.values() if area.value is not None]
+    scored = None
+    if event is not None:
+        k = names.index(event)
+        scored = EventScores.of(chances[:, columns.index(k)], truth == k, threshold=threshold, level=level)
     return Judged(
         samples=known.n,
+        level=level,
         accuracy=known.correct / known.n,
         usual=int(counts.max()) / known.n,
         brier=known.brier,
         calibration=known.error,
-        classes={
-            str(label): pair
-            for label, pair in zip(place, zip(counts.tolist(), hits.tolist(), strict=True), strict=True)
-        },
+        classes=dict(zip(names, zip(counts.tolist(), hits.tolist(), strict=True), strict=True)),
+        auroc=areas,
+        macro=sum(defined) / len(defined) if len(place) > 2 and defined else None,
+        event=event,
+        event_scores=scored,
     )
 
 
-def _judge_numbers(model: StudyModel, rows: Iterable[tuple[Array, Coded | None]]) -> Judged:
+def _judge_numbers(model: StudyModel, rows: Iterable[tuple[Array, Coded | None]], level: float) -> Judged:
     """Return the scores for numeric outcomes, which are the last columns, in units of their ranges."""
-    outcomes = model.study.targets
-    parts = ((x[:, : -len(outcomes.names)], outcomes.as_outcomes(x[:, -len(outcomes.names) :])) for x, _ in rows)
-    found = NumericErrors.judged(model.model, parts, outcomes.names)
-    return Judged(samples=found.n, errors=found.by_outcome)
+    outcomes, study = model.study.targets, model.study
+    t = len(outcomes.names)
+    parts = [(finite(model.model.scores(x[:, :-t])), outcomes.as_outcomes(x[:, -t:])) for x, _ in rows]
+    predicted, values = (np.concatenate(some) for some in zip(*parts, strict=True))
+    found, resamples = bootstrap_intervals(predicted - values, values, level=level)
+    return Judged(
+        samples=len(values),
+        level=level,
+        errors={name: Errors.of(predicted[:, k], values[:, k]) for k, name in enumerate(outcomes.names)},
+        units={name: getattr(study.columns[name], "unit", "") for name in outcomes.names},
+        intervals=dict(zip(outcomes.names, found, strict=True)),
+        resamples=resamples,
+    )

@@ -48,6 +48,10 @@ class PartySums:
     imputed: int
     groups: tuple[Group, ...]
 
+    def dropped(self, least: int) -> dict[str, int]:
+        """Return the rows that were left out by the column that they lack, without counts below `least`."""
+        return {name: count for name, count in self.left_out.by_column.items() if count >= max(least, 1)}
+
 
 def summarize(study: Study, party: str, source: Any, *, on_bad: OnBad = "refuse") -> Moments:
     """Return the moments of a party's table (a file, or one in memory), as a fit would ask the party for.

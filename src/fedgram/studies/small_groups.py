@@ -23,7 +23,7 @@ A larger group of three and more patterns is not found if there are too many set
 table has more patterns than fit into `MOST_BYTES`, only the first search is made.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 from math import ceil, comb
@@ -546,13 +546,15 @@ def remedy(study: "Study", groups: Sequence[Group]) -> str:
     return ", or ".join(found)
 
 
-def columns_per_row(study: "Study") -> tuple[int, int]:
+def columns_per_row(study: "Study", columns: Collection[str] | None = None) -> tuple[int, int]:
     """Return the number of columns that count for `maximum_columns_per_row`: of the tables, and of backbones.
 
-    Gap columns do not count.
+    Gap columns do not count. `columns` are the study's columns to count, by default all that are sent.
     """
     plain = features = 0
     for name, column in study.used.items():
+        if columns is not None and name not in columns:
+            continue
         sent = sum(each != unknown(name) for each in column.sent(name))
         if isinstance(column, Number | Flag | Category):
             plain += sent
@@ -561,10 +563,11 @@ def columns_per_row(study: "Study") -> tuple[int, int]:
     return plain, features
 
 
-def rows_needed(study: "Study", limit: float) -> int:
+def rows_needed(study: "Study", limit: float, columns: Collection[str] | None = None) -> int:
     """Return the least number of samples of a party under a limit of columns per row; 0 without a limit.
 
-    A feature of a backbone needs one sample, unless the limit allows more features than that.
+    A feature of a backbone needs one sample, unless the limit allows more features than that. `columns` are the study's
+    columns to count, by default all that are sent.
     """
-    plain, features = columns_per_row(study)
+    plain, features = columns_per_row(study, columns)
     return ceil(plain / limit + features / max(limit, 1.0) - ROUNDING) if limit else 0

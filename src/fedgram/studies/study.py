@@ -513,6 +513,11 @@ class Study:
         """The columns that are sent, the numeric outcomes last."""
         return self._features | {name: self.columns[name] for name in self.numeric_outcomes}
 
+    @property
+    def dropping(self) -> Columns:
+        """The columns for which rows without a value are left out."""
+        return tuple(name for name, column in self.used.items() if getattr(column, "missing", "") == "drop")
+
     @cached_property
     def sent(self) -> Columns:
         """The names of the columns that are sent: numbers, indicators of missing values and of categories."""
@@ -640,7 +645,7 @@ class Study:
             raise Mismatch(
                 f"sums of {len(self.sent)} columns and at least one sample are wanted, got {len(sums)} of {n:g}"
             )
-        self._warn_of_lost(sums, squares, n)
+        self.warn_of_lost(sums, squares, n)
         by_name = dict(zip(self.sent, np.asarray(sums, dtype=np.float64).tolist(), strict=True))
         power = dict(zip(self.sent, np.asarray(squares, dtype=np.float64).tolist(), strict=True))
         made: dict[str, tuple[dict[str, float], float]] = {}
@@ -666,7 +671,7 @@ class Study:
         """Raise for a coordinator's basis that does not follow from any pooled sums."""
         check_basis(self, basis)
 
-    def _warn_of_lost(self, sums: Array, squares: Array, n: float) -> None:
+    def warn_of_lost(self, sums: Array, squares: Array, n: float) -> None:
         """Warn of numeric columns whose mean, in units of the range, is far from zero compared with their spread."""
         places = {sent: place for place, sent in enumerate(self.sent)}
         numbers = {name: column for name, column in self.used.items() if isinstance(column, Number)}

@@ -58,6 +58,8 @@ CONTENT = bytes(range(256)) * 8
         (b"From: north\nSubject: our file\n\nhello there", "it is not a file that fedgram exchanges$"),
         (b"[study]\nname = 'a study'\noutcome = 'b'\n", "it is not a file that fedgram exchanges$"),
     ],
+    # Archives hold the time: each test process would give the test another name.
+    ids=["empty", "zip", "gzip", "base64 in lines", "base64", "short base64", "a mail", "a study"],
 )
 def test_what_is_given_as_a_message_says_what_it_is(tmp_path, content, words):
     (tmp_path / "north.fgm").write_bytes(content)

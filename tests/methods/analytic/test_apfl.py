@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import fedgram as fg
 from fedgram.core import wire
-from fedgram.core.errors import FedgramError, InvalidData, InvalidParameter
+from fedgram.core.errors import FedgramError, InvalidData, InvalidParameter, UnknownName
 from fedgram.heads import adapt
 from fedgram.heads.system import System
 from fedgram.moments import solve
@@ -190,3 +190,11 @@ def test_a_leverage_that_cannot_be_is_refused(leverage):
     assert all(model.leverage is None for model in fit.personal.values())
     with pytest.raises(FedgramError, match=r"leverage|not finite"):
         wire.decode(wire.encode(replace(fit.published, leverage=leverage)), sender="server", finite=True)
+
+
+def test_it_is_told_apart_from_the_better_known_method_of_its_name():
+    assert "not Deng et al. 2020" in fg.APFL.__doc__.splitlines()[0]
+    with pytest.raises(UnknownName, match=r"parameter of APFL \(not the APFL of Deng et al. 2020\) 'alpha'"):
+        fg.APFL(alpha=0.5)
+    with pytest.raises(UnknownName, match="unknown parameter of AFL 'alpha'"):
+        fg.AFL(alpha=0.5)

@@ -12,7 +12,7 @@ import fedgram as fg
 from fedgram.checks import some_clients
 from fedgram.core.errors import InvalidParameter
 from fedgram.methods.gradient import gradient_method
-from fedgram.methods.gradient.gradient_method import Averaging
+from fedgram.methods.gradient.gradient_method import Averaging, training_step
 from fedgram.nets import Hooks, Plan, net_for, train
 from fedgram.nets.optimizers import (
     SCHEDULES,
@@ -25,6 +25,7 @@ from fedgram.nets.optimizers import (
     read,
 )
 from fedgram.protocol.parameters import read_settings
+from fedgram.protocol.replies import like_payload
 from support.gradient import GRADIENT, SETTINGS, fit, watched
 
 AVERAGING = [name for name in GRADIENT if issubclass(fg.registry[name], Averaging)]
@@ -204,12 +205,9 @@ def test_what_cannot_be_read_is_told(settings, words):
         fg.FedAvg(**settings)
 
 
-@pytest.mark.parametrize("server", ["mean", "momentum", "adam", "yogi"])
-@pytest.mark.parametrize("name", ["fedavg", "feddisco"])
-def test_an_interrupted_run_goes_on_with_what_the_server_remembers(name, server, tmp_path, monkeypatch):
-    monkeypatch.setattr(gradient_method, "SAVE_EVERY", 0.0)
-    method = fg.registry[name](**SETTINGS | {"rounds": 5, "participation": 0.5}, server=server, lr_schedule="cosine")
-    want, path, rounds, ill = fit(method), tmp_path / "run.checkpoint", set(), [True]
+def interrupted(method, path):
+    """Return the fit of a run that is interrupted in round 3 and repeated, and the rounds of the second try."""
+    rounds, ill = set(), [True]
 
     def interrupt(step, round, done, total):
         if step == "train":
@@ -220,10 +218,37 @@ def test_an_interrupted_run_goes_on_with_what_the_server_remembers(name, server,
     engine = fg.InProcess(checkpoint=path)
     with pytest.raises(KeyboardInterrupt):
         fit(method, engine=engine, progress=interrupt)
-    assert path.exists()
     rounds.clear()
     ill.clear()
-    got = fit(method, engine=engine, progress=interrupt)
+    return fit(method, engine=engine, progress=interrupt), rounds
+
+
+class Remembering(fg.FedAvg):
+    """FedAvg whose clients begin where they ended, halfway."""
+
+    @training_step(reply=like_payload)
+    def train(self, client, world):
+        own = yield from self.descend(client, (world + client.state.get("last", world)) / 2)
+        client.state["last"] = own
+        return own
+
+
+def test_an_interrupted_run_of_clients_that_remember_begins_anew(tmp_path, monkeypatch):
+    """A checkpoint does not hold what clients remember, so a run that went on without it would have another result."""
+    monkeypatch.setattr(gradient_method, "SAVE_EVERY", 0.0)
+    method = Remembering(**SETTINGS | {"rounds": 5})
+    want, (got, rounds) = fit(method), interrupted(method, tmp_path / "run.checkpoint")
+    assert rounds == {0, 1, 2, 3, 4}
+    assert np.array_equal(got.model.vector, want.model.vector)
+
+
+@pytest.mark.parametrize("server", ["mean", "momentum", "adam", "yogi"])
+@pytest.mark.parametrize("name", ["fedavg", "feddisco"])
+def test_an_interrupted_run_goes_on_with_what_the_server_remembers(name, server, tmp_path, monkeypatch):
+    monkeypatch.setattr(gradient_method, "SAVE_EVERY", 0.0)
+    method = fg.registry[name](**SETTINGS | {"rounds": 5, "participation": 0.5}, server=server, lr_schedule="cosine")
+    want, path = fit(method), tmp_path / "run.checkpoint"
+    got, rounds = interrupted(method, path)
     assert rounds == {3, 4}, "rounds that were finished are not run again"
     assert np.array_equal(got.model.vector, want.model.vector)
     assert got.rounds == want.rounds

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from fedgram.core.arrays import Array, unmasked
 from fedgram.core.errors import InvalidData, InvalidParameter
+from fedgram.core.escaping import BLANKS, NUMBER
 
 Mask = npt.NDArray[np.bool_]
 # Words of other programs for a missing value, in upper or lower case. "None" is Python's; "none" may be a class.
@@ -19,9 +20,6 @@ MISSING = frozenset([
     "1.#ind", "-1.#ind", "1.#qnan", "-1.#qnan",
 ])  # fmt: skip
 
-_NUMBER = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf|infinity)", re.IGNORECASE)
-_FORMULA = re.compile(r"'*(?:\s*[=+\-@＝＋－＠].|[\t\r\n])", re.DOTALL)  # a lone sign is not one
-_BLANKS = " \t\n\r\f\v"
 _FOREIGN = "_\x1c\x1d\x1e\x1f"  # characters of ASCII that only Python accepts in a number
 
 
@@ -223,29 +221,8 @@ def number_of(text: str, notation: Notation = POINT) -> float | None:
     >>> number_of(" -1.5e3"), number_of(".5"), number_of("Inf"), number_of("1_000"), number_of("１２"), number_of("NaN")
     (-1500.0, 0.5, inf, None, None, None)
     """
-    stripped = notation.plain(text.strip(_BLANKS))
-    return float(stripped) if _NUMBER.fullmatch(stripped) else None
-
-
-def guarded(text: str) -> str:
-    """Return a text as a cell of a CSV file that fedgram writes: with an apostrophe in front of what may be a formula.
-
-    A spreadsheet would compute a cell that begins with =, +, - or @, and a formula can start programs. Numbers stay as
-    they are. `unguarded` takes the apostrophe away again.
-
-    >>> guarded("=1+1"), guarded("-1.5"), guarded("-"), guarded("'=1"), guarded("W-7")
-    ("'=1+1", '-1.5', '-', "''=1", 'W-7')
-    """
-    return f"'{text}" if _FORMULA.match(text) and number_of(text) is None else text
-
-
-def unguarded(text: str) -> str:
-    """Return the text before `guarded` made a cell of it.
-
-    >>> [unguarded(guarded(text)) for text in ("=1+1", "-1.5", "'=1", "'n")]
-    ['=1+1', '-1.5', "'=1", "'n"]
-    """
-    return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
+    stripped = notation.plain(text.strip(BLANKS))
+    return float(stripped) if NUMBER.fullmatch(stripped) else None
 
 
 def parse_numbers(texts: Iterable[str], notation: Notation = POINT) -> tuple[Array, Mask]:

@@ -42,6 +42,7 @@ from fedgram.core.wire import to_tree
 from fedgram.exchange.format import sealing
 from fedgram.exchange.format.header import CIRCUMSTANCES, SCHEMA, Header, now
 from fedgram.exchange.format.signing_keys import PrivateKey, PublicKey
+from fedgram.moments.feasibility import MOST_SAMPLES
 from fedgram.moments.moments import Moments
 from fedgram.protocol.fit import Fit
 from fedgram.studies.model import StudyModel
@@ -223,6 +224,8 @@ class File:
         The bytes of the file; those inside, if it was sealed.
     sealed_to
         The key that it was sealed to, None if it was not sealed.
+    dropped
+        The rows that a summary's party left out because they lack a value, by column.
 
     """
 
@@ -234,6 +237,7 @@ class File:
     _signed: bytes = field(repr=False)
     data: bytes = field(repr=False)
     sealed_to: PublicKey | None = None
+    dropped: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def digest(self) -> str:
@@ -287,6 +291,7 @@ def encode(
     columns: Columns = (),
     key: PrivateKey | None = None,
     created: str | None = None,
+    dropped: Mapping[str, int] | None = None,
 ) -> bytes:
     """Return the bytes of a file of this kind, signed if there is a key.
 
@@ -308,10 +313,13 @@ def encode(
         The private key to sign with; None leaves the file unsigned.
     created
         Time in UTC, as `header.now` writes it; by default the present.
+    dropped
+        Of a summary, the rows that were left out because they lack a value, by column.
 
     """
     arrays: dict[str, AnyArray] = {}
-    whole = {"study": study} if isinstance(study, Study) else {}
+    whole: dict[str, Any] = {"study": study} if isinstance(study, Study) else {}
+    whole |= {"dropped": dict(dropped)} if dropped else {}
     tree = container.as_text(to_tree({"payload": payload, **whole}, "", arrays))
     shapes, contents = container.shapes_of(arrays), [array.data for array in arrays.values() if array.size]
     signer = "" if key is None else key.public.text
@@ -394,7 +402,8 @@ def read(
     content = wire.decode(data, sender=None if checked else name, sealed=False)
     with refusing(name):
         payload, study = _taken_apart(header, content, name)
-    return File(header, payload, study, len(data), name, _signed(header, tree, shapes), data, receiver)
+        dropped = _dropped(header, content.get("dropped"), study, name)
+    return File(header, payload, study, len(data), name, _signed(header, tree, shapes), data, receiver, dropped)
 
 
 @contextmanager
@@ -434,7 +443,7 @@ def _header_hash(header: Header, tree: str, shapes: Shapes) -> str:
 
 def _taken_apart(header: Header, content: Any, name: str) -> tuple[Any, Study | None]:
     """Return payload and study of a file; raise if its header contradicts them."""
-    if not isinstance(content, dict) or not {"payload"} <= content.keys() <= {"payload", "study"}:
+    if not isinstance(content, dict) or not {"payload"} <= content.keys() <= {"payload", "study", "dropped"}:
         raise RefusedMessage(f"{name} refused: expected a payload, perhaps with a study, got other content")
     payload, beside = content["payload"], content.get("study")
     inside = payload.study if isinstance(payload, Fit | StudyModel) else None
@@ -455,6 +464,20 @@ def _taken_apart(header: Header, content: Any, name: str) -> tuple[Any, Study | 
                 f"{name} refused: expected moments of the columns of study {study.name!r}, got others; summarize anew"
             )
     return payload, study
+
+
+def _dropped(header: Header, found: Any, study: Study | None, name: str) -> dict[str, int]:
+    """Return the counts of rows without a value, by column; raise for others than a summary under its study has."""
+    if found is None:
+        return {}
+    columns = study.dropping if study is not None and header.kind == "summary" else ()
+    known = isinstance(found, dict) and found and set(found) <= set(columns)
+    if not known or not all(type(count) is int and 0 < count <= MOST_SAMPLES for count in found.values()):
+        raise RefusedMessage(
+            f"{name} refused: dropped: expected counts of rows by columns with missing = 'drop' of its study, got "
+            f"{str(found)[:60]}; summarize anew"
+        )
+    return dict(found)
 
 
 @cache

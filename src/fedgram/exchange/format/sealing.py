@@ -105,8 +105,8 @@ class Opened:
         if key is None or key.public != self.receiver:
             other = "" if key is None else f", not the key {key.public}"
             raise RefusedMessage(
-                f"it is sealed to {self.receiver}{other}: give the private key that belongs to it with --key, or join "
-                "it to the store that has it"
+                f"it is sealed to {self.receiver}{other}: give the private key that belongs to it to fedgram inspect "
+                "with --key, or join it to the store that has it"
             )
         line = f"{VERSION} {self.receiver}\n".encode()
         fresh = file.read(32)

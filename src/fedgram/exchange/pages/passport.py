@@ -58,7 +58,11 @@ def reveals(file: File) -> Sentences:
 
 
 def _moments(file: File) -> Sentences:
-    return _of_moments(file.payload, "columns")
+    holds, computed = _of_moments(file.payload, "columns")
+    if not file.dropped:
+        return holds, computed
+    each = ", ".join(f"{name} {count:,}" for name, count in file.dropped.items())
+    return f"{holds} It also says how many rows were left out for a missing value: {each}.", computed
 
 
 def _of_moments(moments: Moments, what: str) -> Sentences:

@@ -135,6 +135,7 @@ def summary_of(
     on_bad: OnBad = "refuse",
     records: Path | None = None,
     told: Callable[[str], None] = warn_of_missing,
+    check: Callable[[bytes], None] = lambda _: None,
 ) -> tuple[bytes, PartySums]:
     """Return a party's summary as bytes of a file, and the party's own counts of rows left out and imputed.
 
@@ -156,19 +157,27 @@ def summary_of(
         with earlier summaries.
     told
         Function that is called with a message if a new record begins.
+    check
+        Function that is called with the bytes before the record is written; if it raises, nothing is recorded.
 
     """
     _check_key(study, party)
+
+    def written(found: PartySums) -> bytes:
+        about: dict[str, Any] = {"samples": found.moments.n, "columns": study.sent, **_signing(party)}
+        data = encode("summary", found.moments, study=study, dropped=found.dropped(study.smallest_group), **about)
+        check(data)
+        return data
+
     if records is None or study.smallest_group < 2:
         found = sum_up(study, party.name, table, on_bad=on_bad)
-    else:
-        path = record_path(records, study.features, party.name)
-        with recording(path, study.features, party.name, told) as record:
-            rows = SummedRows(study, record, path)
-            found = sum_up(study, party.name, table, on_bad=on_bad, seen=rows.add)
-            rows.admit()
-    n, signing = found.moments.n, _signing(party)
-    return encode("summary", found.moments, study=study, samples=n, columns=study.sent, **signing), found
+        return written(found), found
+    path = record_path(records, study.features, party.name)
+    with recording(path, study.features, party.name, told) as record:
+        rows = SummedRows(study, record, path)
+        found = sum_up(study, party.name, table, on_bad=on_bad, seen=rows.add)
+        rows.admit()
+        return written(found), found
 
 
 def reply(
@@ -180,6 +189,7 @@ def reply(
     records: Path,
     on_bad: OnBad = "refuse",
     told: Callable[[str], None] = warn_of_missing,
+    check: Callable[[bytes], None] = lambda _: None,
 ) -> bytes:
     """Return a party's answer to a round as bytes of a file.
 
@@ -195,14 +205,20 @@ def reply(
         The party's folder for the record of what it has sent, which never leaves it.
     told
         Function that is called with a message if a new record begins.
+    check
+        Function that is called with the bytes before the record is written; if it raises, nothing is recorded.
 
     """
     _check_key(study, party)
     client = _client(study, table, party, on_bad)
     path = record_path(records, study.features, party.name)
-    with recording(path, study.features, party.name, told) as record, blaming(request):
-        said = answer(study, request, client, record)
-    return encode("answer", said, study=study.fingerprint, samples=len(client.y), columns=study.sent, **_signing(party))
+    about: dict[str, Any] = {"samples": len(client.y), "columns": study.sent, **_signing(party)}
+    with recording(path, study.features, party.name, told) as record:
+        with blaming(request):
+            said = answer(study, request, client, record)
+        data = encode("answer", said, study=study.fingerprint, **about)
+        check(data)
+        return data
 
 
 class Kept(NamedTuple):

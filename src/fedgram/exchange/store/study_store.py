@@ -57,6 +57,8 @@ from fedgram.studies.study import Study, check_same
 
 if TYPE_CHECKING:
     from fedgram.exchange.store.publishing import Publication
+    from fedgram.inference.table import Coefficients
+    from fedgram.studies.table_one import TableOne
 
 Outcome: TypeAlias = Literal["joined", "replaced", "already in", "answered", "refused"]
 KEY, INDEX = "coordinator.key", "index.sqlite"
@@ -326,6 +328,20 @@ class Store:
 
         return publish(self, method, settings, out=out, force=force)
 
+    def coefficients(self, **options: Any) -> "Coefficients":
+        """Return the regression table of all contributions to a study with a numeric outcome.
+
+        Parameters
+        ----------
+        options
+            Those of `fedgram.studies.design.Request`, such as `columns`, `site_effects` and `level`.
+
+        """
+        from fedgram.exchange.store.store_table import table_of  # which needs this module
+        from fedgram.studies.design import Request
+
+        return table_of(self, Request(**options))
+
     def combine(self, name: str) -> bytes:
         """Return all contributions as one combined file of a region with this name, as bytes."""
         party_name(name)
@@ -365,6 +381,12 @@ class Store:
         """Return the sum of all contributions, in fixed point."""
         saved, _ = unmoved(self, lambda: caught_up(self))
         return saved.total
+
+    def describe(self) -> "TableOne":
+        """Return the descriptives of all contributions, by contribution and pooled, in the study's units."""
+        from fedgram.exchange.store.describing import describe  # which needs this module
+
+        return describe(self)
 
     def removed(self) -> dict[str, str]:
         """Return removed parties that are not in now, neither by a file nor as part of a region, with the time."""

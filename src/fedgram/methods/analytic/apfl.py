@@ -16,10 +16,10 @@ from fedgram.core.schema import Count, Natural, NotNegative, Positive
 from fedgram.evaluation import MUCH
 from fedgram.features.projection import Activation, RandomFeatures
 from fedgram.heads import adapt
-from fedgram.heads.least_squares import calibrated, least_squares
+from fedgram.heads.least_squares import EXPECTED, Confidence, calibrated, least_squares
 from fedgram.heads.likelihood import WORTHWHILE, Expert, Labels, best_weights
 from fedgram.heads.system import System
-from fedgram.models import BlockModel, Temperature
+from fedgram.models import BlockModel, Offsets, Temperature
 from fedgram.moments.moments import Moments
 from fedgram.protocol.byfiles import REMEDY, Joined
 from fedgram.protocol.clientside import ClientSide
@@ -53,6 +53,7 @@ class TwoStreams(BlockModel):
     columns: Columns = ()
     temperature: Temperature = None
     leverage: Annotated[float | None, wire.Later()] = None
+    offsets: Offsets = None
     classes: Classes
 
     @property
@@ -91,12 +92,14 @@ class TwoStreams(BlockModel):
 @register
 @dataclass(frozen=True, kw_only=True)
 class APFL(OneMessage):
-    """APFL — Fan et al. 2025: a pooled ridge on random features, refined by each client's ridge on others.
+    """APFL — Fan et al. 2025 (not Deng et al. 2020): a pooled ridge on random features, refined by each client's own.
 
     The primary stream G, (2)–(10), is one ridge over all clients' Φ = σ(x R_P); the refinement P_k, (11)–(13),
     fits what it leaves over on a client's own Ψ = σ(x R_R); λ weighs it, (14). The projections come from `seed`
-    and are never sent; the paper does not give their law, here it is normal with standard deviation 1/√d. (Not the
-    APFL of Deng et al. 2020.)
+    and are never sent; the paper does not give their law, here it is normal with standard deviation 1/√d.
+
+    The APFL of Deng et al. 2020, a mixture of a client's network with the global one, is another method, and is not in
+    fedgram.
 
     "auto" takes γ by generalised cross-validation on the pooled moments. It takes β and λ per client by leave-one-out:
     those of least squared error, or another λ if left-out labels are more likely under it by more than chance. For d_P
@@ -127,10 +130,11 @@ class APFL(OneMessage):
 
     """
 
-    revision: ClassVar[int] = 2
+    revision: ClassVar[int] = 3
     left_out_alone: ClassVar[int] = 0  # a model takes a second, with a thousand random features and `exact`
     personal = True
     numeric = True
+    namesake = "the APFL of Deng et al. 2020"
     finds_columns = False  # its moments are of a projection, which must see standardised columns
 
     gamma: Positive | Literal["auto"] = "auto"
@@ -177,6 +181,7 @@ class APFL(OneMessage):
             system=solved.lower if isinstance(solved, System) else None,
             columns=solved.columns,
             temperature=solved.temperature,
+            offsets=solved.offsets,
             leverage=problem.degrees_of_freedom(gamma) / problem.n if known else None,
         )
 
@@ -235,7 +240,7 @@ class APFL(OneMessage):
         """Keep G with P_k and λ — (11)–(14)."""
         _, refine = self._maps(client.x.shape[1])
         x = client.x.astype(np.float64)
-        targets, temperature = client.target_rows, published.temperature
+        targets, sure = client.target_rows, Confidence(published.temperature, published.offsets)
         left_over = targets - published.scores(x)
         psi = np.ascontiguousarray(refine(x).T)
         if self.beta != "auto" and self.lam != "auto":
@@ -246,15 +251,15 @@ class APFL(OneMessage):
             seen = published.influence(x) if self.exact and client.member else None
             beta, lam = self._chosen(spectrum, left_over, seen)
             own = spectrum.project(left_over).correction(1 / beta)
-            if temperature is not None:
+            if sure.temperature is not None:
                 [predicted] = spectrum.predict_left_out(left_over, [1 / beta], seen)
                 missing = left_over if seen is None else seen.left_out(left_over)
                 if seen is None and client.member and published.leverage is not None:
                     # G has seen these samples, and errs more on others
                     missing, predicted = (part / (1 - published.leverage) for part in (missing, predicted))
                 streams = targets - missing, predicted
-                lam, temperature = _weighed(*streams, client.y, lam, temperature, free=self.lam == "auto")
-        kept = replace(published, refine=refine, own=own, lam=lam, temperature=temperature)
+                lam, sure = _weighed(*streams, client.y, lam, sure, free=self.lam == "auto")
+        kept = replace(published, refine=refine, own=own, lam=lam, **sure._asdict())
         client.keep(self.global_model(kept))
 
     def _chosen(
@@ -276,24 +281,25 @@ class APFL(OneMessage):
 
 
 def _weighed(
-    shared: Array, own: Array, labels: Labels, lam: float, temperature: float, *, free: bool
-) -> tuple[float, float]:
-    """Return λ and the temperature for left-out samples' scores by the shared and by the own stream, (n, c) each.
+    shared: Array, own: Array, labels: Labels, lam: float, expected: Confidence, *, free: bool
+) -> tuple[float, Confidence]:
+    """Return λ and the confidence for left-out samples' scores by the shared and by the own stream, (n, c) each.
 
     λ is that of least squared error. If it is `free` and another λ makes the labels more likely by more than chance, λ
     is that one: with many classes, squared error gives the own stream too much weight, because it also counts how well
     the own stream tells which classes are absent.
     """
-    usual = calibrated(shared + lam * own, labels, temperature)
+    temperature, offsets = expected.temperature or EXPECTED, expected.offsets
+    chosen = calibrated(shared + lam * own, labels, temperature, offsets)
     if free:
         sharpness = 1 / temperature
         experts = Expert(shared, sharpness, sharpness), Expert(own, 0.0, sharpness)
         of_shared, of_own = best_weights(experts, np.zeros_like(shared), labels).values.tolist()
         likely = 1.0 if of_own >= of_shared else of_own / of_shared
-        found = calibrated(shared + likely * own, labels, temperature)
-        if found.log_likelihood - usual.log_likelihood > WORTHWHILE:
-            return likely, found.temperature
-    return lam, usual.temperature
+        found = calibrated(shared + likely * own, labels, temperature, offsets)
+        if found.log_likelihood - chosen.log_likelihood > WORTHWHILE:
+            lam, chosen = likely, found
+    return lam, Confidence(chosen.temperature, chosen.offsets)
 
 
 def check_features(reply: Moments, own: Joined, method: APFL) -> None:

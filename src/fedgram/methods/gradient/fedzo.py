@@ -17,7 +17,7 @@ class FedZO(FedAvg):
     """FedZO — Fang et al. 2022, Algorithm 1: local steps along (d/(b₂μ)) Σ [L(w + μv) - L(w)] v, not the gradient.
 
     The b₂ `directions` v are uniform on the unit sphere of R^d, drawn anew for each step; no back-propagation. The
-    estimate is unbiased as μ → 0, and its square is about d/b₂ times that of the gradient: `lr` must be smaller than
+    estimate is unbiased as μ → 0, and its squared norm is about d/b₂ times the gradient's: `lr` must be smaller than
     SGD's by as much. The server takes the plain mean of the clients, as the paper does, or with `by_samples` FedAvg's.
     With many directions and a small μ it is FedAvg.
 

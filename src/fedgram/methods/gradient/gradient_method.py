@@ -169,7 +169,7 @@ class GradientMethod(Method):
         """Return ‖a‖₁ of a client with n samples: the length of its steps of SGD, in gradients times η."""
         optimizer = self._optimizer
         assert isinstance(optimizer, SGD)
-        return optimizer.length(Plan(batch=self.batch, epochs=self.epochs, steps=self.local_steps).batches(n))
+        return optimizer.length(self.plan().batches(n))
 
     def effort(self, n: int) -> float:
         """Return a client's relative work in a round: its number of samples, at most a batch with `local_steps`."""
@@ -309,6 +309,17 @@ class GradientMethod(Method):
         head = (np.arange(net.buffers, net.size) >= net.head.start).astype(np.float32)
         return 1 - head, head
 
+    def plan(self, number: int = 0, **changes: Any) -> Plan:
+        """Return the plan of a client's training in a round, by the hyper-parameters; `changes` replace fields.
+
+        >>> import fedgram as fg
+        >>> fg.FedAvg(epochs=2, batch=64).plan().batches(100)
+        4
+        """
+        usual = {name: getattr(self, name) for name in ("weight_decay", "batch", "epochs")}
+        usual |= {"lr": self.scheduled(self.lr, number), "optimizer": self._optimizer, "steps": self.local_steps}
+        return Plan(**usual | changes)
+
     def descend(self, client: ClientSide, start: Vector, hooks: Hooks = PLAIN, **options: Any) -> Training[Vector]:
         """Return the client's vector after local SGD from its start; `options` are those of `descend_with`."""
         return (yield from self.descend_with(client, start, hooks, **options))[0]
@@ -332,9 +343,7 @@ class GradientMethod(Method):
         client's. Descents of a higher stage wait for those of a lower one, so that more clients train together.
         `changes` replace fields of the plan.
         """
-        usual = {name: getattr(self, name) for name in ("weight_decay", "batch", "epochs")}
-        usual |= {"lr": self.scheduled(self.lr, client.round), "optimizer": self._optimizer, "steps": self.local_steps}
-        plan = Plan(**usual | changes)
+        plan = self.plan(client.round, **changes)
         found: tuple[Vector, dict[str, Vector]]
         net, samples = self.net_of(client), (client.x, client.y)
         found = yield Descent(net, samples, start, rng or client.rng, plan, hooks, carried, only, draws, stage)
@@ -500,10 +509,14 @@ class Averaging(GradientMethod):
         return found
 
     def save(self, clients: Clients, averaged: "Averaged") -> None:
-        """Save the global weights and the state of the server's optimizer, at most every few seconds."""
+        """Save the global weights and the state of the server's optimizer, at most every few seconds.
+
+        Nothing is saved if clients remember something, which a run that goes on would lack.
+        """
         averaged.rounds = clients.round + 1
         if monotonic() - averaged.saved >= SAVE_EVERY:
-            clients.save({"weights": averaged.weights, "state": averaged.state, "rounds": averaged.rounds})
+            state = {"weights": averaged.weights, "state": averaged.state, "rounds": averaged.rounds}
+            clients.save(state, whole=True)
             averaged.saved = monotonic()
 
 

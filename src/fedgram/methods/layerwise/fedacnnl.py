@@ -338,7 +338,7 @@ def _extended(network: Network, total: LayerMoments, gamma: float) -> Network:
     if len(network.solutions) < network.depth - 1:
         return network.extend(total.solve(network.next_problem, gamma))
     output = least_squares(total.rows, gamma, intercept=False)
-    return replace(network.extend(output.weights), temperature=output.temperature)
+    return replace(network.extend(output.weights), temperature=output.temperature, offsets=output.offsets)
 
 
 def _so_far(networks: Sequence[Network], group_of: Mapping[str, int], names: Sequence[str]) -> dict[str, NetworkSoFar]:

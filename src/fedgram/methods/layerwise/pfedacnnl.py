@@ -83,7 +83,7 @@ class PFedACnnL(FedACnnL):
 
     """
 
-    revision: ClassVar[int] = 4
+    revision: ClassVar[int] = 5
     personal = True
     quick = MappingProxyType({"groups": "auto"})
 
@@ -111,6 +111,7 @@ class PFedACnnL(FedACnnL):
             name: {
                 "solution": networks[k].solutions[-1],
                 "temperature": networks[k].temperature,
+                "offsets": networks[k].offsets,
                 "moments": sent[k],
                 "gammas": trained.gammas,
             }
@@ -151,7 +152,7 @@ class PFedACnnL(FedACnnL):
     def refit(self, client: ClientSide, task: Mapping[str, Any]) -> None:
         """Keep the personal network Ŵ_1 … Ŵ_L — (12), (13) — or, without personalization, the meta-model."""
         meta: Network = client.state["network"].extend(task["solution"])
-        meta = replace(meta, temperature=task["temperature"])
+        meta = replace(meta, temperature=task["temperature"], offsets=task["offsets"])
         if self.personalize:
             if task["moments"] is not None:
                 epsilons = self._judged(client, meta, task["moments"], task["gammas"])

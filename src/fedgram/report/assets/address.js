@@ -5,6 +5,7 @@ const writeAddress = () => {
   // The metric is always there: an empty address would scroll to the top.
   const parts = new URLSearchParams({ metric: METRICS[state.metric] });
   if (state.focus) parts.set("setting", where(state.focus));
+  if (state.seed !== null) parts.set("seed", state.seed);
   if (state.sort) parts.set("sort", `${state.sort.key}:${state.sort.down ? "down" : "up"}`);
   for (const key of state.off) parts.append("hide", key);
   const text = `#${parts}`;
@@ -29,6 +30,7 @@ const readAddress = () => {
   }
   const setting = data.columns.findIndex((_, c) => where(c) === parts.get("setting"));
   state.focus = Math.max(0, setting);
+  state.seed = parts.has("seed") ? +parts.get("seed") : null;
   const [key, direction] = (parts.get("sort") || "").split(":");
   state.sort = key ? { key, down: direction === "down" } : null;
 };

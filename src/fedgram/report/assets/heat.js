@@ -6,7 +6,7 @@ const drawHeat = (holder, chart, panel, follow) => {
   if (!heat.values) return say(holder, "Left out here, because the page would be too large; it is in the results.");
   if (!heat.range) return say(holder, `Nothing to compare: no finite value${heat.own ? " off the diagonal" : ""}.`);
   const plan = planOf(holder, heat),
-    setting = data.clients[panel.column],
+    setting = viewOf(panel.column).clients[panel.column],
     title = `${chart.title}, ${panel.title.replace("\n", ", ")}`;
   const canvas = el("canvas", {
     role: "img",

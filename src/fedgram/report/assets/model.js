@@ -2,7 +2,7 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const METRICS = Object.keys(data.metrics);
 const metricAt = (i) => data.metrics[METRICS[i]];
-const state = { metric: METRICS.indexOf(data.metric), off: new Set(), sort: null, focus: 0, client: null };
+const state = { metric: METRICS.indexOf(data.metric), off: new Set(), sort: null, focus: 0, seed: null, client: null };
 const metricNow = () => metricAt(state.metric);
 // Decimals as tables have them: always the same, or as many as make four digits.
 const placesOf = (value, { decimals }) =>
@@ -33,9 +33,19 @@ const methodIsOn = (m) => isOn("Methods", data.methods[m].label);
 const shownColumns = () => [...data.columns.keys()].filter(columnIsOn);
 const shownMethods = () => [...data.methods.keys()].filter(methodIsOn);
 
+// Single clients are shown of one seed at a time: a setting's own choice, or the one that the reader has chosen.
+const views = [{ charts: data.charts, clients: data.clients, seeds: data.columns.map((column) => column.seed) }].concat(
+  data.others,
+);
+const viewOf = (c) => views.find((view) => state.seed !== null && view.seeds[c] === state.seed) || views[0];
+const seedsOf = (c) =>
+  views
+    .map((view) => view.seeds[c])
+    .filter((seed) => seed !== null)
+    .sort((a, b) => a - b);
 // The descriptions of charts: those of the chosen metric, and those that have none.
-const chartsOf = (kind) =>
-  data.charts.filter((chart) => chart.kind === kind && [undefined, METRICS[state.metric]].includes(chart.metric));
+const chartsOf = (kind, charts = data.charts) =>
+  charts.filter((chart) => chart.kind === kind && [undefined, METRICS[state.metric]].includes(chart.metric));
 // What of a panel is shown: series of methods that are on, in settings that are on.
 const shownSeries = (panel) =>
   (panel.series || []).filter(

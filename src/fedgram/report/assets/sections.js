@@ -39,29 +39,39 @@ const drawSweeps = (section) => {
     else say(holder, "Nothing to draw with these filters.");
 };
 
-const settingOf = (columns, c, section) =>
+// A choice among settings or seeds: `list` has the options, as values with their names.
+const choiceOf = (name, list, now, section, set) =>
   el(
     "select",
     {
-      "aria-label": "Setting",
-      id: "setting",
+      "aria-label": name,
+      id: name.toLowerCase(),
       on: {
         change: (event) => {
-          state.focus = +event.target.value;
+          set(+event.target.value);
           writeAddress();
           drawDetail(section);
-          section.querySelector("select").focus();
+          section.querySelector(`#${name.toLowerCase()}`).focus();
         },
       },
     },
-    columns.map((i) => el("option", { value: i, selected: i === c }, where(i))),
+    list.map(([value, text]) => el("option", { value, selected: value === now }, text)),
   );
 const drawDetail = (section) => {
   const columns = shownColumns();
   if (!columns.includes(state.focus)) state.focus = columns[0] ?? 0;
   if (!columns.length) return section.replaceChildren();
   const c = state.focus,
-    seed = ` This is seed ${data.columns[c].seed}.`;
+    view = viewOf(c),
+    seeds = seedsOf(c),
+    seed = ` This is seed ${view.seeds[c]}.`;
+  const settings = columns.map((i) => [i, where(i)]),
+    setFocus = (value) => {
+      state.focus = value;
+    },
+    setSeed = (value) => {
+      state.seed = value;
+    };
   const panelOf = (chart) => chart?.panels?.find((panel) => panel.column === c);
   const made = (chart, note, panel = panelOf(chart), ...extra) => ({
     chart,
@@ -74,22 +84,38 @@ const drawDetail = (section) => {
       const now = chartsOf("lines").find(({ name }) => name === chart.name) || { ...chart, panels: [] };
       return made(now, chart.note + (isBanded(panelOf(now)) ? BAND : ""));
     });
-  const strips = chartsOf("strip"),
+  const strips = chartsOf("strip", view.charts),
     usual = { kind: "strip", title: `${capital(metricNow().what)} of single clients`, note: "" },
     strip = strips.find((chart) => chart.metric) || strips[0] || usual,
     clients = made(strip, `${strip.note} Point at a client to follow it.${seed}`);
-  const reliability = chartsOf("reliability").map((chart) => made(chart, chart.note + seed));
-  const spread = chartsOf("heat").find(({ name }) => name === "classes"),
+  const reliability = chartsOf("reliability", view.charts).map((chart) => made(chart, chart.note + seed));
+  const spread = chartsOf("heat", view.charts).find(({ name }) => name === "classes"),
     classes = spread || { kind: "heat", title: "Training samples by client and class", note: "" },
     heat = data.numeric ? null : made(classes, classes.note + seed);
-  const matrices = chartsOf("heat")
+  const matrices = chartsOf("heat", view.charts)
     .filter((chart) => chart !== spread)
     .flatMap((chart) => chart.panels.map((panel) => ({ chart, panel })))
     .filter(({ panel }) => panel.column === c && methodIsOn(panel.method))
     .map(({ chart, panel }) => made(chart, (chart.note || "") + seed, panel, methodTag(panel.method)));
   section.replaceChildren(
     el("h2", {}, "One setting in detail"),
-    el("p", { class: "note" }, columns.length > 1 ? ["Setting: ", settingOf(columns, c, section)] : where(c)),
+    el(
+      "p",
+      { class: "note choices" },
+      columns.length > 1 ? ["Setting: ", choiceOf("Setting", settings, c, section, setFocus)] : where(c),
+      seeds.length > 1
+        ? [
+            " Seed of single clients: ",
+            choiceOf(
+              "Seed",
+              seeds.map((one) => [one, one]),
+              view.seeds[c],
+              section,
+              setSeed,
+            ),
+          ]
+        : "",
+    ),
     el(
       "div",
       { class: "stack" },
@@ -137,6 +163,7 @@ const reachOf = (c) => {
       "What it takes to reach an accuracy",
       ["method", ...heads],
       shown.map(([m, ...texts]) => [data.methods[m].label, ...texts]),
+      "scroll tight",
     ),
     el(
       "p",

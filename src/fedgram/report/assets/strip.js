@@ -1,7 +1,7 @@
 // How figures spread over the clients of one setting; a client is followed through all methods.
-const nameOf = (c, k) => data.clients[c].names[k] || `client ${k}`;
+const nameOf = (c, k) => viewOf(c).clients[c].names[k] || `client ${k}`;
 const clientRows = (c, k, series, axis) => {
-  const known = Object.entries(data.clients[c].facts).filter(([, values]) => values[k] !== undefined);
+  const known = Object.entries(viewOf(c).clients[c].facts).filter(([, values]) => values[k] !== undefined);
   const rows = known.map(([name, values]) => [name, values[k].toLocaleString("en")]);
   if (!series) return rows;
   const own = Object.entries(series.facts || {}).map(([name, values]) => [

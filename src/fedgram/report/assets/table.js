@@ -202,7 +202,7 @@ const drawTable = (section) => {
           {},
           el("summary", {}, "Tests against the best method"),
           el("p", { class: "note" }, tests.caption),
-          plainTable("Tests against the best method", ["method", ...tests.heads], tests.rows),
+          plainTable("Tests against the best method", ["method", ...tests.heads], tests.rows, "scroll tight"),
         )
       : null,
     el(
