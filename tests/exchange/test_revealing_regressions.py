@@ -1,0 +1,108 @@
+"""Rounds of regressions that a dishonest coordinator makes up: the information XᵀWX says more than the gradient.
+
+The first half of each test is the attack itself, on the step without any check: it recovers rows.
+"""
+
+import numpy as np
+import pytest
+
+import fedgram as fg
+from exchange.test_revealing_rounds import FAR, Attack
+from fedgram.core.errors import InvalidData
+from fedgram.exchange.format import fgm
+from fedgram.exchange.rounds.round_messages import Round, answer
+from fedgram.moments import packing
+from fedgram.protocol.clientside import ClientSide
+from fedgram.protocol.disclosure import Record
+from fedgram.studies.encoding import read_client
+from fedgram.studies.kinds import Flag, Number
+from fedgram.studies.study import Study
+from studies.test_basis import Table
+
+
+class Regression(Attack):
+    """A coordinator that asks for rounds of logistic regression."""
+
+    def __init__(self, study=None, party=None):
+        super().__init__()
+        if study is None:
+            return
+        self.study, self.party = study, party
+        joined = ClientSide(party, classes=study.classes, columns=study.sent).moments()
+        self.basis = study.basis_of(joined)
+        self.side = ClientSide(party, classes=study.classes, columns=study.sent, basis=self.basis)
+        self.ages = np.sort(self.side.x[:, 0])
+
+    def asked(self, slope, intercept, *, flag=0.0, number=1):
+        """Return a round with these coefficients of the first column, the intercept and the last column."""
+        coefficients = np.zeros(self.side.x.shape[1] + 1)
+        coefficients[0], coefficients[-2], coefficients[-1] = slope, flag, intercept
+        payload = {"coefficients": coefficients, "estimated": np.arange(len(coefficients))}
+        asked = Round(number, "logistic", {}, self.basis, payload)
+        return fgm.read(fgm.encode("round", asked, study=self.study, party="coordinator"))
+
+    def sums(self, request):
+        """Return gradient and information of a round, without any check."""
+        reply = fg.Logistic().likelihood(self.side, request.payload.payload)
+        return reply["gradient"], packing.unpack(reply["information"], len(reply["gradient"]))
+
+    def between(self, k):
+        """Return the middle of the k-th and the next oldest, and half their distance."""
+        low, high = self.ages[-k - 1 :][:2]
+        return (low + high) / 2, (high - low) / 2
+
+    def oldest(self, k):
+        return self.side.x[np.argsort(self.side.x[:, 0])[-k]]
+
+
+def test_two_methods_rounds_that_differ_in_one_row():
+    """A round of FedLogit, and one of logistic regression with its threshold one row further."""
+    attack = Regression()
+    (one, half), (other, near) = attack.between(20), attack.between(21)
+    fedlogit = attack.file(attack.model([0, FAR / half], [0, -one * FAR / half]))
+    logistic = attack.asked(FAR / near, -other * FAR / near)
+    gradients = attack.gradient(fedlogit.payload.payload["model"])[:, 1], attack.sums(logistic)[0][:-1]
+    np.testing.assert_allclose(gradients[0] - gradients[1], attack.oldest(21), atol=1e-12)
+    for first, second in ((fedlogit, logistic), (logistic, fedlogit)):
+        record = Record(attack.study.features, "north")
+        answer(attack.study, first, attack.party, record)
+        with pytest.raises(InvalidData, match=r"less answer 1 of its record, would mostly be of 1\.\d of the 60"):
+            answer(attack.study, second, attack.party, record)
+
+
+def test_the_information_of_two_rows_shows_both():
+    """A steep slope between two rows: only they have weights, and sums of products of two rows are the two rows."""
+    attack = Regression()
+    middle, half = attack.between(20)
+    request = attack.asked(40 / half, -40 / half * middle)
+    _, information = attack.sums(request)
+    mean = information[:-1, -1] / information[-1, -1]
+    spread = information[:-1, :-1] / information[-1, -1] - np.outer(mean, mean)
+    sizes, directions = np.linalg.eigh(spread)
+    away = directions[:, -1] * np.sqrt(sizes[-1])
+    found = sorted((mean - away, mean + away), key=lambda row: row[0])
+    np.testing.assert_allclose(found, [attack.oldest(21), attack.oldest(20)], atol=1e-6)
+    with pytest.raises(InvalidData, match=r"information .* mostly be of 2\.\d of the 60 samples"):
+        answer(attack.study, request, attack.party)
+
+
+def test_the_informations_row_of_a_small_group_shows_one_of_it():
+    """The flag's row of XᵀWX sums over its five patients; its coefficient moves all but the oldest of them away."""
+    columns = {"age": Number(range=(0, 120)), "bp": Number(range=(0, 250)), "flag": Flag()}
+    study = Study("rounds", "y", columns, ("ill", "well"), minimum_samples=10)
+    rng, n = np.random.default_rng(3), 400
+    rows = {"age": rng.uniform(20, 90, n), "bp": rng.uniform(80, 200, n), "y": np.array(["ill", "well"] * (n // 2))}
+    flags = np.where(np.isin(np.argsort(np.argsort(rows["age"])), [40, 120, 200, 280, 360]), "yes", "no")
+    attack = Regression(study=study, party=read_client(study, "north", Table(rows | {"flag": flags})))
+    low, high = np.unique(attack.side.x[:, 2])  # no and yes, in the basis
+    flagged = attack.side.x[attack.side.x[:, 2] == high]
+    oldest = flagged[flagged[:, 0].argmax()]
+    slope = 60.0
+    middle = np.median(attack.ages)
+    moved = slope * (middle - oldest[0]) / (high - low)
+    request = attack.asked(slope, -slope * middle - moved * low, flag=moved)
+    _, information = attack.sums(request)
+    of_flag = information[-2] - low * information[-1]
+    np.testing.assert_allclose(of_flag[:2] / of_flag[-1], oldest[:2], atol=1e-6)
+    with pytest.raises(InvalidData, match=r"information .* mostly be of 1\.\d of the 400 samples of 'north'"):
+        answer(study, request, attack.party)
