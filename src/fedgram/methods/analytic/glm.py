@@ -119,13 +119,17 @@ class Estimate:
         return self.model.columns
 
     def check(self) -> None:
-        """Raise for places out of order, or a matrix that is not a covariance."""
+        """Raise for places out of order, a matrix that is not a covariance, or figures that no rows have."""
         if not len(self.estimated) or self.estimated[0] < 0 or (np.diff(self.estimated) <= 0).any():
             raise Mismatch("field 'estimated' of an estimate must be ascending places from 0")
         if not (np.diag(self.covariance) > 0).all() or not np.array_equal(self.covariance, self.covariance.T):
             raise Mismatch("field 'covariance' of an estimate must be symmetric, with a positive diagonal")
         if self.n <= len(self.estimates):
             raise Mismatch(f"field 'n' of an estimate must be more than {len(self.estimates)}, got {self.n}")
+        if not self.null_log_likelihood < 0:
+            raise Mismatch(
+                f"field 'null_log_likelihood' of an estimate must be less than 0, got {self.null_log_likelihood:g}"
+            )
 
 
 @wire.message("log-linear-model", version=1)
