@@ -106,3 +106,32 @@ def test_the_informations_row_of_a_small_group_shows_one_of_it():
     np.testing.assert_allclose(of_flag[:2] / of_flag[-1], oldest[:2], atol=1e-6)
     with pytest.raises(InvalidData, match=r"information .* mostly be of 1\.\d of the 400 samples of 'north'"):
         answer(study, request, attack.party)
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_the_information_less_another_shows_a_small_group(scaled):
+    """A flag of four patients: all others cancel, against a quarter of XᵀX or against a round of smaller rates."""
+    columns = {"age": Number(range=(0, 120)), "bp": Number(range=(0, 250)), "flag": Flag()}
+    study = Study("rounds", "y", columns, ("ill", "well"), minimum_samples=10)
+    rng, n = np.random.default_rng(3), 400
+    rows = {"age": rng.uniform(20, 90, n), "bp": rng.uniform(80, 200, n), "y": np.array(["ill", "well"] * (n // 2))}
+    flags = np.where(np.arange(n) % 100 == 7, "yes", "no")
+    attack = Regression(study=study, party=read_client(study, "north", Table(rows | {"flag": flags})))
+    low, high = np.unique(attack.side.x[:, 2])
+    group = np.column_stack([attack.side.x[attack.side.x[:, 2] == high], np.ones(4)])
+    every = np.column_stack([attack.side.x, np.ones(n)])
+    move = 40 / (high - low)
+    if scaled:
+        first, second = attack.asked(0.1, -30), attack.asked(0.1, -31 + 5 * low, flag=-5.0)
+        known, factor = attack.sums(first)[1], np.exp(1 + 5 * (low - low))
+    else:
+        first, second = None, attack.asked(0.0, move * low, flag=-move)
+        known, factor = every.T @ every / 4, 1.0
+    found = known - factor * attack.sums(second)[1]
+    shape = group.T @ (group * np.exp(0.1 * group[:, :1])) if scaled else group.T @ group
+    np.testing.assert_allclose(found / found[-1, -1], shape / shape[-1, -1], rtol=1e-6)
+    record = Record(study.features, "north")
+    if first is not None:
+        answer(study, first, attack.party, record)
+    with pytest.raises(InvalidData, match=r"information.*, less .* mostly be of 4\.0 of the 400 samples of 'north'"):
+        answer(study, second, attack.party, record)

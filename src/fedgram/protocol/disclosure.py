@@ -57,12 +57,13 @@ class Weighing:
 
     `weights` takes the method, the client's side and the payload, and returns blocks (n, k): the reply has k sums of
     the samples' columns times a weight each. Where it is `linear` the differences of two replies are such sums, too.
-    The weights at the place `products` are those of an information XᵀWX: of products of two columns each.
+    With `products` the last of the weights are those of an information XᵀWX, whose sums are of products of two columns
+    each; it takes the payload and returns the places of these columns.
     """
 
     weights: Callable[[Any, ClientSide, Any], Iterator[Array]]
     linear: bool = False
-    products: int | None = None
+    products: Callable[[Any], npt.NDArray[np.int64]] | None = None
 
 
 def threshold(minimum_cell: int) -> float:
@@ -419,7 +420,7 @@ def answered(
         own, labels = np.concatenate(list(weights)), side.y
         _check_enough(effective_rows(own, labels), limit, side, minimum_cell, "")
         if weighing.products is not None:
-            _check_information(own[:, weighing.products], None, limit, side, minimum_cell, "")
+            _check_information(own[:, -1], weighing.products(request["payload"]), limit, side, minimum_cell)
         for place, old in enumerate(record.answers, start=1):
             if old["method"] != method.name and old["method"] not in registry:
                 continue
@@ -431,54 +432,66 @@ def answered(
             what = f", less answer {place} of its record,"
             _check_enough(effective_rows(own, labels, before), limit, side, minimum_cell, what)
             if weighing.products is not None and told.products is not None:
-                products = own[:, weighing.products], before[:, told.products]
-                _check_information(*products, limit, side, minimum_cell, what)
+                both = np.intersect1d(weighing.products(request["payload"]), told.products(old["payload"]))
+                _check_information(own[:, -1], both, limit, side, minimum_cell, what, before[:, -1])
     record.add(entry, digests)
     return reply
 
 
+OF_GROUP = "'s information about the samples with one value of a column"
+
+
 def _check_information(
-    weights: Array, earlier: Array | None, limit: float, side: ClientSide, minimum_cell: int, what: str
+    weights: Array,
+    places: npt.NDArray[np.int64],
+    limit: float,
+    side: ClientSide,
+    minimum_cell: int,
+    what: str = "",
+    earlier: Array | None = None,
 ) -> None:
-    """Raise for an information XᵀWX, or its difference to an earlier one, that is of too few samples.
+    """Raise for an information XᵀWX of too few samples: by itself, or less a multiple of XᵀX or of an earlier one.
 
-    A sum of products of m samples of d columns is (d + 1)(d + 2)/2 equations, of which m · d unknown numbers follow if
-    m is small. The row of a flag or a level is a sum over its samples, and may not be of one of them.
+    `places` are those of the columns that are multiplied. Sums of products of d columns are (d + 1)(d + 2)/2 equations,
+    of which the m · d unknown numbers of m samples follow if m is small. The row of a flag or a level sums over its
+    samples, and may not be of one of them.
     """
-    enough = max(limit, min(side.shape[0] + 3, side.n / PART))
-    of_group = f"'s information about the samples with one value of a column{what}"
-    if earlier is None:
-        _check_enough(_effective(weights), enough, side, minimum_cell, f"'s information{what}")
-        for chosen in _halves(side):
-            found = weights[chosen]
-            _check_enough(_effective(found), limit, side, minimum_cell, of_group)
-            _check_enough(_left(found - np.median(found), weights), limit, side, minimum_cell, of_group)
-        return
-    _check_enough(_left(weights - earlier, weights), enough, side, minimum_cell, f"'s information{what}")
-    for chosen in _halves(side):
-        _check_enough(_left((weights - earlier)[chosen], weights), limit, side, minimum_cell, of_group)
+    everyone, enough = np.ones(side.n, dtype=bool), max(limit, min(side.shape[0] + 3, side.n / PART))
+    (numbers, halves), largest = _columns(side), np.abs(weights).max()
+    of_numbers = bool(numbers[places[places < len(numbers)]].any())  # flags alone cross few weights: many may be equal
+    groups = ((group, limit, OF_GROUP) for half in halves for group in (half, ~half))
+    for chosen, least, name in ((everyone, enough, "'s information"), *groups):
+        own = weights[chosen]
+        others = np.ones(len(own)) if earlier is None else earlier[chosen]
+        if earlier is None:
+            _check_enough(_effective(own), least, side, minimum_cell, name)
+        if of_numbers and (left := _left(own, others, largest)):
+            _check_enough(left, least, side, minimum_cell, f"{name}{what or ', less a part of XᵀX,'}")
 
 
-def _halves(side: ClientSide) -> Iterator[npt.NDArray[np.bool_]]:
-    """Yield which samples have the one value of a column of two values, and which the other."""
+def _columns(side: ClientSide) -> tuple[npt.NDArray[np.bool_], list[npt.NDArray[np.bool_]]]:
+    """Return which columns have more than two values, and of each with two values which samples have the higher one."""
     blocks = side.x_blocks
     low = np.min([block.min(axis=0) for block in blocks if len(block)], axis=0)
     high = np.max([block.max(axis=0) for block in blocks if len(block)], axis=0)
-    is_high = [block == high for block in blocks]
-    two = np.all([((block == low) | (block == high)).all(axis=0) for block in blocks], axis=0) & (low < high)
-    for column in np.flatnonzero(two).tolist():
-        chosen = np.concatenate([each[:, column] for each in is_high])
-        yield from (chosen, ~chosen)
+    numbers = ~np.all([((block == low) | (block == high)).all(axis=0) for block in blocks], axis=0)
+    two = np.flatnonzero(~numbers & (low < high))
+    return numbers, list(np.concatenate([block[:, two] == high[two] for block in blocks]).T)
 
 
-def _left(differences: Array, weights: Array) -> float:
-    """Return the number of samples whose weights have not cancelled; infinity for rounding alone.
+def _left(weights: Array, others: Array, rounded: float) -> float:
+    """Return the number of samples that remain where a multiple of other weights, the median's, is subtracted.
 
     It is no effective number: late rounds of honest runs differ by a little, mostly at few samples, but at all of them.
+    0 is for the rounding of sums with weights of the size `rounded` alone.
     """
-    sizes = np.abs(differences)
+    some = others > 0
+    with np.errstate(over="ignore", invalid="ignore"):
+        ratio = weights[some] / others[some]
+        factor = np.median(ratio[np.isfinite(ratio)]) if np.isfinite(ratio).any() else 0.0
+        sizes = np.abs(weights - factor * others)
     largest = sizes.max(initial=0.0)
-    return float((sizes > CANCELLED * largest).sum()) if largest > SAME * np.abs(weights).max() else np.inf
+    return float((sizes > CANCELLED * largest).sum()) if largest > SAME * rounded else 0.0
 
 
 def _warn_of_columns(found: Columnwise, limit: float, side: ClientSide, record: Record) -> None:

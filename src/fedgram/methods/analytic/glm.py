@@ -543,7 +543,11 @@ class Generalized(Publishing):
 
     @step(
         reply=lambda method, question: _Likelihood(method),
-        weighs=Weighing(lambda method, client, asked: method.weights(client, asked), linear=True, products=1),
+        weighs=Weighing(
+            lambda method, client, asked: method.weights(client, asked),
+            linear=True,
+            products=lambda asked: asked["estimated"],
+        ),
         by_files=lambda reply, joined, method, asked: method.check_reply(reply, joined, asked),
     )
     def likelihood(self, client: ClientSide, asked: Any = None) -> dict[str, Any]:
