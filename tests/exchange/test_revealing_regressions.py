@@ -135,3 +135,26 @@ def test_the_information_less_another_shows_a_small_group(scaled):
         answer(study, first, attack.party, record)
     with pytest.raises(InvalidData, match=r"information.*, less .* mostly be of 4\.0 of the 400 samples of 'north'"):
         answer(study, second, attack.party, record)
+
+
+def test_pearsons_statistic_shows_the_oldest():
+    """Rates that fall steeply with age, from the highest rate that is computed with: 1/μ is that of the oldest."""
+    columns = {"age": Number(range=(0, 120)), "bp": Number(range=(0, 250)), "y": Number(range=(0, 1000))}
+    study = Study("rounds", "y", columns, minimum_samples=10)
+    rng, n = np.random.default_rng(3), 200
+    rows = {"age": rng.uniform(20, 90, n), "bp": rng.uniform(80, 200, n), "y": rng.integers(1, 3, n).astype(float)}
+    party = read_client(study, "north", Table(rows))
+    joined = ClientSide(party, classes=study.schema.classes, columns=study.sent).moments()
+    basis = study.basis_of(joined)
+    side = ClientSide(party, classes=study.schema.classes, columns=study.sent, basis=basis, study=study)
+    oldest, nearest = np.sort(side.x[:, 0])[::-1][:2]
+    slope, method = 54 / (oldest - np.median(side.x[:, 0])), fg.Poisson()
+    slope = max(slope, 12 / (oldest - nearest))
+    coefficients = np.array([-slope, 0.0, slope * (oldest - 34 / slope)])  # η of the oldest is -34, which is hidden
+    payload = {"coefficients": coefficients, "estimated": np.arange(3)}
+    told = method.likelihood(side, payload)["pearson"]
+    candidates = [(coefficients[-1] + np.log(told) - 2 * np.log(y)) / slope for y in (1, 2)]
+    assert min(abs(found - oldest) for found in candidates) < 1e-4
+    request = fgm.read(fgm.encode("round", Round(1, "poisson", {}, basis, payload), study=study, party="coordinator"))
+    with pytest.raises(InvalidData, match=r"answer's sum beside the gradient would mostly be of 1\.\d of the 200"):
+        answer(study, request, party)

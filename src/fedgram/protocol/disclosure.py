@@ -58,12 +58,14 @@ class Weighing:
     `weights` takes the method, the client's side and the payload, and returns blocks (n, k): the reply has k sums of
     the samples' columns times a weight each. Where it is `linear` the differences of two replies are such sums, too.
     With `products` the last of the weights are those of an information XᵀWX, whose sums are of products of two columns
-    each; it takes the payload and returns the places of these columns.
+    each; it takes the payload and returns the places of these columns. `terms`, with the parameters of `weights`,
+    returns the terms (n,) of a single number in the reply, whose sum tells of the samples that dominate it.
     """
 
     weights: Callable[[Any, ClientSide, Any], Iterator[Array]]
     linear: bool = False
     products: Callable[[Any], npt.NDArray[np.int64]] | None = None
+    terms: Callable[[Any, ClientSide, Any], Iterator[Array] | None] = lambda *_: None
 
 
 def threshold(minimum_cell: int) -> float:
@@ -419,6 +421,10 @@ def answered(
     else:
         own, labels = np.concatenate(list(weights)), side.y
         _check_enough(effective_rows(own, labels), limit, side, minimum_cell, "")
+        terms = weighing.terms(method, side, request["payload"])
+        if terms is not None:
+            fewest = _effective(np.concatenate(list(terms)))
+            _check_enough(fewest, limit, side, minimum_cell, "'s sum beside the gradient")
         if weighing.products is not None:
             _check_information(own[:, -1], weighing.products(request["payload"]), limit, side, minimum_cell)
         for place, old in enumerate(record.answers, start=1):

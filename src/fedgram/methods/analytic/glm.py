@@ -31,7 +31,7 @@ from fedgram.core.schema import Count, Positive
 from fedgram.evaluation import MUCH
 from fedgram.inference import newton
 from fedgram.inference.linear import Solved, check_level, tabulated
-from fedgram.inference.newton import HIGHEST, Classes, Counts, Family, Newton, Singular, Sums, predictors
+from fedgram.inference.newton import HIGHEST, LOWEST, Classes, Counts, Family, Newton, Singular, Sums, predictors
 from fedgram.inference.table import INTERCEPT, RATIOS, Coefficients, Kind
 from fedgram.models import BlockModel, LinearModel, Model
 from fedgram.moments import packing
@@ -547,6 +547,7 @@ class Generalized(Publishing):
             lambda method, client, asked: method.weights(client, asked),
             linear=True,
             products=lambda asked: asked["estimated"],
+            terms=lambda method, client, asked: method.terms(client, asked),
         ),
         by_files=lambda reply, joined, method, asked: method.check_reply(reply, joined, asked),
     )
@@ -565,6 +566,10 @@ class Generalized(Publishing):
         """Yield the weights of rows in the gradient and in the information, (n, 2), in blocks."""
         for _, eta, y in predictors(self._rows(client), asked["coefficients"]):
             yield np.column_stack(self.family.weights(eta, y))
+
+    def terms(self, client: ClientSide, asked: dict[str, Any]) -> Iterator[Array] | None:
+        """Return the terms of a sum that a single row can dominate, (n,) in blocks; None if there is none."""
+        return None
 
     def _rows(self, client: ClientSide) -> Iterator[tuple[npt.NDArray[Any], Array]]:
         return zip(client.x_blocks, self.outcome_blocks(client), strict=True)
@@ -992,6 +997,11 @@ class Poisson(Generalized):
                     f"{rule}, and this client has others"
                 )
             yield counts
+
+    def terms(self, client: ClientSide, asked: dict[str, Any]) -> Iterator[Array]:
+        """Return y²/μ, which Pearson's statistic adds up besides Σ μ and Σ y: e^-η of the row with the lowest rate."""
+        for _, eta, y in predictors(self._rows(client), asked["coefficients"]):
+            yield np.square(y) * np.exp(-np.clip(eta, LOWEST, HIGHEST))
 
     def told(self, found: Sums) -> dict[str, Any]:
         """Return sums as they are sent, with those that counts need besides."""
