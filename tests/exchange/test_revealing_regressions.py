@@ -158,3 +158,13 @@ def test_pearsons_statistic_shows_the_oldest():
     request = fgm.read(fgm.encode("round", Round(1, "poisson", {}, basis, payload), study=study, party="coordinator"))
     with pytest.raises(InvalidData, match=r"answer's sum beside the gradient would mostly be of 1\.\d of the 200"):
         answer(study, request, party)
+
+
+def test_a_group_of_one_that_the_study_allows_is_no_reason_to_refuse():
+    columns = {"age": Number(range=(0, 120)), "bp": Number(range=(0, 250)), "flag": Flag()}
+    study = Study("rounds", "y", columns, ("ill", "well"), minimum_samples=10, minimum_group=0)
+    rng, n = np.random.default_rng(3), 60
+    rows = {"age": rng.uniform(20, 90, n), "bp": rng.uniform(80, 200, n), "y": np.array(["ill", "well"] * (n // 2))}
+    flags = np.where(np.arange(n) == 7, "yes", "no")
+    attack = Regression(study=study, party=read_client(study, "north", Table(rows | {"flag": flags})))
+    assert answer(study, attack.asked(0.3, 0.1), attack.party).number == 1

@@ -465,7 +465,8 @@ def _check_information(
     everyone, enough = np.ones(side.n, dtype=bool), max(limit, min(side.shape[0] + 3, side.n / PART))
     (numbers, halves), largest = _columns(side), np.abs(weights).max()
     of_numbers = bool(numbers[places[places < len(numbers)]].any())  # flags alone cross few weights: many may be equal
-    groups = ((group, limit, OF_GROUP) for half in halves for group in (half, ~half))
+    # A group of one, where the study allows it, is in the summary as it is.
+    groups = ((group, limit, OF_GROUP) for half in halves for group in (half, ~half) if group.sum() > 1)
     for chosen, least, name in ((everyone, enough, "'s information"), *groups):
         own = weights[chosen]
         others = np.ones(len(own)) if earlier is None else earlier[chosen]
