@@ -19,7 +19,7 @@ DISTRIBUTIONS = {"google": "protobuf", "PIL": "pillow", "sklearn": "scikit-learn
 # Files that one extra is for: nothing imports them where it is missing.
 OF_EXTRAS = {"engines/flower/": "flower", "sklearn/": "sklearn", "features/backbones/networks.py": "vision"}
 # Names at which our own files import each other: the package, and folders and files beside tests, benchmarks and tools.
-OURS = {"fedgram", "benchmarks", "tests", "support", "reference", "protocol", "report", "studies"}
+OURS = {"fedgram", "benchmarks", "tests", "support", "reference", "exchange", "protocol", "report", "studies"}
 # Imported by no file of ours, and needed nevertheless: programs, plugins, types.
 NOT_IMPORTED = {"import-linter", "mypy", "pre-commit", "pytest-xdist", "ruff", "scipy-stubs"}
 NOT_IMPORTED |= {"zensical", "mkdocstrings", "mkdocstrings-python"}

@@ -16,8 +16,9 @@ from fedgram.core.errors import ClientFailed, FedgramError, InvalidParameter, Re
 from fedgram.core.fixed_point import Fixed
 from fedgram.engines import inprocess
 from fedgram.experiments.results import recorded_evaluation
+from fedgram.models import LinearModel
 from fedgram.moments.targets import ClassTargets
-from fedgram.protocol.clientside import ClientSide
+from fedgram.protocol.clientside import ClientSide, perform
 from fedgram.protocol.fit import load
 from fedgram.protocol.masking import REFUSALS, MaskingClient, evaluation_sums
 from fedgram.protocol.replies import ByClass, Number, Numbers
@@ -224,6 +225,28 @@ def test_a_client_refuses_a_request_for_a_plain_reply():
     hello = fg.FedHiP().hello(side)
     with pytest.raises(InvalidParameter, match="a reply that may have any"):
         client.sent(fg.FedHiP(), {**request, "step": "hello", "secure": {"weighted": False}}, hello, "")
+
+
+@pytest.mark.parametrize(
+    ("method", "step", "payload"),
+    [
+        (fg.FedHiP(), "summarize", None),
+        (fg.APFL(gamma=1.0), "column_sums", None),
+        (fg.FedLogit(), "gradient", {"model": LinearModel(np.zeros((D, C)), (0, 1, 2), np.zeros(C)), "leverage": 0.0}),
+        (fg.FedLogit(), "evaluate", LinearModel(np.zeros((D, C)), (0, 1, 2), np.zeros(C))),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_client_refuses_weights_for_sums_over_samples(method, step, payload):
+    """Two sums under different weights are two equations for what only two of the clients have."""
+    _, parties = fg.Witnesses(1).begin("study", [client.name for client in CLIENTS])
+    side = ClientSide(CLIENTS[0], classes=(0, 1, 2))
+    client = MaskingClient(parties["site-0"], side, PARTIES)
+    secure = {"run": "run", "number": 0, "count": 1, "weighted": True}
+    request = {"step": step, "payload": payload, "round": 0, "seed": 0, "classes": None, "secure": secure}
+    [reply] = perform(method, [side], [request])
+    with pytest.raises(RefusedMessage, match="weighted: expected no weights for sums over samples"):
+        client.sent(method, request, reply, "")
 
 
 def received(monkeypatch):

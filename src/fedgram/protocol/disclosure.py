@@ -30,6 +30,7 @@ from fedgram.core.filesystem import file_name, locked, replacing, sweep_unfinish
 from fedgram.core.hashing import hash_bytes, hash_text
 from fedgram.data.client import warn_if_few
 from fedgram.protocol.clientside import ClientSide, perform
+from fedgram.protocol.registry import registry
 
 if TYPE_CHECKING:
     from fedgram.heads.likelihood import Labels
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 PART, LEAST = 2, 1.5
 EPS = float(np.finfo(float).eps)
 SAME = 1e-12  # combinations that cancel more than this leave rounding
+CANCELLED = 1e-4  # of the largest difference of two weights: such a small one hides no other sample
 RECORD = ".answers"  # how the name of a record ends
 DIGEST_BYTES = 16  # of a sample's keyed digest
 HALF, ODD = np.uint64(32), np.uint64(1)
@@ -55,10 +57,15 @@ class Weighing:
 
     `weights` takes the method, the client's side and the payload, and returns blocks (n, k): the reply has k sums of
     the samples' columns times a weight each. Where it is `linear` the differences of two replies are such sums, too.
+    With `products` the last of the weights are those of an information XᵀWX, whose sums are of products of two columns
+    each; it takes the payload and returns the places of these columns. `terms`, with the parameters of `weights`,
+    returns the terms (n,) of a single number in the reply, whose sum tells of the samples that dominate it.
     """
 
     weights: Callable[[Any, ClientSide, Any], Iterator[Array]]
     linear: bool = False
+    products: Callable[[Any], npt.NDArray[np.int64]] | None = None
+    terms: Callable[[Any, ClientSide, Any], Iterator[Array] | None] = lambda *_: None
 
 
 def threshold(minimum_cell: int) -> float:
@@ -91,12 +98,14 @@ def effective_rows(weights: Array, labels: "Labels", earlier: Array | None = Non
         return _fewest_rows(_about_class_means(weights, labels), labels, largest)
     # Two answers may reveal samples by their difference or by another combination: by their sum, if the models mirror
     # each other or swap classes. The part of one answer that is orthogonal to the other covers all combinations.
-    largest = np.maximum(largest, np.abs(earlier).max(axis=0, initial=0.0))
-    differences = _about_class_means(weights - earlier, labels)
+    before = np.abs(earlier).max(axis=0, initial=0.0)
     beside = _beside(_about_class_means(weights, labels), _about_class_means(earlier, labels))
-    return min(
-        _fewest_rows(differences, labels, largest), _fewest_rows(beside, labels, np.full(len(largest), largest.sum()))
-    )
+    rounding = np.full(len(largest), max(largest.sum(), before.sum()))
+    found = _fewest_rows(beside, labels, rounding)
+    if earlier.shape != weights.shape:  # another method's
+        return found
+    differences = _about_class_means(weights - earlier, labels)
+    return min(found, _fewest_rows(differences, labels, np.maximum(largest, before)))
 
 
 def _about_class_means(weights: Array, labels: "Labels") -> Array:
@@ -134,6 +143,8 @@ def _fewest_rows(new: Array, labels: "Labels", largest: Array) -> float:
 
 
 def _effective(weights: Array) -> float:
+    if not weights.any():
+        return np.inf
     squares = np.square(weights / np.abs(weights).max())
     return float(squares.sum() ** 2 / np.square(squares).sum())
 
@@ -372,7 +383,7 @@ def answered(
 
     A request that was answered before, with the same samples, gets the same answer.
     """
-    weighing: Weighing | None = getattr(getattr(type(method), request["step"], None), "fedgram_weighing", None)
+    weighing = weighing_of(type(method), request["step"])
     [reply] = perform(method, [side], [request])
     limit = threshold(minimum_cell)
     if weighing is None or not limit:
@@ -410,13 +421,84 @@ def answered(
     else:
         own, labels = np.concatenate(list(weights)), side.y
         _check_enough(effective_rows(own, labels), limit, side, minimum_cell, "")
+        terms = weighing.terms(method, side, request["payload"])
+        if terms is not None:
+            fewest = _effective(np.concatenate(list(terms)))
+            _check_enough(fewest, limit, side, minimum_cell, "'s sum beside the gradient")
+        if weighing.products is not None:
+            _check_information(own[:, -1], weighing.products(request["payload"]), limit, side, minimum_cell)
         for place, old in enumerate(record.answers, start=1):
-            if (old["method"], old["step"]) == (entry["method"], entry["step"]):
-                before = _earlier_weights(weighing, method, side, old)
-                what = f", less answer {place} of its record,"
-                _check_enough(effective_rows(own, labels, before), limit, side, minimum_cell, what)
+            if old["method"] != method.name and old["method"] not in registry:
+                continue
+            then = type(method) if old["method"] == method.name else registry[old["method"]]
+            told = weighing_of(then, old["step"])
+            if told is None or not told.linear:
+                continue
+            before = _earlier_weights(told, then, side, old)
+            what = f", less answer {place} of its record,"
+            _check_enough(effective_rows(own, labels, before), limit, side, minimum_cell, what)
+            if weighing.products is not None and told.products is not None:
+                both = np.intersect1d(weighing.products(request["payload"]), told.products(old["payload"]))
+                _check_information(own[:, -1], both, limit, side, minimum_cell, what, before[:, -1])
     record.add(entry, digests)
     return reply
+
+
+OF_GROUP = "'s information about the samples with one value of a column"
+
+
+def _check_information(
+    weights: Array,
+    places: npt.NDArray[np.int64],
+    limit: float,
+    side: ClientSide,
+    minimum_cell: int,
+    what: str = "",
+    earlier: Array | None = None,
+) -> None:
+    """Raise for an information XᵀWX of too few samples: by itself, or less a multiple of XᵀX or of an earlier one.
+
+    `places` are those of the columns that are multiplied. Sums of products of d columns are (d + 1)(d + 2)/2 equations,
+    of which the m · d unknown numbers of m samples follow if m is small. The row of a flag or a level sums over its
+    samples, and may not be of one of them.
+    """
+    everyone, enough = np.ones(side.n, dtype=bool), max(limit, min(side.shape[0] + 3, side.n / PART))
+    (numbers, halves), largest = _columns(side), np.abs(weights).max()
+    of_numbers = bool(numbers[places[places < len(numbers)]].any())  # flags alone cross few weights: many may be equal
+    # A group of one, where the study allows it, is in the summary as it is.
+    groups = ((group, limit, OF_GROUP) for half in halves for group in (half, ~half) if group.sum() > 1)
+    for chosen, least, name in ((everyone, enough, "'s information"), *groups):
+        own = weights[chosen]
+        others = np.ones(len(own)) if earlier is None else earlier[chosen]
+        if earlier is None:
+            _check_enough(_effective(own), least, side, minimum_cell, name)
+        if of_numbers and (left := _left(own, others, largest)):
+            _check_enough(left, least, side, minimum_cell, f"{name}{what or ', less a part of XᵀX,'}")
+
+
+def _columns(side: ClientSide) -> tuple[npt.NDArray[np.bool_], list[npt.NDArray[np.bool_]]]:
+    """Return which columns have more than two values, and of each with two values which samples have the higher one."""
+    blocks = side.x_blocks
+    low = np.min([block.min(axis=0) for block in blocks if len(block)], axis=0)
+    high = np.max([block.max(axis=0) for block in blocks if len(block)], axis=0)
+    numbers = ~np.all([((block == low) | (block == high)).all(axis=0) for block in blocks], axis=0)
+    two = np.flatnonzero(~numbers & (low < high))
+    return numbers, list(np.concatenate([block[:, two] == high[two] for block in blocks]).T)
+
+
+def _left(weights: Array, others: Array, rounded: float) -> float:
+    """Return the number of samples that remain where a multiple of other weights, the median's, is subtracted.
+
+    It is no effective number: late rounds of honest runs differ by a little, mostly at few samples, but at all of them.
+    0 is for the rounding of sums with weights of the size `rounded` alone.
+    """
+    some = others > 0
+    with np.errstate(over="ignore", invalid="ignore"):
+        ratio = weights[some] / others[some]
+        factor = np.median(ratio[np.isfinite(ratio)]) if np.isfinite(ratio).any() else 0.0
+        sizes = np.abs(weights - factor * others)
+    largest = sizes.max(initial=0.0)
+    return float((sizes > CANCELLED * largest).sum()) if largest > SAME * rounded else 0.0
 
 
 def _warn_of_columns(found: Columnwise, limit: float, side: ClientSide, record: Record) -> None:
@@ -436,10 +518,16 @@ def _warn_of_columns(found: Columnwise, limit: float, side: ClientSide, record: 
         warn_if_few(side.name, earlier + found.sums, side.n)
 
 
-def _earlier_weights(weighing: Weighing, method: "Method", side: ClientSide, old: dict[str, Any]) -> Array:
+def weighing_of(method: "type[Method]", step: str) -> Weighing | None:
+    """Return the weights that a step declares, None for none."""
+    found: Weighing | None = getattr(getattr(method, step, None), "fedgram_weighing", None)
+    return found
+
+
+def _earlier_weights(weighing: Weighing, method: "type[Method]", side: ClientSide, old: dict[str, Any]) -> Array:
     """Return the weights that a client's samples have in an earlier answer."""
     then = ClientSide(side.data, classes=side.classes, basis=old["basis"])
-    return np.concatenate(list(weighing.weights(type(method)(**old["settings"]), then, old["payload"])))
+    return np.concatenate(list(weighing.weights(method(**old["settings"]), then, old["payload"])))
 
 
 def _check_enough(found: float, limit: float, side: ClientSide, minimum_cell: int, what: str) -> None:

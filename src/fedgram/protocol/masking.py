@@ -19,7 +19,8 @@ from fedgram.evaluation import BINS, ERROR_SUMS, Calibration, Errors, NumericErr
 from fedgram.moments.targets import ClassTargets, NumericTargets, Targets
 from fedgram.protocol import replies
 from fedgram.protocol.clientside import ClientSide
-from fedgram.protocol.replies import Number, Numbers, Question, Reply
+from fedgram.protocol.disclosure import weighing_of
+from fedgram.protocol.replies import ColumnSums, LabelCounts, MomentsOf, Number, Numbers, Question, Reply
 from fedgram.protocol.reply_layouts import Layout, layout_of, numbers_of
 from fedgram.secure.secure_sums import Request, SecureParty
 from fedgram.secure.witness_ledger import TEST, TRAINING
@@ -88,6 +89,9 @@ class MaskingClient:
         # As it would arrive without a mask: lists, plain numbers and arrays, all finite.
         reply = wire.decode(wire.encode(reply, sealed=False), finite=True)
         side, rows = self._side, TEST if step == "evaluate" else TRAINING
+        # Two sums under different weights are two equations for what two of the clients have.
+        if asked["weighted"] and (rows == TEST or _sums_samples(method, step, self._question(request))):
+            raise RefusedMessage(f"weighted: expected no weights for sums over samples, got them for {step!r}")
         if rows == TEST:
             layout, reply = self._evaluation(reply)
         else:
@@ -147,6 +151,13 @@ def kind_of(method: "Method", step: str, question: Question) -> Reply:
     """Return the kind of reply to a question."""
     declared: Any = replies.expected(type(method), step)  # type: ignore[arg-type]
     return declared(method, question) if callable(declared) else declared
+
+
+def _sums_samples(method: "Method", step: str, question: Question) -> bool:
+    """Return whether a step replies with sums over samples, which grow with their number by themselves."""
+    if weighing_of(type(method), step) is not None:
+        return True
+    return isinstance(kind_of(method, step, question), MomentsOf | ColumnSums | LabelCounts)
 
 
 def weighed(layout: Layout) -> Layout:

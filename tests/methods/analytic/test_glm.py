@@ -443,7 +443,17 @@ def test_a_forged_fit_has_no_table(change, words):
         fit.coefficients()
 
 
-@pytest.mark.parametrize("change", [{"n": 6}, {"estimated": np.arange(6)[::-1]}, {"covariance": -np.eye(6)}], ids=str)
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"n": 6},
+        {"estimated": np.arange(6)[::-1]},
+        {"covariance": -np.eye(6)},
+        {"null_log_likelihood": 0.0},  # which the table divides by
+        {"null_log_likelihood": 2.0},
+    ],
+    ids=str,
+)
 def test_an_estimate_that_cannot_be_is_refused(change):
     table, owners = trial()
     found = replace(fitted(fg.Logistic(), CLASSES, table, owners, "classes").published, **change)

@@ -31,7 +31,7 @@ from fedgram.models import Model
 from fedgram.moments.basis import Basis
 from fedgram.moments.targets import Targets
 from fedgram.protocol.clientside import ClientSide, explain, perform
-from fedgram.protocol.disclosure import answered, record_path, recording
+from fedgram.protocol.disclosure import answered, record_path, recording, weighing_of
 from fedgram.protocol.method import Method
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def _check_model(request: dict[str, Any]) -> None:
 
 def _reply_to(party: Party, side: ClientSide, request: dict[str, Any]) -> wire.Payload:
     """Return the reply to a step; under a study it is checked and recorded as for parties that answer by files."""
-    weighing = getattr(getattr(type(party.method), str(request["step"]), None), "fedgram_weighing", None)
+    weighing = weighing_of(type(party.method), str(request["step"]))
     if party.study is None or party.records is None or weighing is None:
         [reply] = perform(party.method, [side], [request])
         return reply

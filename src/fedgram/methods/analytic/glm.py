@@ -31,7 +31,7 @@ from fedgram.core.schema import Count, Positive
 from fedgram.evaluation import MUCH
 from fedgram.inference import newton
 from fedgram.inference.linear import Solved, check_level, tabulated
-from fedgram.inference.newton import HIGHEST, Classes, Counts, Family, Newton, Singular, Sums, predictors
+from fedgram.inference.newton import HIGHEST, LOWEST, Classes, Counts, Family, Newton, Singular, Sums, predictors
 from fedgram.inference.table import INTERCEPT, RATIOS, Coefficients, Kind
 from fedgram.models import BlockModel, LinearModel, Model
 from fedgram.moments import packing
@@ -119,13 +119,17 @@ class Estimate:
         return self.model.columns
 
     def check(self) -> None:
-        """Raise for places out of order, or a matrix that is not a covariance."""
+        """Raise for places out of order, a matrix that is not a covariance, or figures that no rows have."""
         if not len(self.estimated) or self.estimated[0] < 0 or (np.diff(self.estimated) <= 0).any():
             raise Mismatch("field 'estimated' of an estimate must be ascending places from 0")
         if not (np.diag(self.covariance) > 0).all() or not np.array_equal(self.covariance, self.covariance.T):
             raise Mismatch("field 'covariance' of an estimate must be symmetric, with a positive diagonal")
         if self.n <= len(self.estimates):
             raise Mismatch(f"field 'n' of an estimate must be more than {len(self.estimates)}, got {self.n}")
+        if not self.null_log_likelihood < 0:
+            raise Mismatch(
+                f"field 'null_log_likelihood' of an estimate must be less than 0, got {self.null_log_likelihood:g}"
+            )
 
 
 @wire.message("log-linear-model", version=1)
@@ -539,7 +543,12 @@ class Generalized(Publishing):
 
     @step(
         reply=lambda method, question: _Likelihood(method),
-        weighs=Weighing(lambda method, client, asked: method.weights(client, asked), linear=True),
+        weighs=Weighing(
+            lambda method, client, asked: method.weights(client, asked),
+            linear=True,
+            products=lambda asked: asked["estimated"],
+            terms=lambda method, client, asked: method.terms(client, asked),
+        ),
         by_files=lambda reply, joined, method, asked: method.check_reply(reply, joined, asked),
     )
     def likelihood(self, client: ClientSide, asked: Any = None) -> dict[str, Any]:
@@ -557,6 +566,10 @@ class Generalized(Publishing):
         """Yield the weights of rows in the gradient and in the information, (n, 2), in blocks."""
         for _, eta, y in predictors(self._rows(client), asked["coefficients"]):
             yield np.column_stack(self.family.weights(eta, y))
+
+    def terms(self, client: ClientSide, asked: dict[str, Any]) -> Iterator[Array] | None:
+        """Return the terms of a sum that a single row can dominate, (n,) in blocks; None if there is none."""
+        return None
 
     def _rows(self, client: ClientSide) -> Iterator[tuple[npt.NDArray[Any], Array]]:
         return zip(client.x_blocks, self.outcome_blocks(client), strict=True)
@@ -984,6 +997,11 @@ class Poisson(Generalized):
                     f"{rule}, and this client has others"
                 )
             yield counts
+
+    def terms(self, client: ClientSide, asked: dict[str, Any]) -> Iterator[Array]:
+        """Return y²/μ, which Pearson's statistic adds up besides Σ μ and Σ y: e^-η of the row with the lowest rate."""
+        for _, eta, y in predictors(self._rows(client), asked["coefficients"]):
+            yield np.square(y) * np.exp(-np.clip(eta, LOWEST, HIGHEST))
 
     def told(self, found: Sums) -> dict[str, Any]:
         """Return sums as they are sent, with those that counts need besides."""
