@@ -48,13 +48,15 @@ def pytest_xdist_auto_num_workers(config):
 if campaign.CORE_ONLY:
     from fedgram.core.errors import MissingExtra
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_call(item):
+    def _skip_without_extra(item):
         """Skip what needs an extra, where only the core is installed."""
         try:
             return (yield)
         except MissingExtra as error:
             pytest.skip(str(error))
+
+    pytest_runtest_setup = pytest.hookimpl(wrapper=True)(_skip_without_extra)
+    pytest_runtest_call = pytest.hookimpl(wrapper=True)(_skip_without_extra)
 
 
 @pytest.fixture
