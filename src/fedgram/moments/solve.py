@@ -190,7 +190,7 @@ def _scaled(packed: Array, d: int, ridge: float) -> tuple[Array, Array]:
     The units of the features should not decide whether the system is singular.
     """
     system = packing.lower_triangle(packed, d)
-    system[np.diag_indices(d)] += ridge
+    system[np.diag_indices(d)] += float(ridge)  # older NumPy does not add whole numbers beyond 64 bits
     diagonal = system.diagonal()
     there = diagonal > SMALLEST
     scale = np.where(there, 1 / np.sqrt(np.where(there, diagonal, 1.0)), 0.0)  # a feature that is zero stays zero
