@@ -5,7 +5,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import fedgram as fg
@@ -74,6 +74,7 @@ def test_singular_system_gives_the_minimum_norm_solution_and_says_the_rank(seed,
 
 
 @given(seeds, st.integers(3, 8), st.integers(4, 8), st.booleans())
+@example(1260, 4, 5, False)
 def test_small_units_are_not_lost_where_a_column_says_nothing_new(seed, d, digits, zero):
     """A column of zeros, or one that others give, had all columns in much smaller units count as zero, too."""
     rng = np.random.default_rng(seed)

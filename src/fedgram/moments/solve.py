@@ -168,7 +168,8 @@ def factor(packed: Array, d: int, *, ridge: float = 0.0, n: float = 0, removed: 
         # Eigenvalues of features in much smaller units than others would be lost in the rounding of the others.
         with threads.symmetric(d):
             values, vectors = eigh(_scaled(packed, d, ridge)[0], lower=True, overwrite_a=True, check_finite=False)
-        large = values > rounding_level(d, n) * (max(float(values[-1]), 0.0) + cancelled)
+        # Scaling rounds each element twice more.
+        large = values > 2 * rounding_level(d, n) * (max(float(values[-1]), 0.0) + cancelled)
         values, vectors = values[large], scale[:, None] * vectors[:, large]
     else:
         values, vectors = eigenpairs(packed, d, n, removed)
