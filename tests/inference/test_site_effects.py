@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from fedgram.core.errors import FedgramError
@@ -78,7 +78,10 @@ def test_random_intercepts_are_at_least_as_likely_as_statsmodels(sizes, seed, re
     table = by_site(x, y, sites).random({}, method="reml" if restricted else "ml")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # at a variance of 0, and where it stops early
-        fit = sm.MixedLM(y, sm.add_constant(x), groups=sites).fit(reml=restricted)
+        try:
+            fit = sm.MixedLM(y, sm.add_constant(x), groups=sites).fit(reml=restricted)
+        except np.linalg.LinAlgError:  # statsmodels gives up on a few of these problems
+            reject()
     assert table.summary["log_likelihood"] >= fit.llf - 1e-7
     if table.summary["log_likelihood"] < fit.llf + 1e-9:  # statsmodels may stop before the best
         np.testing.assert_allclose(figures(table, "estimate"), fit.fe_params, rtol=1e-4, atol=1e-4)
