@@ -94,7 +94,7 @@ def regrouped(sites: Sites, count: int) -> Sites:
 def small_numbers(deviation: float, rows: int) -> Sites:
     """Return five made-up sites of so many rows, with a predictor of this standard deviation, such as a mass in kg.
 
-    Whatever its unit, the predictor explains half of the outcome's variance; a second one has standard deviation 1.
+    The predictor, in any unit, explains half of the outcome's variance; a second one has standard deviation 1.
     """
     rng = np.random.default_rng(0)
     sites = []

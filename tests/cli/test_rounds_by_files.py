@@ -119,8 +119,8 @@ def test_a_named_coordinator_is_the_only_one(folder):
         with pytest.raises(RefusedMessage, match="someone else wrote it"):
             fedgram(*options)
     text = (folder / "study.toml").read_text()
-    (folder / "nobody.toml").write_text(text.replace("coordinator =", "# coordinator ="))
-    signed = told("inspect", "round-1.fgm", "--study", "nobody.toml")["signed"]
+    (folder / "unnamed.toml").write_text(text.replace("coordinator =", "# coordinator ="))
+    signed = told("inspect", "round-1.fgm", "--study", "unnamed.toml")["signed"]
     assert signed == "fits; the study names no coordinator's key to compare it with"
     (folder / "plain.toml").write_text(text.replace("[0, 120]", "[0, 121]"))
     for command in (("inspect", "north.fgm"), ("inspect", "round-1.fgm")):

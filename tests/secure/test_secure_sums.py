@@ -135,7 +135,7 @@ def test_a_party_with_other_data_is_refused_after_an_answer():
 
 
 def test_sums_over_test_rows_are_judged_by_themselves():
-    """Parties without test rows send nothing, since zeros hide nobody; the others' sum shows no training rows."""
+    """Parties without test rows send nothing, since zeros hide no client; the others' sum shows no training rows."""
     study = Study(6)
     study.sum_of()
 
@@ -197,7 +197,7 @@ def test_a_seed_opens_in_its_own_place_alone(fields):
     moved = [changed(headers[name], key, **fields) for name, key in study.party_keys.items()]
     with pytest.raises(RefusedMessage, match="does not open"):
         study.witnesses[0].answer(moved)
-    # Changing a header back is no change, so that the refusal above is due to the field.
+    # A header that is changed back stays the same, so that the refusal above is due to the field.
     same = [changed(headers[name], key) for name, key in study.party_keys.items()]
     assert study.witnesses[0].answer(same).streams
 

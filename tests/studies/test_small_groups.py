@@ -262,7 +262,7 @@ def small_vectors(x, least):
 
 
 def few_rows(x, least):
-    """Return whether some vector of the span belongs to fewer than `least` rows, whatever its weights.
+    """Return whether some vector of the span belongs to fewer than `least` rows, with any weights.
 
     Such as the difference of two rows, in which each column shows whether the two persons differ.
     """

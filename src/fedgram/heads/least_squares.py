@@ -234,7 +234,7 @@ def with_confidence(model: LinearModel, moments: Moments, leverage: float = 0.0)
 
 def _of_weights(problem: Regression, counts: Array, weights: Array, level: Array, leverage: float) -> Confidence:
     """Return the confidence of weights (d, c) whose scores are `level` (c,) at the samples' mean."""
-    # Where there is no sample of a class, its mean is of no account.
+    # Where there is no sample of a class, its mean does not count.
     apart = (problem.cross / np.where(counts > 0, counts, 1.0)).T @ weights
     scatter = weights.T @ packing.unpack(problem.packed, len(weights)) @ weights - (apart.T * counts) @ apart
     total = counts.sum()

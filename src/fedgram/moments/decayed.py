@@ -26,7 +26,7 @@ class DecayedMoments(WeightedMoments):
     Parameters
     ----------
     n : int
-        The number of samples, whatever their weights.
+        The number of samples, not the sum of their weights.
     weight : float
         The sum of the samples' weights.
     mean : Array

@@ -489,8 +489,8 @@ def _columns(side: ClientSide) -> tuple[npt.NDArray[np.bool_], list[npt.NDArray[
 def _left(weights: Array, others: Array, rounded: float) -> float:
     """Return the number of samples that remain where a multiple of other weights, the median's, is subtracted.
 
-    It is no effective number: late rounds of honest runs differ by a little, mostly at few samples, but at all of them.
-    0 is for the rounding of sums with weights of the size `rounded` alone.
+    It is a count, not an effective number: late rounds of honest runs differ by a little, mostly at few samples, but at
+    all of them. 0 is for the rounding of sums with weights of the size `rounded` alone.
     """
     some = others > 0
     with np.errstate(over="ignore", invalid="ignore"):

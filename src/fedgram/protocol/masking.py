@@ -1,6 +1,6 @@
 """The client's side of a run on secure sums: all that leaves a client is masked, or on the short list below.
 
-The list holds whatever the server asks for: a client that takes part in such a run refuses a plain request.
+The list does not depend on the server's requests: a client that takes part in such a run refuses a plain request.
 """
 
 from collections.abc import Mapping

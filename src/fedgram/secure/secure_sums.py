@@ -201,7 +201,7 @@ class _Header:
         return found, Request(**about)
 
     def context(self, stream: int, receiver: PublicKey) -> bytes:
-        """Return what a seed is bound to: it opens in no other study, run, request or upload, and for nobody else."""
+        """Return the study, run, request, upload and receiver that a seed is bound to: it opens nowhere else."""
         bound = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "seeds"}
         return _json(bound | {"stream": stream, "receiver": receiver.text})
 

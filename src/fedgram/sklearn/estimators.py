@@ -407,7 +407,7 @@ class GramClassifier(ClassifierMixin, GramEstimator):  # type: ignore[misc]
         if isinstance(given, Mapping):
             if not all(isinstance(weight, Real) and 0 <= float(weight) < np.inf for weight in given.values()):
                 raise InvalidParameter(f"class_weight: expected finite numbers ≥ 0, got {given!r}")
-            # scikit-learn refuses a label that is no class if another class has no weight: it may be misspelt.
+            # scikit-learn refuses an unknown label if another class has no weight: it may be misspelt.
             factors = compute_class_weight(dict(given), classes=classes, y=classes)[samples.y]
         elif given == "balanced":
             if self._by_class:
@@ -603,7 +603,7 @@ class GramRegressor(MultiOutputMixin, RegressorMixin, GramEstimator):  # type: i
     def summary(self, *, outcome: int = 0, level: float = 0.95) -> Coefficients:
         """Return the table of the least-squares fit of all samples: coefficients with standard errors and tests.
 
-        It is of least squares whatever `ridge` is, because a ridge has no p values.
+        The table is that of least squares for any `ridge`, because a ridge has no p values.
 
         Parameters
         ----------
